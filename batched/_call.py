@@ -1,0 +1,171 @@
+"""What callers ask for, and the batches made of it.
+
+Knows nothing of time, threads or who waits: a driver gives a call its `waiter` and asks a batch which
+calls it finished.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Batch", "Call", "Collator", "Slice"]
+
+
+class Call:
+    """One caller's items: the unit of queueing, answering and cancelling, whatever its size."""
+
+    __slots__ = (
+        "arrived",
+        "bulk",
+        "deadline",
+        "error",
+        "function",
+        "inputs",
+        "keep_errors",
+        "left",
+        "loop",
+        "many",
+        "missing",
+        "results",
+        "size",
+        "waiter",
+        "waiting",
+    )
+
+    def __init__(  # noqa: PLR0913  flat and positional: it is made once per call, on the caller's time
+        self,
+        function: Callable[[Any], Any],
+        inputs: Any,
+        size: int,
+        many: bool,  # noqa: FBT001
+        arrived: float,
+        deadline: float | None = None,
+        bulk: bool | None = None,  # noqa: FBT001
+        keep_errors: bool = False,  # noqa: FBT001, FBT002
+    ) -> None:
+        # The batch function travels with the call, so that an idle worker keeps no instance alive.
+        self.function: Callable[[Any], Any] = function
+        self.inputs = inputs
+        self.size = size
+        self.many = many
+        self.arrived = arrived
+        self.deadline = deadline
+        self.bulk = bulk
+        self.keep_errors = keep_errors
+        self.waiting = size  # items not yet chosen for a batch
+        self.missing = size  # items not yet answered; 0 means done
+        self.results: Any = None
+        self.error: BaseException | None = None
+        self.left: Literal["cancelled", "expired"] | None = None
+        self.waiter: Any = None
+        self.loop: Any = None
+
+    def fail(self, error: BaseException) -> None:
+        """Answer the whole call with `error`; what of it still waits is the scheduler's to drop."""
+        self.error = error
+        self.missing = 0
+
+    def overdue(self, name: str) -> str:
+        """Say that its deadline has passed."""
+        allowed_ms = ((self.deadline or self.arrived) - self.arrived) * 1000
+        return f"{name} did not answer within deadline_ms={allowed_ms:g}"
+
+    def release(self) -> None:
+        """Let go of the caller's items and of the function's instance."""
+        self.function = self.inputs = None  # type: ignore[assignment]
+
+
+class Slice(NamedTuple):
+    """Items `start` to `stop` of a call."""
+
+    call: Call
+    start: int
+    stop: int
+
+
+class Collator(Protocol):
+    """How many inputs become one, and one output many. Pure; a collator knows no caller."""
+
+    def collate(self, slices: list[Slice]) -> Any:
+        """Return the batch function's argument."""
+
+    def split(self, outputs: Any, batch: Batch) -> list[Any]:
+        """Return one part per slice of `batch`; a part that is an exception fails its call.
+
+        Adds the failed items of lists to `batch.failed`. Raises `TypeError` or `BatchError` if
+        `outputs` are not one row per item.
+        """
+
+    def place(self, piece: Slice, part: Any) -> None:
+        """Keep `part` as the results of a slice that is not its whole call."""
+
+
+class Batch:
+    """Slices of calls that run together, at most once."""
+
+    __slots__ = ("failed", "reason", "size", "slices")
+
+    def __init__(self, slices: list[Slice], size: int, reason: str) -> None:
+        self.slices = slices
+        self.size = size
+        self.reason = reason  # why it started: "full", "window" or "drain"
+        self.failed = 0  # items
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def function(self) -> Callable[[Any], Any]:
+        """The batch function, bound to its instance."""
+        return self.slices[0][0].function
+
+    def deliver(self, outputs: Any, collator: Collator) -> list[Call]:
+        """Hand each call its part of `outputs` and return the calls that are now done.
+
+        Raises, before any call has got anything, if `outputs` are not one row per item.
+        """
+        parts = collator.split(outputs, self)
+        done = []
+        for piece, part in zip(self.slices, parts, strict=True):
+            call, start, stop = piece
+            failed = isinstance(part, BaseException)
+            if failed and not call.many:
+                self.failed += 1
+            if not call.missing:  # another batch failed it, or its caller has left
+                continue
+            if failed and not call.keep_errors:
+                call.fail(part)
+            elif stop - start == call.size:
+                call.results = part
+                call.missing = 0
+            elif not self._place(piece, part, collator):
+                continue
+            done.append(call)
+        return done
+
+    def fail(self, error: BaseException, collator: Collator) -> list[Call]:
+        """Answer each call with `error` and return the calls that are now done."""
+        self.failed = self.size
+        done = []
+        for piece in self.slices:
+            call, start, stop = piece
+            if not call.missing:
+                continue
+            if not call.keep_errors:
+                call.fail(error)
+            elif not call.many:
+                call.results = error
+                call.missing = 0
+            elif not self._place(piece, [error] * (stop - start), collator):
+                continue
+            done.append(call)
+        return done
+
+    def _place(self, piece: Slice, part: Any, collator: Collator) -> bool:
+        """Keep `part` of a longer call; return whether that was the last of it."""
+        collator.place(piece, part)
+        piece.call.missing -= piece.stop - piece.start
+        return not piece.call.missing

@@ -1,0 +1,122 @@
+"""The waiting calls of one batcher, and who of them goes first.
+
+Small calls go ahead of large ones, each class in order of arrival, decided anew for every batch. A
+batch is filled up from the oldest large call. While small calls alone would fill every batch, an eighth
+of each is kept for large ones, so that a large call of `n` items waits for at most about `8 * n /
+batch_size` batches whatever the small load.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from batched._call import Call, Slice
+
+__all__ = ["Queue"]
+
+_RESERVE = 1 / 8
+
+
+class Queue:
+    """Two classes of calls, first come first served within each."""
+
+    __slots__ = ("_credit", "_large", "_large_items", "_small", "_small_items", "threshold")
+
+    def __init__(self, threshold: int) -> None:
+        self.threshold = threshold
+        self._small: deque[Call] = deque()
+        self._large: deque[Call] = deque()
+        self._small_items = 0
+        self._large_items = 0
+        self._credit = 0.0  # items of the reserve not yet handed out; matters below 8 a batch
+
+    def __len__(self) -> int:
+        """Items waiting."""
+        return self._small_items + self._large_items
+
+    def push(self, call: Call) -> None:
+        """Queue `call` in the class that its size, or its caller, puts it in."""
+        if call.bulk is None:
+            call.bulk = call.size > self.threshold
+        if call.bulk:
+            self._large.append(call)
+            self._large_items += call.waiting
+        else:
+            self._small.append(call)
+            self._small_items += call.waiting
+
+    def drop(self, call: Call) -> int:
+        """Forget what of `call` still waits; return how many items that was."""
+        dropped = call.waiting
+        call.waiting = 0  # its place in the queue is skipped when its turn comes
+        if call.bulk:
+            self._large_items -= dropped
+            if not self._large_items:
+                self._large.clear()
+        else:
+            self._small_items -= dropped
+            if not self._small_items:
+                self._small.clear()
+        return dropped
+
+    def oldest(self) -> float:
+        """Return when the oldest waiting call arrived. At least one must wait."""
+        if not self._small_items:
+            return _head(self._large).arrived
+        if not self._large_items:
+            return _head(self._small).arrived
+        return min(_head(self._small).arrived, _head(self._large).arrived)
+
+    def take(self, room: int) -> list[Slice]:
+        """Remove and return the next batch: as many items as wait, at most `room`."""
+        slices: list[Slice] = []
+        if self._large_items and self._small_items >= room:
+            self._credit += room * _RESERVE
+            reserved = self._take_large(int(self._credit), slices)
+            self._credit -= reserved
+            room -= reserved
+        if self._small_items and room:
+            taken = _take(self._small, room, slices)
+            self._small_items -= taken
+            room -= taken
+        if self._large_items and room:
+            self._take_large(room, slices)
+        return slices
+
+    def _take_large(self, room: int, slices: list[Slice]) -> int:
+        taken = _take(self._large, room, slices)
+        self._large_items -= taken
+        if not self._large_items:
+            self._credit = 0.0
+        return taken
+
+    def waiting_calls(self) -> list[Call]:
+        """Return the calls that wait, the small ones first."""
+        return [call for call in (*self._small, *self._large) if call.waiting]
+
+
+def _head(calls: deque[Call]) -> Call:
+    while not calls[0].waiting:
+        calls.popleft()
+    return calls[0]
+
+
+def _take(calls: deque[Call], room: int, slices: list[Slice]) -> int:
+    """Move up to `room` items from the front of `calls` to `slices`; return how many."""
+    left = room
+    while left and calls:
+        call = calls[0]
+        waiting = call.waiting
+        start = call.size - waiting
+        if waiting <= left:
+            calls.popleft()
+            if not waiting:  # its caller has left
+                continue
+            slices.append(Slice(call, start, call.size))
+            call.waiting = 0
+            left -= waiting
+        else:
+            slices.append(Slice(call, start, start + left))
+            call.waiting = waiting - left
+            left = 0
+    return room - left

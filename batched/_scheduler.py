@@ -1,0 +1,161 @@
+"""Which calls run together, and when: told the time, never asking for it.
+
+A driver pushes calls, asks `delay` how long to wait, takes a batch with `pop` once it is due and a slot is
+free, and reports it `done`. Nothing is assigned to a batch before that (late binding), so the queue keeps
+growing behind a running batch. Knows nothing of threads, event loops or what the items are.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING
+
+from batched._call import Batch
+from batched._queue import Queue
+from batched._stats import Counters
+
+if TYPE_CHECKING:
+    from batched._call import Call
+    from batched._patience import Window
+    from batched._stats import Stats
+
+__all__ = ["Scheduler"]
+
+
+class Scheduler:
+    """The queue of one batcher. `now` and all times are seconds on one monotonic clock.
+
+    A batch starts when it is full; otherwise when `patience` says so, counted from its oldest item; and
+    earlier for a call with a deadline, which never spends more than half of its time waiting for company.
+    """
+
+    def __init__(
+        self, *, batch_size: int, small_batch_threshold: int, patience: Window, name: str
+    ) -> None:
+        self.batch_size = batch_size
+        self.name = name
+        self._patience = patience
+        self._queue = Queue(small_batch_threshold)
+        self._counters = Counters()
+        self._running = 0
+        self._draining = False
+        self._deadlines: list[tuple[float, int, Call]] = []  # a heap; calls no longer waiting stay in it
+        self._deadlines_limit = 1024
+        self._order = count()
+        self._expired: list[Call] = []
+
+    def __len__(self) -> int:
+        """Items waiting."""
+        return len(self._queue)
+
+    def push(self, call: Call) -> None:
+        """Queue `call`."""
+        self._counters.accepted += call.size
+        self._queue.push(call)
+        if call.deadline is not None:
+            self._push_deadline(call, call.deadline)
+
+    def drop(self, call: Call) -> None:
+        """Forget what of `call` still waits: its caller has left, its deadline has passed or it has failed.
+
+        Safe to call again, and for a call that was never pushed.
+        """
+        if call.bulk is None:
+            self._counters.accepted += call.waiting
+            dropped, call.waiting = call.waiting, 0
+        else:
+            if call.waiting == call.size:  # else a part of it may be running
+                call.release()
+            dropped = self._queue.drop(call)
+        call.missing = 0  # what of it runs already has nobody to go to
+        if call.left == "expired":
+            self._counters.expired += dropped
+        else:
+            self._counters.cancelled += dropped
+
+    def delay(self, now: float) -> float | None:
+        """Return the seconds until the next batch is due: 0.0 if it is, None if nothing waits."""
+        if self._deadlines:
+            self._expire(now)
+        queue = self._queue
+        waiting = len(queue)
+        if waiting >= self.batch_size:
+            return 0.0
+        if not waiting:
+            return None
+        if self._draining:
+            return 0.0
+        start = self._patience.start(queue.oldest())
+        if self._deadlines:
+            urgent = self._deadlines[0][2]
+            start = min(start, (urgent.arrived + self._deadlines[0][0]) / 2)
+        return max(start - now, 0.0)
+
+    def pop(self, now: float) -> Batch:
+        """Remove and return the next batch, due or not. At least one item must wait."""
+        if self._deadlines:
+            self._expire(now)
+        waiting = len(self._queue)
+        if waiting >= self.batch_size:
+            size, reason = self.batch_size, "full"
+        else:
+            size, reason = waiting, "drain" if self._draining else "window"
+        self._running += size
+        return Batch(self._queue.take(size), size, reason)
+
+    def done(self, batch: Batch, calls: list[Call], duration_s: float) -> None:
+        """Count `batch`, which ran for `duration_s` and finished `calls`; drop the rest of failed ones."""
+        size = batch.size
+        self._running -= size
+        counters = self._counters
+        counters.batches += 1
+        counters.processed += size
+        counters.failed += batch.failed
+        counters.busy_s += duration_s
+        for call in calls:
+            if call.waiting:
+                self.drop(call)
+            call.release()
+
+    def expired(self) -> list[Call]:
+        """Return, once, the calls whose deadline the scheduler saw pass before they had started."""
+        expired = self._expired
+        if expired:
+            self._expired = []
+        return expired
+
+    def drain(self) -> None:
+        """Wait for company no more: whatever is queued is due."""
+        self._draining = True
+
+    def clear(self) -> list[Call]:
+        """Cancel all that waits and return the calls it belongs to."""
+        calls = self._queue.waiting_calls()
+        for call in calls:
+            self.drop(call)
+        return calls
+
+    def stats(self) -> Stats:
+        """Return a snapshot of the counters."""
+        return self._counters.snapshot(waiting=len(self._queue), running=self._running)
+
+    def _push_deadline(self, call: Call, deadline: float) -> None:
+        heap = self._deadlines
+        heappush(heap, (deadline, next(self._order), call))
+        if len(heap) > self._deadlines_limit:
+            # Calls that ended before their deadline would pile up here until it passes.
+            heap[:] = [entry for entry in heap if entry[2].waiting]
+            heapify(heap)
+            self._deadlines_limit = max(1024, 2 * len(heap))
+
+    def _expire(self, now: float) -> None:
+        """Drop calls whose deadline has passed, and forget those that no longer wait."""
+        heap = self._deadlines
+        while heap and (heap[0][0] <= now or not heap[0][2].waiting):
+            call = heappop(heap)[2]
+            if call.waiting:
+                call.left = "expired"
+                call.fail(TimeoutError(call.overdue(self.name)))
+                self.drop(call)
+                self._expired.append(call)

@@ -1,0 +1,69 @@
+"""What `batched` raises, and how one error reaches many callers."""
+
+from __future__ import annotations
+
+from typing import NoReturn, cast
+
+__all__ = ["BatchError", "ClosedError"]
+
+
+class BatchError(ValueError):
+    """A batch came back wrong, or its error could not be handed on as it was (see `__cause__`)."""
+
+
+class ClosedError(RuntimeError):
+    """The batcher was shut down before this call."""
+
+
+def copied(error: BaseException) -> BaseException:
+    """One caller's own copy of `error`; a `BatchError` from the original if it cannot be copied.
+
+    Callers that share an error object would grow its traceback and overwrite its context for each
+    other. `copy.copy` calls the class with `args`, which fails or changes the message wherever
+    `__init__` takes other arguments; so only the built-in part is rebuilt, by the nearest built-in
+    base, and what the class itself stored is copied over.
+    """
+    cls = type(error)
+    try:
+        base = next(c for c in cls.__mro__ if c.__module__ == "builtins")
+        args = cast("tuple[object, ...]", base.__reduce__(error)[1])
+        twin = cast("BaseException", base.__new__(cls, *args))
+        base.__init__(twin, *args)  # type: ignore[misc]
+        twin.args = error.args
+        vars(twin).update(vars(error))
+        for slot in {name for c in cls.__mro__ for name in _slots(c)}:
+            if hasattr(error, slot):
+                setattr(twin, slot, getattr(error, slot))
+        if notes := getattr(error, "__notes__", None):
+            twin.__notes__ = list(notes)
+    except Exception:  # noqa: BLE001  whatever a stranger's class does here, its caller is answered
+        twin = BatchError(f"the batch function raised {cls.__qualname__}, see the error above")
+        twin.__cause__ = error
+        return twin
+    twin.__cause__ = error.__cause__
+    twin.__context__ = error.__context__
+    twin.__suppress_context__ = error.__suppress_context__
+    return twin.with_traceback(error.__traceback__)
+
+
+def raise_as_was(error: BaseException) -> NoReturn:
+    """Raise `error` with its own context, where `raise` in an `except` block would replace that."""
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context or error.__context__
+
+
+def for_event_loop(error: BaseException) -> Exception:
+    """`error`, or a `BatchError` from it if a task that raised it would break its event loop."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    wrapped = BatchError(f"the batch function raised {type(error).__qualname__}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    slots = vars(cls).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)

@@ -37,7 +37,7 @@ class Binding(Generic[BatcherT]):
         if isinstance(func, classmethod):
             owner = owner or type(instance)
             return func.__get__(None, owner), owner
-        if instance is None or isinstance(func, staticmethod | MethodType):
+        if instance is None or isinstance(func, (staticmethod, MethodType)):
             return None
         get = getattr(type(func), "__get__", None)
         return (get(func, instance, owner), instance) if get is not None else None
@@ -45,8 +45,8 @@ class Binding(Generic[BatcherT]):
     @property
     def needs_instance(self) -> bool:
         """Whether `func`, found through a class, still lacks its first argument."""
-        kinds = staticmethod | classmethod | MethodType
-        return hasattr(type(self.func), "__get__") and not isinstance(self.func, kinds)
+        never = (staticmethod, classmethod, MethodType)
+        return hasattr(type(self.func), "__get__") and not isinstance(self.func, never)
 
     def batcher(self, key: Any) -> BatcherT:
         """Return the batcher of `key`."""
@@ -95,9 +95,7 @@ class _Anchor:
         return _Anchor, ()
 
 
-def _forget(
-    made: dict[int, tuple[weakref.ref[Any], Any]], key: int, reference: weakref.ref[Any]
-) -> None:
+def _forget(made: dict[int, tuple[weakref.ref[Any], Any]], key: int, reference: weakref.ref[Any]) -> None:
     entry = made.get(key)
     if entry is not None and entry[0] is reference:
         del made[key]
@@ -118,9 +116,7 @@ class ThroughClass:
             raise AttributeError(f"a batched method has no attribute {name!r}")
         if name in self._batched.ways_to_call:
             return partial(self._call, name)
-        raise TypeError(
-            f"{self._batched.__qualname__}.{name} belongs to each instance: use an instance"
-        )
+        raise TypeError(f"{self._batched.__qualname__}.{name} belongs to each instance: use an instance")
 
     def _call(self, name: str, instance: object, /, *args: Any, **named: Any) -> Any:
         return getattr(self._batched.__get__(instance, type(instance)), name)(*args, **named)

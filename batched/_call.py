@@ -35,7 +35,7 @@ class Call:
         "waiting",
     )
 
-    def __init__(  # noqa: PLR0913  flat and positional: it is made once per call, on the caller's time
+    def __init__(  # noqa: PLR0913, PLR0917  flat and positional: it is made once per call, on the caller's time
         self,
         function: Callable[[Any], Any],
         inputs: Any,
@@ -91,6 +91,7 @@ class Collator(Protocol):
 
     def collate(self, slices: list[Slice]) -> Any:
         """Return the batch function's argument."""
+        ...
 
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
         """Return one part per slice of `batch`; a part that is an exception fails its call.
@@ -98,6 +99,7 @@ class Collator(Protocol):
         Adds the failed items of lists to `batch.failed`. Raises `TypeError` or `BatchError` if
         `outputs` are not one row per item.
         """
+        ...
 
     def place(self, piece: Slice, part: Any) -> None:
         """Keep `part` as the results of a slice that is not its whole call."""

@@ -5,7 +5,8 @@ Knows nothing of when a batch runs, nor of who waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from batched.errors import BatchError
@@ -38,7 +39,8 @@ class ListCollator:
         slices = batch.slices
         if len(rows) != batch.size:
             raise BatchError(self._miscounted(len(rows), batch.size))
-        if len(slices) == 1 and (call := slices[0].call).many:
+        call = slices[0].call
+        if len(slices) == 1 and call.many:
             # Copied where it becomes the answer: the function may keep and reuse its own list.
             part = rows[:] if call.size == batch.size else rows
             return [_checked(part, call, batch)]
@@ -63,7 +65,7 @@ class ListCollator:
     def _rows(self, outputs: Any) -> list[Any]:
         """Return the rows of `outputs`, an array or tuple say, as a list."""
         # A data frame is sized and iterable, but what it iterates over is its columns.
-        unordered = isinstance(outputs, str | bytes | bytearray | Mapping | Set | Iterator)
+        unordered = isinstance(outputs, str | bytes | bytearray | Mapping | AbstractSet | Iterator)
         if not unordered and not hasattr(outputs, "columns"):
             try:
                 size = len(outputs)

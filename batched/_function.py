@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import AsyncIterable
+from concurrent.futures import Future
 from functools import partial, update_wrapper
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypedDict, TypeVar, overload
 
 from batched._binding import Binding, ThroughClass
 from batched._call import Call
@@ -19,9 +21,9 @@ from batched._thread import Batcher
 from batched.errors import copied, for_event_loop, raise_as_was
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
-    from concurrent.futures import Future
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
     from types import TracebackType
+    from typing import TypeAlias, Unpack
 
     from batched._stats import Stats
 
@@ -39,6 +41,9 @@ class Rows(Protocol[U_co]):
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[U_co]: ...
+
+
+Outputs: TypeAlias = "Rows[U] | Awaitable[Rows[U]]"  # of a plain batch function, or an `async def` one
 
 
 class BatchedFunction(Generic[T, U]):
@@ -70,14 +75,10 @@ class BatchedFunction(Generic[T, U]):
     # -- calling ------------------------------------------------------------------------------------
 
     @overload
-    def __call__(self, items: list[T], /) -> list[U]: ...
+    def __call__(self, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
     @overload
-    def __call__(self, item: T, /) -> U: ...
-    @overload
-    def __call__(self, /, **items: list[T]) -> list[U]: ...
-    @overload
-    def __call__(self, /, **item: T) -> U: ...
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, item: T = ..., /, **named: T) -> U: ...
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Return the result of one item, or the results of a list of items; block until they are there."""
         call = self._ask(args, named)
         if not call.size:
@@ -88,14 +89,10 @@ class BatchedFunction(Generic[T, U]):
         return results if not call.keep_errors else _own_errors(results)
 
     @overload
-    async def acall(self, items: list[T], /) -> list[U]: ...
+    async def acall(self, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
     @overload
-    async def acall(self, item: T, /) -> U: ...
-    @overload
-    async def acall(self, /, **items: list[T]) -> list[U]: ...
-    @overload
-    async def acall(self, /, **item: T) -> U: ...
-    async def acall(self, *args: Any, **named: Any) -> Any:
+    async def acall(self, item: T = ..., /, **named: T) -> U: ...
+    async def acall(self, /, *args: Any, **named: Any) -> Any:
         """Like a call, without blocking the event loop. Cancelling it drops what has not started."""
         call = self._ask(args, named)
         if not call.size:
@@ -110,7 +107,11 @@ class BatchedFunction(Generic[T, U]):
         results = batcher.outcome(call)
         return results if not call.keep_errors else _own_errors(results)
 
-    def submit(self, *args: Any, **named: Any) -> Future[Any]:
+    @overload
+    def submit(self, items: list[T] = ..., /, **named: list[T]) -> Future[list[U]]: ...
+    @overload
+    def submit(self, item: T = ..., /, **named: T) -> Future[U]: ...
+    def submit(self, /, *args: Any, **named: Any) -> Future[Any]:
         """Like a call, but return a `concurrent.futures.Future` at once.
 
         `cancel()` succeeds until the result is there; what has not started then never runs. A deadline only
@@ -148,7 +149,7 @@ class BatchedFunction(Generic[T, U]):
         batcher = self._batcher or self._find()
         batcher.check()
         size, ahead = self._chunks()
-        source = aiter(items) if hasattr(items, "__aiter__") else as_async(iter(items))
+        source = aiter(items) if isinstance(items, AsyncIterable) else as_async(iter(items))
 
         def post(chunk: list[Any]) -> Call:
             call = self._chunk(chunk)
@@ -177,9 +178,7 @@ class BatchedFunction(Generic[T, U]):
             return_exceptions: Return an exception in its item's place instead of raising the first.
 
         """
-        options = CallOptions(
-            deadline_ms=deadline_ms, priority=priority, return_exceptions=return_exceptions
-        )
+        options = CallOptions(deadline_ms=deadline_ms, priority=priority, return_exceptions=return_exceptions)
         key = self if self._key is None else self._key
         return self._view(_call_options=options, _key=key)
 
@@ -206,7 +205,7 @@ class BatchedFunction(Generic[T, U]):
         batcher.shutdown(wait=False, cancel_futures=False)
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
-        batcher.when_ended(partial(loop.call_soon_threadsafe, _set_unless_done, ended))
+        batcher.when_ended(lambda: loop.call_soon_threadsafe(_set_unless_done, ended))
         await ended
 
     def __enter__(self) -> Self:
@@ -230,16 +229,14 @@ class BatchedFunction(Generic[T, U]):
 
     # -- binding ----------------------------------------------------------------------------------------
 
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Self:
         if not self._binds:
             return self
         bound = self._binding.bind(instance, owner)
         if bound is not None:
             function, key = bound
-            return self._view(
-                _function=function, __wrapped__=function, _binds=False, _key=key, _batcher=None
-            )
-        return ThroughClass(self, self._function) if self._binding.needs_instance else self
+            return self._view(_function=function, __wrapped__=function, _binds=False, _key=key, _batcher=None)
+        return ThroughClass(self, self._function) if self._binding.needs_instance else self  # type: ignore[return-value]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BatchedFunction):
@@ -267,10 +264,7 @@ class BatchedFunction(Generic[T, U]):
     def _ask(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call that the arguments mean."""
         (self._batcher or self._find()).check()
-        if len(args) == 1 and not named:
-            items = args[0]
-        else:
-            items = self._argument(args, named)
+        items = args[0] if len(args) == 1 and not named else self._argument(args, named)
         now = monotonic()
         if not isinstance(items, list):
             call = Call(self._function, items, 1, False, now)  # noqa: FBT003
@@ -367,86 +361,81 @@ _NO_OPTIONS = CallOptions()
 
 
 class BatchedMethod(Protocol[S_contra, T, U]):
-    """What a type checker sees of a batched method in its class."""
+    """What a type checker sees of a batched method in its class.
 
+    The first `__get__` is for class methods, whose `self` is a class.
+    """
+
+    @overload
+    def __get__(
+        self: BatchedMethod[type[S], T, U], instance: S | None, owner: type[S], /
+    ) -> BatchedFunction[T, U]: ...
     @overload
     def __get__(self, instance: None, owner: type, /) -> Self: ...
     @overload
     def __get__(self, instance: S_contra, owner: type | None = None, /) -> BatchedFunction[T, U]: ...
+
     @overload
-    def __call__(self, instance: S_contra, items: list[T], /) -> list[U]: ...
+    def __call__(self, instance: S_contra, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
     @overload
-    def __call__(self, instance: S_contra, item: T, /) -> U: ...
+    def __call__(self, instance: S_contra, item: T = ..., /, **named: T) -> U: ...
+    @overload
+    async def acall(self, instance: S_contra, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
+    @overload
+    async def acall(self, instance: S_contra, item: T = ..., /, **named: T) -> U: ...
+    @overload
+    def submit(self, instance: S_contra, items: list[T] = ..., /, **named: list[T]) -> Future[list[U]]: ...
+    @overload
+    def submit(self, instance: S_contra, item: T = ..., /, **named: T) -> Future[U]: ...
+    def map(self, instance: S_contra, items: Iterable[T], /) -> Iterator[U]: ...
+    def amap(self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /) -> AsyncIterator[U]: ...
+
+
+class KeywordOptions(TypedDict, total=False):
+    """The options of `dynamically` that are not positional too."""
+
+    name: str | None
 
 
 class Decorator(Protocol):
     """`dynamically` with its options given and the function still to come."""
 
     @overload
-    def __call__(self, func: Callable[[list[T]], Awaitable[Rows[U]]], /) -> BatchedFunction[T, U]: ...
+    def __call__(self, func: Callable[[list[T]], Outputs[U]], /) -> BatchedFunction[T, U]: ...
     @overload
-    def __call__(self, func: Callable[[list[T]], Rows[U]], /) -> BatchedFunction[T, U]: ...
-    @overload
-    def __call__(
-        self, func: Callable[[S, list[T]], Awaitable[Rows[U]]], /
-    ) -> BatchedMethod[S, T, U]: ...
-    @overload
-    def __call__(self, func: Callable[[S, list[T]], Rows[U]], /) -> BatchedMethod[S, T, U]: ...
+    def __call__(self, func: Callable[[S, list[T]], Outputs[U]], /) -> BatchedMethod[S, T, U]: ...
 
 
 @overload
 def dynamically(
-    func: Callable[[list[T]], Awaitable[Rows[U]]],
+    func: Callable[[list[T]], Outputs[U]],
     /,
     batch_size: int = ...,
     timeout_ms: float = ...,
     small_batch_threshold: int = ...,
-    *,
-    name: str | None = ...,
+    **options: Unpack[KeywordOptions],
 ) -> BatchedFunction[T, U]: ...
 @overload
 def dynamically(
-    func: Callable[[list[T]], Rows[U]],
+    func: Callable[[S, list[T]], Outputs[U]],
     /,
     batch_size: int = ...,
     timeout_ms: float = ...,
     small_batch_threshold: int = ...,
-    *,
-    name: str | None = ...,
-) -> BatchedFunction[T, U]: ...
-@overload
-def dynamically(
-    func: Callable[[S, list[T]], Awaitable[Rows[U]]],
-    /,
-    batch_size: int = ...,
-    timeout_ms: float = ...,
-    small_batch_threshold: int = ...,
-    *,
-    name: str | None = ...,
-) -> BatchedMethod[S, T, U]: ...
-@overload
-def dynamically(
-    func: Callable[[S, list[T]], Rows[U]],
-    /,
-    batch_size: int = ...,
-    timeout_ms: float = ...,
-    small_batch_threshold: int = ...,
-    *,
-    name: str | None = ...,
+    **options: Unpack[KeywordOptions],
 ) -> BatchedMethod[S, T, U]: ...
 @overload
 def dynamically(
     batch_size: int = ...,
     timeout_ms: float = ...,
     small_batch_threshold: int = ...,
-    *,
-    name: str | None = ...,
+    **options: Unpack[KeywordOptions],
 ) -> Decorator: ...
-def dynamically(*args: Any, **options: Any) -> Any:
+def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
     """Batch the calls of a function that takes a list.
 
-    `@dynamically`, `@dynamically(batch_size=64)` and `dynamically(model.encode, batch_size=64)` all work; on a
-    method every instance has a batcher of its own, made at first use.
+    `@dynamically`, `@dynamically(batch_size=64)` and `dynamically(model.encode, batch_size=64)` all work.
+    On a method every instance has a batcher of its own, made at first use.
 
     Args:
         batch_size: The most items in one batch.

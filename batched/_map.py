@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["amap_items", "as_async", "map_items"]
 
 
-def map_items(  # noqa: PLR0913
+def map_items(  # noqa: PLR0913, PLR0917
     source: Iterator[Any],
     size: int,
     ahead: int,
@@ -58,7 +58,7 @@ def _read(source: Iterator[Any], size: int) -> tuple[list[Any], BaseException | 
     return chunk, None if len(chunk) == size else StopIteration()
 
 
-async def amap_items(  # noqa: PLR0913
+async def amap_items(  # noqa: PLR0913, PLR0917
     source: AsyncIterator[Any],
     size: int,
     ahead: int,
@@ -66,70 +66,83 @@ async def amap_items(  # noqa: PLR0913
     collect: Callable[[Call], Coroutine[Any, Any, Iterator[Any]]],
     leave: Callable[[Call], None],
 ) -> AsyncIterator[Any]:
-    """Yield the answers that `collect` gives for the items of `source`.
-
-    A task of its own reads the source. What it has read goes off when a chunk is full or the source makes it
-    wait, so that a slow source is answered item by item.
-    """
-    calls: deque[Call] = deque()
-    chunk: list[Any] = []
-    ended: BaseException | None = None
-    changed = asyncio.Event()
-    room = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def flush() -> None:
-        nonlocal ended
-        if chunk:
-            try:
-                calls.append(post(chunk))
-            except Exception as error:  # noqa: BLE001  raised below, to the consumer
-                ended = error
-            chunk.clear()
-            changed.set()
-
-    async def read() -> None:
-        nonlocal ended
-        try:
-            async for item in source:
-                if not chunk:
-                    loop.call_soon(flush)
-                chunk.append(item)
-                if len(chunk) >= size:
-                    flush()
-                while len(calls) >= ahead:
-                    room.clear()
-                    await room.wait()
-                if ended is not None:
-                    return
-            flush()
-            ended = ended or StopAsyncIteration()
-        except Exception as error:  # noqa: BLE001  raised below, after the answers before it
-            flush()
-            ended = error
-        finally:
-            changed.set()
-
-    reader = loop.create_task(read())
+    """Yield the answers that `collect` gives for the items of `source`, read by a task of its own."""
+    reader = _Reader(size, ahead, post)
+    reading = asyncio.create_task(reader.read(source))
     try:
-        while True:
-            while not calls and ended is None:
-                changed.clear()
-                await changed.wait()
-            if not calls:
-                break
-            for answer in await collect(calls[0]):
+        while call := await reader.oldest():
+            for answer in await collect(call):
                 yield answer
-            calls.popleft()
-            room.set()
+            reader.next()
     finally:
-        reader.cancel()
-        for call in calls:
+        reading.cancel()
+        for call in reader.calls:
             leave(call)
         with contextlib.suppress(asyncio.CancelledError):
-            await reader
-    if ended is not None and not isinstance(ended, StopAsyncIteration):
-        raise ended
+            await reading
+    if reader.error is not None:
+        raise reader.error
+
+
+class _Reader:
+    """Reads items into calls, ahead of the consumer.
+
+    What has been read goes off when a chunk is full or the source makes its reader wait, so that a slow
+    source is answered as it comes.
+    """
+
+    def __init__(self, size: int, ahead: int, post: Callable[[list[Any]], Call]) -> None:
+        self.calls: deque[Call] = deque()
+        self.error: BaseException | None = None
+        self._size = size
+        self._ahead = ahead
+        self._post = post
+        self._chunk: list[Any] = []
+        self._ended = False
+        self._more = asyncio.Event()
+        self._room = asyncio.Event()
+
+    async def read(self, source: AsyncIterator[Any]) -> None:
+        """Read `source` to its end; an error of its own is raised after the answers before it."""
+        loop = asyncio.get_running_loop()
+        try:
+            async for item in source:
+                if not self._chunk:
+                    loop.call_soon(self._flush)  # runs as soon as the source waits for something
+                self._chunk.append(item)
+                if len(self._chunk) >= self._size:
+                    self._flush()
+                while len(self.calls) >= self._ahead:
+                    self._room.clear()
+                    await self._room.wait()
+                if self.error is not None:
+                    break
+        except Exception as error:  # noqa: BLE001  raised by `amap_items`
+            self.error = error
+        self._flush()
+        self._ended = True
+        self._more.set()
+
+    async def oldest(self) -> Call | None:
+        """Return the call whose answers are next, None at the end."""
+        while not self.calls and not self._ended and self.error is None:
+            self._more.clear()
+            await self._more.wait()
+        return self.calls[0] if self.calls else None
+
+    def next(self) -> None:
+        """Forget the oldest call, which has been answered."""
+        self.calls.popleft()
+        self._room.set()
+
+    def _flush(self) -> None:
+        if self._chunk:
+            try:
+                self.calls.append(self._post(self._chunk))
+            except Exception as error:  # noqa: BLE001  raised by `amap_items`
+                self.error = error
+            self._chunk.clear()
+            self._more.set()
 
 
 async def as_async(source: Iterator[Any]) -> AsyncIterator[Any]:

@@ -30,9 +30,7 @@ class Scheduler:
     earlier for a call with a deadline, which never spends more than half of its time waiting for company.
     """
 
-    def __init__(
-        self, *, batch_size: int, small_batch_threshold: int, patience: Window, name: str
-    ) -> None:
+    def __init__(self, *, batch_size: int, small_batch_threshold: int, patience: Window, name: str) -> None:
         self.batch_size = batch_size
         self.name = name
         self._patience = patience
@@ -59,15 +57,11 @@ class Scheduler:
     def drop(self, call: Call) -> None:
         """Forget what of `call` still waits: its caller has left, its deadline has passed or it has failed.
 
-        Safe to call again, and for a call that was never pushed.
+        Saying so again changes nothing.
         """
-        if call.bulk is None:
-            self._counters.accepted += call.waiting
-            dropped, call.waiting = call.waiting, 0
-        else:
-            if call.waiting == call.size:  # else a part of it may be running
-                call.release()
-            dropped = self._queue.drop(call)
+        if call.waiting == call.size:  # else a part of it may be running
+            call.release()
+        dropped = self._queue.drop(call)
         call.missing = 0  # what of it runs already has nobody to go to
         if call.left == "expired":
             self._counters.expired += dropped

@@ -65,6 +65,7 @@ class Batcher:
     def _reset(self) -> None:
         self._scheduler = self._make_scheduler()
         self._inbox: deque[Call] = deque()
+        self._leaving: deque[Call] = deque()
         self._lock = _thread.allocate_lock()
         self._wake = _thread.allocate_lock()  # a binary semaphore: released means "get up"
         self._wake.acquire()
@@ -80,8 +81,13 @@ class Batcher:
     def stats(self) -> Stats:
         """A snapshot of the counters."""
         with self._lock:
+            moved = bool(self._inbox)
             self._empty_inbox()
-            return self._scheduler.stats()
+            stats = self._scheduler.stats()
+        if moved:
+            # A sleeping worker counts on the inbox to fill up; it must plan anew.
+            self._get_up()
+        return stats
 
     def check(self) -> None:
         """Raise if a call from this thread cannot be answered."""
@@ -108,7 +114,7 @@ class Batcher:
     def _leave(self, call: Call, why: Literal["cancelled", "expired"]) -> None:
         if call.missing:
             call.left = why
-            self._inbox.append(call)
+            self._leaving.append(call)
 
     def post(self, call: Call) -> None:
         """Queue `call` for a thread that will `collect` it."""
@@ -122,7 +128,7 @@ class Batcher:
             if call.deadline is None:
                 call.waiter.acquire()
             else:
-                call.waiter.acquire(True, max(call.deadline - monotonic(), 0.0))
+                call.waiter.acquire(timeout=max(call.deadline - monotonic(), 0.0))
         except BaseException:  # Ctrl-C
             self.cancel(call)
             raise
@@ -274,7 +280,7 @@ class Batcher:
             # Callers read `_wanted` after they have filled the inbox, so one of the two sees the other.
             self._wanted = max(scheduler.batch_size - len(scheduler), 1) if delay else 1
             if not inbox and not self.closed:
-                self._wake.acquire(True, -1 if delay is None else delay)
+                self._wake.acquire(timeout=-1 if delay is None else delay)
             self._wanted = _AWAKE
 
     def _run(self, batch: Batch) -> None:
@@ -302,19 +308,19 @@ class Batcher:
 
     def _empty_inbox(self) -> None:
         """Move what callers left at the door into the scheduler. Needs the lock."""
+        leaving = len(self._leaving)  # counted first: whoever leaves by now has come before
         inbox = self._inbox
-        scheduler = self._scheduler
+        push = self._scheduler.push
         while inbox:
-            call = inbox.popleft()
-            if call.left is None:
-                scheduler.push(call)
-            else:
-                scheduler.drop(call)
+            push(inbox.popleft())
+        for _ in range(leaving):
+            self._scheduler.drop(self._leaving.popleft())
 
     def _give_up(self, batch: Batch | None, error: BaseException) -> None:
         with self._lock:
             if batch is None:
                 calls = self._scheduler.clear()
+                self._scheduler = self._make_scheduler()
                 for call in calls:
                     call.fail(error)
             else:
@@ -331,10 +337,11 @@ class Batcher:
         self._ident = 0
         self._start()  # what slipped in
         for callback in then:
-            callback()
+            with contextlib.suppress(RuntimeError):  # the loop to be told was closed
+                callback()
 
 
-def _resolve(calls: list[Call]) -> None:
+def _resolve(calls: list[Call]) -> None:  # noqa: C901  flat, for speed
     """Release the callers of `calls`: threads first, then event loops, then futures' callbacks."""
     loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
     futures: list[Call] = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NoReturn, cast
+from contextlib import suppress
+from types import MemberDescriptorType
+from typing import Any, NoReturn
 
 __all__ = ["BatchError", "ClosedError"]
 
@@ -25,15 +27,16 @@ def copied(error: BaseException) -> BaseException:
     """
     cls = type(error)
     try:
-        base = next(c for c in cls.__mro__ if c.__module__ == "builtins")
-        args = cast("tuple[object, ...]", base.__reduce__(error)[1])
-        twin = cast("BaseException", base.__new__(cls, *args))
-        base.__init__(twin, *args)  # type: ignore[misc]
+        base: Any = next(c for c in cls.__mro__ if c.__module__ == "builtins")
+        args = base.__reduce__(error)[1]
+        twin: BaseException = base.__new__(cls, *args)
+        base.__init__(twin, *args)
         twin.args = error.args
         vars(twin).update(vars(error))
-        for slot in {name for c in cls.__mro__ for name in _slots(c)}:
+        for slot in (name for c in cls.__mro__ for name, value in vars(c).items() if _is_slot(value)):
             if hasattr(error, slot):
-                setattr(twin, slot, getattr(error, slot))
+                with suppress(AttributeError, TypeError):  # read-only, so `__new__` has set it
+                    setattr(twin, slot, getattr(error, slot))
         if notes := getattr(error, "__notes__", None):
             twin.__notes__ = list(notes)
     except Exception:  # noqa: BLE001  whatever a stranger's class does here, its caller is answered
@@ -64,6 +67,5 @@ def for_event_loop(error: BaseException) -> Exception:
     return wrapped
 
 
-def _slots(cls: type) -> tuple[str, ...]:
-    slots = vars(cls).get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(slots)
+def _is_slot(attribute: object) -> bool:
+    return isinstance(attribute, MemberDescriptorType)

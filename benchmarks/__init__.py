@@ -1,0 +1,1 @@
+"""What `batched` costs beside the least that any batcher must cost, measured side by side."""

@@ -1,0 +1,52 @@
+"""What each row is to reach. Data only: a row is judged by the goal of its name, and one without is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["GOALS", "Goal"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A bound on a row's figure."""
+
+    bound: float
+    at_least: bool = False
+
+    def met(self, figure: float) -> bool:
+        """Say whether `figure` is within the bound."""
+        return figure >= self.bound if self.at_least else figure <= self.bound
+
+    def strain(self, figure: float) -> float:
+        """Return how much of the bound `figure` uses up: at most 1 is met, 2 is missed by a factor of two."""
+        used, allowed = (self.bound, figure) if self.at_least else (figure, self.bound)
+        return used / allowed if allowed else float("inf")
+
+
+GOALS = {
+    "sync / two locks": Goal(2.0),
+    "sync / executor": Goal(1.0),
+    "acall / hand-off": Goal(1.3),
+    "list of 1M, batches of 1024": Goal(1.4),
+    "list of 1M, batches of 32": Goal(4.0),
+    "list memory": Goal(16.0),  # bytes
+    "CPU, 64 tasks": Goal(1.7),
+    "CPU, 64 threads": Goal(1.7),
+    "CPU, 1 task": Goal(1.7),
+    "CPU, 100 tasks": Goal(1.7),
+    "CPU, 10,000 tasks": Goal(1.7),
+    "backlog of 1M / of 1k": Goal(1.2),
+    "pending memory": Goal(450.0),  # bytes
+    "capacity, 1,000 tasks": Goal(0.96, at_least=True),
+    "capacity, 64 threads": Goal(0.93, at_least=True),
+    "singles beside lists, p99": Goal(1.3),
+    "lists beside singles": Goal(0.95, at_least=True),
+    "list of 256 beside singles": Goal(5.0),
+    "Poisson at 10 %": Goal(1.05),
+    "Poisson at 30 %": Goal(1.05),
+    "Poisson at 60 %": Goal(1.05),
+    "Poisson at 80 %": Goal(1.05),
+    "Poisson at 95 %": Goal(1.05),
+    "idle": Goal(0.001),  # seconds
+}

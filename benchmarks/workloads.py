@@ -1,0 +1,26 @@
+"""The workloads by name, the fast ones first. Each yields its rows as it measures them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from benchmarks import overhead, traffic
+from benchmarks.measure import Effort, Row
+
+__all__ = ["WORKLOADS"]
+
+WORKLOADS: dict[str, Callable[[Effort], Iterator[Row]]] = {
+    "sync": overhead.sync_round_trip,
+    "acall": overhead.acall_round_trip,
+    "list": overhead.long_list,
+    "list-memory": overhead.list_memory,
+    "tasks": overhead.singles_from_tasks,
+    "threads": overhead.singles_from_threads,
+    "backlog": overhead.waiting_singles,
+    "pending-memory": overhead.pending_memory,
+    "closed-loops": traffic.closed_loops,
+    "singles-beside-lists": traffic.singles_beside_lists,
+    "list-beside-singles": traffic.list_beside_singles,
+    "poisson": traffic.poisson_arrivals,
+    "idle": overhead.idle,
+}

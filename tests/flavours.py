@@ -1,0 +1,124 @@
+"""The ways to call a batched function, so that one suite can hold all of them to the same behaviour."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+import batched
+from tests.gate import PATIENCE_S, until
+
+
+class Flavour:
+    """One way to call: `start` queues a call and returns the future of its answer."""
+
+    name = "submit"
+    cancels = True
+
+    def decorate(self, function: Callable[..., Any], **options: Any) -> Any:
+        """Return `function` batched."""
+        return batched.dynamically(function, **options)
+
+    def start(self, fn: Any, *args: Any, **named: Any) -> Future[Any]:
+        """Begin a call; it is queued when this returns."""
+        future: Future[Any] = fn.submit(*args, **named)
+        return future
+
+    def call(self, fn: Any, *args: Any, **named: Any) -> Any:
+        """Return or raise the answer."""
+        return self.start(fn, *args, **named).result(PATIENCE_S)
+
+    def cancel(self, future: Future[Any]) -> None:
+        """Cancel a call; the batcher knows when this returns."""
+        assert future.cancel()
+
+    def close(self, fn: Any) -> None:
+        """Shut `fn` down, with what is queued run to its end."""
+        fn.shutdown()
+
+    def map(self, fn: Any, items: Any) -> list[Any]:
+        """Return all answers of a map."""
+        return list(fn.map(items))
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Provide what callers run on."""
+        yield
+
+
+class Threads(Flavour):
+    """A thread per caller, blocked in the call."""
+
+    name = "threads"
+    cancels = False
+
+    def start(self, fn: Any, *args: Any, **named: Any) -> Future[Any]:
+        """Begin a call in a thread of its own."""
+        future: Future[Any] = Future()
+        accepted = fn.stats.total_accepted
+
+        def work() -> None:
+            try:
+                future.set_result(fn(*args, **named))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        until(lambda: future.done() or fn.stats.total_accepted > accepted)
+        return future
+
+
+class Tasks(Flavour):
+    """A task per caller, on an event loop in another thread."""
+
+    name = "acall"
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run an event loop."""
+        self.loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            thread.join(PATIENCE_S)
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+
+    def run(self, coroutine: Any) -> Any:
+        """Run `coroutine` on the loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE_S)
+
+    def start(self, fn: Any, *args: Any, **named: Any) -> Future[Any]:
+        """Begin a call in a task of its own."""
+        future = asyncio.run_coroutine_threadsafe(fn.acall(*args, **named), self.loop)
+        self.run(asyncio.sleep(0))  # the task has run to its first wait
+        return future
+
+    def cancel(self, future: Future[Any]) -> None:
+        """Cancel the task of a call."""
+        assert future.cancel()
+        for _ in range(3):  # the loop hears of it, cancels the task, the task ends
+            self.run(asyncio.sleep(0))
+
+    def close(self, fn: Any) -> None:
+        """Shut `fn` down, with what is queued run to its end."""
+        self.run(fn.aclose())
+
+    def map(self, fn: Any, items: Any) -> list[Any]:
+        """Return all answers of a map."""
+
+        async def answers() -> list[Any]:
+            return [answer async for answer in fn.amap(items)]
+
+        result: list[Any] = self.run(answers())
+        return result
+
+
+FLAVOURS = [Flavour, Threads, Tasks]

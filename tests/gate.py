@@ -1,0 +1,51 @@
+"""Batch functions that tests can watch and hold, and a wait that fails loudly."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+PATIENCE_S = 20.0
+
+
+class Gate:
+    """A batch function that notes its batches and, while shut, holds each until it is let through."""
+
+    def __init__(self, answer: Callable[[list[Any]], Any] = list, *, shut: bool = False) -> None:
+        self.answer = answer
+        self.batches: list[list[Any]] = []
+        self.entered = threading.Semaphore(0)
+        self._passes = threading.Semaphore(0)
+        self._open = not shut
+
+    def __call__(self, items: list[Any]) -> Any:
+        """Note the batch, wait at the gate, answer."""
+        self.batches.append(list(items))
+        self.entered.release()
+        if not self._open:
+            assert self._passes.acquire(timeout=PATIENCE_S), "nobody opened the gate"
+        return self.answer(items)
+
+    def let_through(self, batches: int = 1) -> None:
+        """Let so many batches pass."""
+        self._passes.release(batches)
+
+    def open(self) -> None:
+        """Hold nobody any more."""
+        self._open = True
+        self._passes.release(1000)
+
+    def wait_for_batch(self) -> None:
+        """Wait until one more batch has come to the gate."""
+        assert self.entered.acquire(timeout=PATIENCE_S), f"no further batch came: {self.batches}"
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Wait until `condition` holds, for what gives no event."""
+    done = threading.Event()
+    for _ in range(int(PATIENCE_S * 1000)):
+        if condition():
+            return
+        done.wait(0.001)
+    raise AssertionError("the condition never came true")

@@ -1,0 +1,128 @@
+"""A copied error is as the original was, whatever its class does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import torch
+
+from batched.errors import BatchError, copied, for_event_loop
+
+
+class Rewords(Exception):
+    def __init__(self, code: int, *, hint: str) -> None:
+        super().__init__(f"code {code}")
+        self.code = code
+        self.hint = hint
+
+
+class Slotted(ValueError):
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+class Loud(OSError):
+    def __init__(self, *args: Any) -> None:
+        raise AssertionError("copying must not call __init__")
+
+
+def decode_error() -> UnicodeDecodeError:
+    try:
+        b"\xff".decode()
+    except UnicodeDecodeError as error:
+        return error
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError(),
+        KeyError("a", 1),
+        Rewords(3, hint="h"),
+        OSError(2, "No such file", "/tmp/x", None, "/tmp/y"),
+        decode_error(),
+        SystemExit(3),
+        StopIteration(5),
+        ImportError("no", name="m", path="p"),
+        SyntaxError("bad", ("f", 1, 2, "text", 1, 3)),
+        ExceptionGroup("two", [ValueError(1), KeyError(2)]),
+        asyncio.CancelledError("x"),
+        torch.cuda.OutOfMemoryError("out of memory"),
+        AttributeError("no", name="n", obj=None),
+        TimeoutError("late"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_copies_are_equal_in_all_but_identity(error: BaseException) -> None:
+    """Type, arguments, message, attributes; notes are a list of the copy's own."""
+    error.add_note("note")
+    twin = copied(error)
+    assert twin is not error
+    assert (type(twin), twin.args, str(twin), repr(twin)) == (
+        type(error),
+        error.args,
+        str(error),
+        repr(error),
+    )
+    notes = twin.__dict__.pop("__notes__")
+    assert notes == ["note"]
+    assert notes is not error.__notes__
+    assert vars(twin) == {key: value for key, value in vars(error).items() if key != "__notes__"}
+    for name in (
+        "errno",
+        "filename",
+        "filename2",
+        "code",
+        "value",
+        "name",
+        "path",
+        "lineno",
+        "start",
+        "object",
+    ):
+        assert getattr(twin, name, None) == getattr(error, name, None)
+
+
+def test_slots_and_chains_are_copied() -> None:
+    """And `__init__` is not called again."""
+    error = Slotted("why")
+    error.__cause__ = KeyError("cause")
+    error.__context__ = OSError("context")
+    twin: Any = copied(error)
+    assert (twin.reason, twin.__cause__, twin.__context__) == ("why", error.__cause__, error.__context__)
+    assert twin.__suppress_context__
+    assert type(copied(Loud.__new__(Loud, 1, "x"))) is Loud
+
+
+def test_an_error_that_cannot_be_copied_is_the_cause_of_a_batch_error() -> None:
+    """Its class is named."""
+
+    class Final(Exception):
+        def __new__(cls) -> Any:
+            return super().__new__(cls)
+
+        def __reduce__(self) -> Any:
+            raise RuntimeError
+
+        __dict__ = None  # type: ignore[assignment]
+
+    error = Final()
+    twin = copied(error)
+    assert isinstance(twin, BatchError)
+    assert twin.__cause__ is error
+    assert "Final" in str(twin)
+
+
+def test_only_what_a_task_may_raise_reaches_an_event_loop() -> None:
+    """Anything else becomes the cause of a BatchError."""
+    harmless = ValueError()
+    assert for_event_loop(harmless) is harmless
+    for error in (KeyboardInterrupt(), SystemExit(1), StopIteration(1), asyncio.CancelledError()):
+        wrapped = for_event_loop(error)
+        assert isinstance(wrapped, BatchError)
+        assert wrapped.__cause__ is error

@@ -1,0 +1,68 @@
+"""Options are checked at the door, with the value in the message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import batched
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
+        ({"batch_size": -3}, ValueError, "batch_size must be at least 1, got -3"),
+        ({"batch_size": 2.5}, TypeError, "batch_size must be an int, got 2.5"),
+        ({"batch_size": True}, TypeError, "batch_size must be an int, got True"),
+        ({"batch_size": "8"}, TypeError, "batch_size must be an int, got '8'"),
+        ({"timeout_ms": -1}, ValueError, "timeout_ms must be at least 0, got -1"),
+        ({"timeout_ms": float("nan")}, ValueError, "timeout_ms must be at least 0, got nan"),
+        ({"timeout_ms": float("inf")}, ValueError, "timeout_ms must be at most .*, got inf"),
+        ({"timeout_ms": "5"}, TypeError, "timeout_ms must be a number of milliseconds, got '5'"),
+        ({"timeout_ms": None}, TypeError, "timeout_ms must be a number of milliseconds, got None"),
+        ({"small_batch_threshold": -1}, ValueError, "small_batch_threshold must be at least 0, got -1"),
+        ({"name": 3}, TypeError, "name must be a string, got 3"),
+        ({"max_batch_size": 3}, TypeError, "no option 'max_batch_size'; it has batch_size, "),
+    ],
+)
+def test_a_senseless_option_is_refused_at_decoration(options: Any, error: Any, message: str) -> None:
+    """In every form of the decorator, before any function is called."""
+    with pytest.raises(error, match=message):
+        batched.dynamically(**options)
+    with pytest.raises(error, match=message):
+        batched.dynamically(len, **options)
+
+
+def test_options_may_be_positional_with_and_without_the_function() -> None:
+    """The first three, in their order."""
+    for fn in (
+        batched.dynamically(sorted, 64, 1.5, 2),
+        batched.dynamically(64, 1.5, 2)(sorted),
+        batched.dynamically(64, small_batch_threshold=2, timeout_ms=1.5)(sorted),
+        batched.dynamically(np.int64(64), np.float32(1.5), np.int8(2))(sorted),
+    ):
+        assert "batch_size=64, timeout_ms=1.5, small_batch_threshold=2" in repr(fn)
+    with pytest.raises(TypeError, match="batch_size was given twice"):
+        batched.dynamically(64, batch_size=64)
+    with pytest.raises(TypeError, match="by position"):
+        batched.dynamically(64, 1, 2, 3)
+
+
+def test_only_functions_can_be_decorated() -> None:
+    """And the error says what was given."""
+    with pytest.raises(TypeError, match="got 'embed'"):
+        batched.dynamically()("embed")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="batch_size must be an int, got 'embed'"):
+        batched.dynamically("embed")  # type: ignore[call-overload]
+
+
+def test_a_name_of_ones_own_is_used_in_errors_and_thread_names() -> None:
+    """Two batchers of one function can be told apart."""
+    fn = batched.dynamically(lambda xs: None, timeout_ms=0, name="embed queries")
+    with pytest.raises(TypeError, match="^embed queries must return"):
+        fn(1)
+    assert fn._batcher._thread.name == "batched: embed queries"
+    assert "embed queries" in repr(fn)

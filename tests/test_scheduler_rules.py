@@ -1,0 +1,196 @@
+"""The scheduler's whole contract as a state machine: no thread, no clock, no sleep."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from batched._call import Batch, Call
+from batched._collate import ListCollator
+from batched._patience import Window
+from batched._scheduler import Scheduler
+
+WINDOW_S = 1.0
+COLLATOR = ListCollator("f")
+
+
+class SchedulerRules(RuleBasedStateMachine):
+    """Whatever is pushed runs once, in its call's order, in batches that fit and are never late."""
+
+    @initialize(batch_size=st.integers(1, 9), threshold=st.integers(0, 4))
+    def start(self, batch_size: int, threshold: int) -> None:
+        """Begin with an empty queue at time 0."""
+        self.now = 0.0
+        self.batch_size = batch_size
+        self.threshold = threshold
+        self.scheduler = Scheduler(
+            name="f",
+            batch_size=batch_size,
+            small_batch_threshold=threshold,
+            patience=Window(WINDOW_S),
+        )
+        self.calls: list[Call] = []
+        self.running: list[tuple[Batch, list[Any]]] = []
+        self.ran: list[tuple[int, int]] = []
+        self.large_passed_over = 0
+
+    @rule(
+        size=st.integers(1, 20),
+        bulk=st.sampled_from([None, True, False]),
+        allowed_s=st.sampled_from([None, 0.5, 2.0, 5.0]),
+        keep_errors=st.booleans(),
+    )
+    def push(self, size: int, bulk: bool | None, allowed_s: float | None, keep_errors: bool) -> None:
+        """A caller comes; its items know whose they are."""
+        deadline = None if allowed_s is None else self.now + allowed_s
+        items = [(len(self.calls), index) for index in range(size)]
+        call = Call(echo, items, size, True, self.now, deadline, bulk, keep_errors)
+        self.calls.append(call)
+        self.scheduler.push(call)
+
+    @rule(seconds=st.floats(0, 3))
+    def wait(self, seconds: float) -> None:
+        """Time passes, but no driver sleeps past a batch that is due."""
+        due = self.scheduler.delay(self.now)
+        self.now += seconds if due is None else min(seconds, due)
+
+    @rule(seconds=st.floats(0, 3))
+    def stall(self, seconds: float) -> None:
+        """Time passes behind a batch that runs."""
+        self.now += seconds
+
+    @precondition(lambda self: self.waiting())
+    @rule(data=st.data())
+    def leave(self, data: Any) -> None:
+        """A caller leaves, whatever of it runs."""
+        call = data.draw(st.sampled_from(self.waiting()))
+        call.left = "cancelled"
+        self.scheduler.drop(call)
+        self.scheduler.drop(call)  # saying so twice changes nothing
+
+    @precondition(lambda self: self.scheduler.delay(self.now) == 0.0)
+    @rule()
+    def pop(self) -> None:
+        """A slot is free: the next batch is full or takes all that waits, and follows the rules of order."""
+        before = {id(call): call.waiting for call in self.calls}
+        waiting = len(self.scheduler)
+        small = [call for call in self.waiting() if not call.bulk]
+        large = [call for call in self.waiting() if call.bulk]
+        crowded = sum(call.waiting for call in small) >= self.batch_size and large
+
+        batch = self.scheduler.pop(self.now)
+
+        assert len(batch) == min(self.batch_size, waiting)
+        assert len(batch) == sum(stop - start for _, start, stop in batch.slices)
+        assert all(call.deadline is None or call.deadline > self.now for call, _, _ in batch.slices)
+        assert all(before[id(call)] for call, _, _ in batch.slices)
+        self.check_classes(small, large, before)
+        self.check_reserve(
+            bool(crowded), sum(stop - start for call, start, stop in batch.slices if call.bulk)
+        )
+        items = COLLATOR.collate(batch.slices)
+        self.ran += items
+        self.running.append((batch, items))
+
+    def check_classes(self, small: list[Call], large: list[Call], before: dict[int, int]) -> None:
+        """First come, first served within a class: who was cut short is behind nobody untouched."""
+        for queue in (small, large):
+            for earlier, later in pairwise(queue):
+                assert not earlier.waiting or later.waiting == before[id(later)]
+
+    def check_reserve(self, crowded: bool, large_items: int) -> None:
+        """While small calls alone would fill every batch, large ones get an eighth of all."""
+        self.large_passed_over = (
+            self.large_passed_over + self.batch_size if crowded and not large_items else 0
+        )
+        assert self.large_passed_over < 8 + self.batch_size
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), outcome=st.sampled_from(["answers", "raises", "one fails"]))
+    def done(self, data: Any, outcome: str) -> None:
+        """A batch ends, in whatever order and way."""
+        batch, inputs = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
+        items: list[Any] = [("out", *item) for item in inputs]
+        if outcome == "raises":
+            calls = batch.fail(ZeroDivisionError(), COLLATOR)
+        else:
+            if outcome == "one fails":
+                items[0] = ZeroDivisionError()
+            calls = batch.deliver(items, COLLATOR)
+        for call in calls:
+            assert not call.missing
+        self.scheduler.done(batch, calls, 0.1)
+        for call in calls:
+            assert not call.waiting
+
+    def waiting(self) -> list[Call]:
+        """The calls that wait, in order of arrival."""
+        return [call for call in self.calls if call.waiting]
+
+    @invariant()
+    def nobody_waits_past_the_window(self) -> None:
+        """The delay is none exactly while nothing waits, and ends with the oldest item's window."""
+        delay = self.scheduler.delay(self.now)
+        expired = self.scheduler.expired()
+        assert all(call.error is not None and call.left == "expired" for call in expired)
+        waiting = self.waiting()
+        assert len(self.scheduler) == sum(call.waiting for call in waiting)
+        assert (delay is None) == (not waiting)
+        if delay is None:
+            return
+        oldest = min(map(attrgetter("arrived"), waiting))
+        assert 0.0 <= delay <= max(oldest + WINDOW_S - self.now, 0.0)
+        assert delay == 0.0 or len(self.scheduler) < self.batch_size
+        assert all(call.deadline is None or call.deadline > self.now + delay for call in waiting)
+
+    @invariant()
+    def every_item_runs_at_most_once_and_in_order(self) -> None:
+        """An item that was taken is never taken again, and a call's items come in their order."""
+        assert len(self.ran) == len(set(self.ran))
+        for number, call in enumerate(self.calls):
+            indexes = [index for owner, index in self.ran if owner == number]
+            assert indexes == list(range(len(indexes)))
+            if call.error is None and call.left is None and not call.missing:
+                assert len(indexes) == call.size
+                for index, result in enumerate(call.results):
+                    assert result == ("out", number, index) or isinstance(result, ZeroDivisionError)
+
+    @invariant()
+    def every_item_is_counted_once(self) -> None:
+        """Accepted is waiting, running, processed, cancelled and expired together, at any moment."""
+        stats = self.scheduler.stats()
+        assert stats.total_accepted == sum(call.size for call in self.calls)
+        assert stats.total_accepted == (
+            stats.queue_size
+            + stats.running_items
+            + stats.total_processed
+            + stats.total_cancelled
+            + stats.total_expired
+        )
+        assert stats.running_items == sum(len(batch) for batch, _ in self.running)
+        assert stats.total_failed <= stats.total_processed
+
+    def teardown(self) -> None:
+        """Whatever waits at the end is given out by draining, without a wait."""
+        if not hasattr(self, "scheduler"):
+            return
+        self.scheduler.drain()
+        while self.scheduler.delay(self.now) is not None:
+            assert self.scheduler.delay(self.now) == 0.0
+            batch = self.scheduler.pop(self.now)
+            assert 1 <= len(batch) <= self.batch_size
+            self.scheduler.done(batch, batch.deliver([None] * len(batch), COLLATOR), 0.1)
+        assert not self.waiting()
+
+
+def echo(items: list[Any]) -> list[Any]:
+    return items
+
+
+TestSchedulerRules = SchedulerRules.TestCase
+TestSchedulerRules.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)

@@ -1,0 +1,380 @@
+"""The worker thread: waking, deadlines, the end. What is true of every flavour is in test_behaviour."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from typing import Any
+
+import pytest
+
+import batched
+from batched import ClosedError
+from tests.gate import PATIENCE_S, Gate, until
+
+
+def workers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("batched: ")]
+
+
+def test_nothing_starts_before_the_first_call() -> None:
+    """Decorating, looking at stats and closing need no thread; the thread is named after the function."""
+
+    def look_up(items: list[int]) -> list[int]:
+        return items
+
+    fn = batched.dynamically(look_up, timeout_ms=0)
+    assert fn.stats.queue_size == 0
+    assert "batched: look_up" not in [thread.name for thread in workers()]
+    fn(1)
+    assert [thread.name for thread in workers()].count("batched: look_up") == 1
+    batched.dynamically(look_up).shutdown()
+
+
+def test_many_first_calls_start_one_worker() -> None:
+    """Fifty threads that make the first call together get one worker and their own answers."""
+    for _ in range(20):
+        names: set[int] = set()
+        fn = batched.dynamically(lambda xs: [names.add(threading.get_ident()) or x for x in xs], timeout_ms=0)
+        barrier = threading.Barrier(50)
+
+        def call(item: int, fn: Any = fn, barrier: Any = barrier) -> int:
+            barrier.wait(PATIENCE_S)
+            result: int = fn(item)
+            return result
+
+        with ThreadPoolExecutor(50) as pool:
+            assert list(pool.map(call, range(50))) == list(range(50))
+        assert len(names) == 1
+        fn.shutdown()
+
+
+def test_an_idle_worker_never_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between calls the worker asks the clock nothing, with a window and without."""
+    from batched import _thread
+
+    for timeout_ms in (0, 5):
+        fn = batched.dynamically(Gate(), timeout_ms=timeout_ms)
+        fn(1)
+        asked = []
+
+        def clock(asked: list[int] = asked) -> float:
+            asked.append(threading.get_ident())
+            return time.monotonic()
+
+        until(lambda fn=fn: fn._batcher._wanted == 1)
+        monkeypatch.setattr(_thread, "monotonic", clock)
+        threading.Event().wait(0.1)
+        assert asked == []
+        fn(1)
+        assert asked
+        monkeypatch.undo()
+
+
+def test_the_window_counts_from_the_oldest_item() -> None:
+    """What has waited behind a running batch is not made to wait again."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=2, timeout_ms=40)
+    first = fn.submit([1, 2])
+    gate.wait_for_batch()
+    second = fn.submit(3)
+    threading.Event().wait(0.06)
+    started = time.monotonic()
+    gate.open()
+    assert second.result(PATIENCE_S) == 3
+    assert first.done()
+    gate.wait_for_batch()
+    assert time.monotonic() - started < 0.04
+
+
+def test_waiting_callers_do_not_wake_the_worker_one_by_one() -> None:
+    """In its window the worker sleeps until the batch is full, whatever comes; a look at stats is harmless."""
+    gate = Gate()
+    fn = batched.dynamically(gate, batch_size=8, timeout_ms=60_000)
+    futures = [fn.submit(0)]
+    until(lambda: fn._batcher._wanted == 7)
+    for item in range(1, 4):
+        futures.append(fn.submit(item))
+    assert fn._batcher._wanted == 7
+    assert fn.stats.queue_size == 4
+    futures += [fn.submit([4, 5]), fn.submit(6), fn.submit(7)]
+    wait(futures, PATIENCE_S)
+    assert gate.batches == [list(range(8))]
+
+
+def test_a_future_can_be_cancelled_until_its_result_is_there() -> None:
+    """Also while its batch runs; `concurrent.futures.wait` hears of it."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0)
+    future = fn.submit(1)
+    gate.wait_for_batch()
+    assert not future.done()
+    assert future.cancel()
+    assert wait([future], PATIENCE_S).done == {future}
+    gate.open()
+    assert fn(2) == 2
+    done = fn.submit(3)
+    done.result(PATIENCE_S)
+    assert not done.cancel()
+
+
+def test_a_callback_that_raises_harms_nobody() -> None:
+    """Not even one that raises SystemExit, or calls the batcher again."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=3, timeout_ms=60_000)
+    futures = [fn.submit(item) for item in range(3)]
+    raised = []
+
+    def leave(_: Any) -> None:
+        raise SystemExit
+
+    def again(_: Any) -> None:
+        try:
+            fn(1)
+        except RuntimeError as error:
+            raised.append(error)
+
+    futures[0].add_done_callback(leave)
+    futures[1].add_done_callback(again)
+    gate.open()
+    assert [future.result(PATIENCE_S) for future in futures] == [0, 1, 2]
+    assert fn([1, 2, 3]) == [1, 2, 3]
+    assert len(raised) == 1
+
+
+def test_cancelling_at_shutdown_spares_the_running_batch() -> None:
+    """What is queued gets CancelledError, from a thread, a future and a task alike."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+    running = fn.submit("running")
+    gate.wait_for_batch()
+    queued = fn.submit("queued")
+
+    async def task() -> str:
+        try:
+            await fn.acall("task")
+        except asyncio.CancelledError:
+            return "cancelled"
+        return "ran"
+
+    def call() -> str:
+        try:
+            fn("thread")
+        except CancelledError:
+            return "cancelled"
+        return "ran"
+
+    with ThreadPoolExecutor(2) as pool:
+        callers = [pool.submit(call), pool.submit(asyncio.run, task())]
+        until(lambda: fn.stats.queue_size == 3)
+        fn.shutdown(wait=False, cancel_futures=True)
+        assert [caller.result(PATIENCE_S) for caller in callers] == ["cancelled", "cancelled"]
+    assert queued.cancelled()
+    gate.open()
+    assert running.result(PATIENCE_S) == "running"
+    fn.shutdown()
+    assert gate.batches == [["running"]]
+
+
+def test_shutdown_from_inside_the_batch_function_cannot_wait() -> None:
+    """It raises a ClosedError instead of waiting for itself; without `wait` it works."""
+    raised = []
+
+    def end(items: list[int]) -> list[int]:
+        try:
+            fn.shutdown()
+        except ClosedError as error:
+            raised.append(error)
+        fn.shutdown(wait=False)
+        return items
+
+    fn = batched.dynamically(end, timeout_ms=0)
+    assert fn(1) == 1
+    assert "inside its own batch function" in str(raised[0])
+    with pytest.raises(ClosedError):
+        fn(2)
+    fn.shutdown()
+
+
+def test_the_with_statement_drains() -> None:
+    """At its end everything submitted has been answered and the thread is gone."""
+    before = len(workers())
+    with batched.dynamically(Gate(), timeout_ms=60_000) as fn:
+        futures = [fn.submit(item) for item in range(100)]
+    assert [future.result(0) for future in futures] == list(range(100))
+    assert len(workers()) == before
+
+
+def test_calls_that_race_with_shutdown_are_answered_or_refused() -> None:
+    """None of them waits for ever."""
+    for _ in range(50):
+        fn = batched.dynamically(Gate(), timeout_ms=0)
+        fn(0)
+        barrier = threading.Barrier(5)
+
+        def call(fn: Any = fn, barrier: Any = barrier) -> Any:
+            barrier.wait(PATIENCE_S)
+            try:
+                return fn(1)
+            except ClosedError:
+                return 1
+
+        with ThreadPoolExecutor(4) as pool:
+            futures = [pool.submit(call) for _ in range(4)]
+            barrier.wait(PATIENCE_S)
+            fn.shutdown()
+            assert [future.result(PATIENCE_S) for future in futures] == [1, 1, 1, 1]
+
+
+def test_an_exception_thrown_into_the_worker_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever was running is answered with it, and the next call works."""
+    import ctypes
+
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0)
+    future = fn.submit(1)
+    gate.wait_for_batch()
+    ident = fn._batcher._ident
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(ZeroDivisionError))
+    gate.open()
+    assert isinstance(future.exception(PATIENCE_S), ZeroDivisionError)
+    assert fn(2) == 2
+
+
+def test_an_idle_batcher_holds_nobodys_items() -> None:
+    """Items, results and errors are the callers' alone once they are answered."""
+
+    class Item:
+        pass
+
+    def fail(items: list[Item]) -> list[Item]:
+        if len(items) == 3:
+            raise ValueError("three")
+        return items
+
+    fn = batched.dynamically(fail, timeout_ms=0)
+    items = [Item(), Item(), Item()]
+    references = [weakref.ref(item) for item in items]
+    fn(items[0])
+    with pytest.raises(ValueError, match="three"):
+        fn(items)
+    fn.submit(items[1]).result(PATIENCE_S)
+    asyncio.run(fn.acall(items[2]))
+    until(lambda: fn._batcher._wanted == 1)
+    del items
+    gc.collect()
+    assert [reference() for reference in references] == [None, None, None]
+
+
+def test_map_reads_no_further_ahead_than_three_batches() -> None:
+    """A huge iterable is consumed as its consumer goes, and dropped when it leaves."""
+    read = []
+
+    def source() -> Any:
+        for item in range(10**9):
+            read.append(item)
+            yield item
+
+    fn = batched.dynamically(Gate(), batch_size=4, timeout_ms=0)
+    answers = fn.map(source())
+    assert read == []
+    assert [next(answers) for _ in range(10)] == list(range(10))
+    assert len(read) <= 10 + 3 * 4
+    answers.close()
+    accepted = fn.stats.total_accepted
+    assert accepted <= 10 + 3 * 4
+    with pytest.raises(TypeError, match="not iterable"):
+        fn.map(3)
+
+
+def test_amap_answers_a_slow_source_as_it_comes() -> None:
+    """An item is answered before the next one is there, and leaving ends the reader."""
+    fn = batched.dynamically(Gate(), batch_size=4, timeout_ms=0)
+    closed = []
+
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        wanted = asyncio.Event()
+
+        async def source() -> Any:
+            try:
+                for item in range(100):
+                    yield item
+                    await wanted.wait()
+                    wanted.clear()
+            finally:
+                closed.append(True)
+
+        items = source()
+        answers = fn.amap(items)
+        for expected in range(5):
+            assert await anext(answers) == expected
+            wanted.set()
+        await answers.aclose()
+        await items.aclose()
+        assert asyncio.all_tasks() == before
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    assert closed == [True]
+
+
+def test_two_loops_and_threads_share_one_worker() -> None:
+    """Each gets its own answers, one after another and at once; a closed loop harms nobody."""
+    gate = Gate(lambda xs: [x * 2 for x in xs], shut=True)
+    fn = batched.dynamically(gate, batch_size=3, timeout_ms=60_000)
+
+    async def leave_early() -> None:
+        task = asyncio.create_task(fn.acall(100))
+        await asyncio.sleep(0)
+        assert not task.done()
+
+    asyncio.run(leave_early())
+    with ThreadPoolExecutor(3) as pool:
+        futures = [
+            pool.submit(asyncio.run, fn.acall(1)),
+            pool.submit(asyncio.run, fn.acall(2)),
+            pool.submit(fn, 3),
+        ]
+        gate.open()
+        assert [future.result(PATIENCE_S) for future in futures] == [2, 4, 6]
+    assert 100 not in sum(gate.batches, [])
+    for item in range(10):
+        assert asyncio.run(fn.options(priority="interactive").acall([item, item, item])) == [2 * item] * 3
+
+
+def test_a_loop_closed_under_a_running_batch_harms_nobody() -> None:
+    """The worker goes on, and prints nothing."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=2, timeout_ms=60_000)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(fn.acall(1))
+    loop.run_until_complete(asyncio.sleep(0))
+    other = fn.submit(2)
+    gate.wait_for_batch()
+    task.cancel()
+    loop.run_until_complete(asyncio.wait([task]))
+    loop.close()
+    gate.open()
+    assert other.result(PATIENCE_S) == 2
+
+
+def test_ten_thousand_tasks_need_no_further_thread() -> None:
+    """Waiting on an event loop costs no thread."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1024, timeout_ms=0)
+    fn.submit(0)
+    gate.wait_for_batch()
+    before = threading.active_count()
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(fn.acall(item)) for item in range(10_000)]
+        await asyncio.sleep(0)
+        assert threading.active_count() <= before
+        gate.open()
+        assert await asyncio.gather(*tasks) == list(range(10_000))
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))

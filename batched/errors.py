@@ -34,7 +34,7 @@ def copied(error: BaseException) -> BaseException:
         twin.args = error.args
         vars(twin).update(vars(error))
         for slot in (name for c in cls.__mro__ for name, value in vars(c).items() if _is_slot(value)):
-            if hasattr(error, slot):
+            if getattr(twin, slot, None) is not getattr(error, slot, None):
                 with suppress(AttributeError, TypeError):  # read-only, so `__new__` has set it
                     setattr(twin, slot, getattr(error, slot))
         if notes := getattr(error, "__notes__", None):

@@ -7,10 +7,11 @@ import faulthandler
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from benchmarks.measure import LIMIT_S, Effort, Row, environment, time_limit
@@ -70,20 +71,19 @@ def _measured(names: list[str], console: Console, *, quick: bool) -> Iterator[Ro
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     # No thread that refreshes the display: it would take the interpreter from what is measured.
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
+        task = progress.add_task("")
         for number, name in enumerate(names, 1):
-            task = progress.add_task(name)
-            at = f"{number}/{len(names)} {name}"
-
-            def announce(what: str, task=task, at=at) -> None:
-                progress.update(task, description=f"{at}: {what}", refresh=True)
-
+            describe = partial(_describe, progress, task, f"{number}/{len(names)} {name}")
             try:
                 with time_limit(LIMIT_S):
-                    yield from WORKLOADS[name](Effort(quick=quick, announce=announce))
+                    yield from WORKLOADS[name](Effort(quick=quick, announce=describe))
             except Exception as error:  # noqa: BLE001  the other rows are worth having
                 console.print_exception()
                 yield Row(name, name, note=f"failed: {error!r}")
-            progress.remove_task(task)
+
+
+def _describe(progress: Progress, task: TaskID, workload: str, what: str) -> None:
+    progress.update(task, description=f"{workload}: {what}", refresh=True)
 
 
 def _table(rows: list[Row]) -> Table:
@@ -120,11 +120,10 @@ def _goal(row: Row) -> str:
 
 
 def _shown(value: float, unit: str) -> str:
-    """Write `value` to three digits or so, in the unit that keeps it short."""
+    """Write `value` to three digits, in the unit that keeps it short."""
     scale, name = next((entry for entry in _SCALES[unit] if abs(value) >= entry[0]), _SCALES[unit][-1])
-    scaled = value / scale
-    decimals = 0 if abs(scaled) >= 100 else 1 if abs(scaled) >= 10 else 2
-    return f"{scaled:,.{decimals}f}{'' if name == 'x' else ' '}{name}"
+    digits = f"{float(f'{value / scale:.3g}'):,g}"
+    return f"{digits}{'' if name == 'x' else ' '}{name}"
 
 
 def _plot(rows: list[Row], file: Path) -> None:

@@ -49,7 +49,16 @@ def _install() -> None:
     if _HOME.exists():
         return
     unfinished = _HOME.with_name(f"{RIVAL}-{os.getpid()}")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", unfinished, f"batched=={RIVAL}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--target",
+        str(unfinished),
+        f"batched=={RIVAL}",
+    ]
     subprocess.run(command, timeout=LIMIT_S, check=True, capture_output=True)  # noqa: S603  no user's input
     unfinished.rename(_HOME)
 
@@ -99,7 +108,7 @@ def threads(each: int) -> float:
 
 def main() -> None:
     """Print the figure that the arguments ask for."""
-    sys.modules["torch"] = None  # type: ignore[assignment]  0.1.5 takes seconds to import it, and needs it not
+    sys.modules["torch"] = None  # type: ignore[assignment]  # 0.1.5 would import it, for seconds, unasked
     job, size = sys.argv[1:]
     jobs = {"round trip": round_trip, "list": one_list, "tasks": tasks, "threads": threads}
     with time_limit(LIMIT_S):

@@ -142,7 +142,6 @@ def test_what_is_not_one_row_per_item_is_a_type_error(flavour: Flavour, outputs:
 
 def test_a_data_frame_is_a_type_error(flavour: Flavour) -> None:
     """It iterates over its columns, so its rows would silently be swapped for them."""
-
     frame = UserList("ab")
     frame.columns = ["a", "b"]  # type: ignore[attr-defined]
     fn = flavour.decorate(lambda xs: frame, timeout_ms=0)

@@ -246,8 +246,9 @@ def test_an_idle_instance_is_collected_and_its_thread_ends() -> None:
     embedder.embed.submit(1).result(PATIENCE_S)
     list(embedder.embed.map([1, 2]))
     embedder.embed.options(deadline_ms=50_000)(1)
-    thread = embedder.embed._find()._thread
-    until(lambda: embedder.embed._find()._wanted == 1)
+    batcher = embedder.embed._find()
+    thread = batcher._thread
+    until(lambda: batcher._wanted == 1)
     reference = weakref.ref(embedder)
     del embedder
     assert reference() is None

@@ -92,7 +92,7 @@ def test_the_window_counts_from_the_oldest_item() -> None:
 
 
 def test_waiting_callers_do_not_wake_the_worker_one_by_one() -> None:
-    """In its window the worker sleeps until the batch is full, whatever comes; a look at stats is harmless."""
+    """In its window the worker sleeps until the batch is full; a look at the stats changes nothing."""
     gate = Gate()
     fn = batched.dynamically(gate, batch_size=8, timeout_ms=60_000)
     futures = [fn.submit(0)]

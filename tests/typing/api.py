@@ -4,7 +4,6 @@ A line that must be an error says `type: ignore`, and both checkers complain of 
 do not need. The code in its brackets is mypy's; to pyright it means any error.
 """
 # pyright: reportUnnecessaryTypeIgnoreComment=true
-# ruff: noqa: D101, D102
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ calls it finished.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ class Call:
         keep_errors: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
         # The batch function travels with the call, so that an idle worker keeps no instance alive.
-        self.function: Callable[[Any], Any] = function
+        self.function: Any = function  # None, as `inputs`, once they are no longer needed
         self.inputs = inputs
         self.size = size
         self.many = many
@@ -73,23 +73,15 @@ class Call:
         allowed_ms = ((self.deadline or self.arrived) - self.arrived) * 1000
         return f"{name} did not answer within deadline_ms={allowed_ms:g}"
 
-    def release(self) -> None:
-        """Let go of the caller's items and of the function's instance."""
-        self.function = self.inputs = None  # type: ignore[assignment]
 
-
-class Slice(NamedTuple):
-    """Items `start` to `stop` of a call."""
-
-    call: Call
-    start: int
-    stop: int
+Slice: TypeAlias = tuple[Call, int, int]
+"""Items `start` to `stop` of a call. A plain tuple: it is made once per item, and a named one costs ten times."""
 
 
 class Collator(Protocol):
     """How many inputs become one, and one output many. Pure; a collator knows no caller."""
 
-    def collate(self, slices: list[Slice]) -> Any:
+    def collate(self, batch: Batch) -> Any:
         """Return the batch function's argument."""
         ...
 
@@ -119,33 +111,28 @@ class Batch:
     def __len__(self) -> int:
         return self.size
 
-    @property
-    def function(self) -> Callable[[Any], Any]:
-        """The batch function, bound to its instance."""
-        return self.slices[0][0].function
+    def run(self, collator: Collator) -> Any:
+        """Return what the batch function returns for the batch's items."""
+        return self.slices[0][0].function(collator.collate(self))
 
     def deliver(self, outputs: Any, collator: Collator) -> list[Call]:
         """Hand each call its part of `outputs` and return the calls that are now done.
 
         Raises, before any call has got anything, if `outputs` are not one row per item.
         """
-        parts = collator.split(outputs, self)
         done = []
-        for piece, part in zip(self.slices, parts, strict=True):
-            call, start, stop = piece
-            failed = isinstance(part, BaseException)
-            if failed and not call.many:
-                self.failed += 1
-            if not call.missing:  # another batch failed it, or its caller has left
-                continue
-            if failed and not call.keep_errors:
-                call.fail(part)
-            elif stop - start == call.size:
-                call.results = part
-                call.missing = 0
-            elif not self._place(piece, part, collator):
-                continue
-            done.append(call)
+        for piece, part in zip(self.slices, collator.split(outputs, self), strict=True):
+            call = piece[0]
+            if isinstance(part, BaseException):
+                if not call.many:
+                    self.failed += 1
+                if not call.keep_errors:
+                    if call.missing:
+                        call.fail(part)
+                        done.append(call)
+                    continue
+            if self._answer(piece, part, collator):
+                done.append(call)
         return done
 
     def fail(self, error: BaseException, collator: Collator) -> list[Call]:
@@ -158,16 +145,20 @@ class Batch:
                 continue
             if not call.keep_errors:
                 call.fail(error)
-            elif not call.many:
-                call.results = error
-                call.missing = 0
-            elif not self._place(piece, [error] * (stop - start), collator):
+            elif not self._answer(piece, [error] * (stop - start) if call.many else error, collator):
                 continue
             done.append(call)
         return done
 
-    def _place(self, piece: Slice, part: Any, collator: Collator) -> bool:
-        """Keep `part` of a longer call; return whether that was the last of it."""
+    def _answer(self, piece: Slice, part: Any, collator: Collator) -> bool:
+        """Give a call one of its parts; return whether it is done now, and was not before."""
+        call, start, stop = piece
+        if not call.missing:  # another batch failed it, or its caller has left
+            return False
+        if stop - start == call.size:
+            call.results = part
+            call.missing = 0
+            return True
         collator.place(piece, part)
-        piece.call.missing -= piece.stop - piece.start
-        return not piece.call.missing
+        call.missing -= stop - start
+        return not call.missing

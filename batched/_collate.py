@@ -23,10 +23,10 @@ class ListCollator:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def collate(self, slices: list[Slice]) -> list[Any]:
-        """Return a new list of the slices' items."""
+    def collate(self, batch: Batch) -> list[Any]:
+        """Return a new list of the batch's items."""
         items: list[Any] = []
-        for call, start, stop in slices:
+        for call, start, stop in batch.slices:
             if call.many:
                 items += call.inputs[start:stop]
             else:
@@ -39,7 +39,7 @@ class ListCollator:
         slices = batch.slices
         if len(rows) != batch.size:
             raise BatchError(self._miscounted(len(rows), batch.size))
-        call = slices[0].call
+        call = slices[0][0]
         if len(slices) == 1 and call.many:
             # Copied where it becomes the answer: the function may keep and reuse its own list.
             part = rows[:] if call.size == batch.size else rows

@@ -9,8 +9,10 @@ batch_size` batches whatever the small load.
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
-from batched._call import Call, Slice
+if TYPE_CHECKING:
+    from batched._call import Call, Slice
 
 __all__ = ["Queue"]
 
@@ -20,67 +22,68 @@ _RESERVE = 1 / 8
 class Queue:
     """Two classes of calls, first come first served within each."""
 
-    __slots__ = ("_credit", "_large", "_large_items", "_small", "_small_items", "threshold")
+    __slots__ = ("_credit", "_large", "_large_items", "_small", "accepted", "items", "threshold")
 
     def __init__(self, threshold: int) -> None:
         self.threshold = threshold
+        self.items = 0  # waiting, of both classes
+        self.accepted = 0  # ever pushed
         self._small: deque[Call] = deque()
         self._large: deque[Call] = deque()
-        self._small_items = 0
         self._large_items = 0
         self._credit = 0.0  # items of the reserve not yet handed out; matters below 8 a batch
 
-    def __len__(self) -> int:
-        """Items waiting."""
-        return self._small_items + self._large_items
-
     def push(self, call: Call) -> None:
         """Queue `call` in the class that its size, or its caller, puts it in."""
-        if call.bulk is None:
-            call.bulk = call.size > self.threshold
-        if call.bulk:
+        size = call.size
+        self.items += size
+        self.accepted += size
+        bulk = call.bulk
+        if bulk is None:
+            call.bulk = bulk = size > self.threshold
+        if bulk:
             self._large.append(call)
-            self._large_items += call.waiting
+            self._large_items += size
         else:
             self._small.append(call)
-            self._small_items += call.waiting
 
     def drop(self, call: Call) -> int:
         """Forget what of `call` still waits; return how many items that was."""
         dropped = call.waiting
         call.waiting = 0  # its place in the queue is skipped when its turn comes
+        self.items -= dropped
         if call.bulk:
             self._large_items -= dropped
-            if not self._large_items:
-                self._large.clear()
-        else:
-            self._small_items -= dropped
-            if not self._small_items:
-                self._small.clear()
+        if not self.items:
+            self._small.clear()
+            self._large.clear()
         return dropped
 
     def oldest(self) -> float:
         """Return when the oldest waiting call arrived. At least one must wait."""
-        if not self._small_items:
-            return _head(self._large).arrived
         if not self._large_items:
             return _head(self._small).arrived
+        if self._large_items == self.items:
+            return _head(self._large).arrived
         return min(_head(self._small).arrived, _head(self._large).arrived)
 
     def take(self, room: int) -> list[Slice]:
-        """Remove and return the next batch: as many items as wait, at most `room`."""
+        """Remove and return the next batch: `room` items, which at least must wait."""
         slices: list[Slice] = []
-        if self._large_items and self._small_items >= room:
-            self._credit += room * _RESERVE
-            reserved = self._take_large(int(self._credit), slices)
-            self._credit -= reserved
-            room -= reserved
-        if self._small_items and room:
-            taken = _take(self._small, room, slices)
-            self._small_items -= taken
-            room -= taken
-        if self._large_items and room:
-            self._take_large(room, slices)
+        small_items = self.items - self._large_items
+        self.items -= room
+        if self._large_items:
+            if small_items >= room:
+                self._credit += room * _RESERVE
+                reserved = self._take_large(int(self._credit), slices)
+                self._credit -= reserved
+                room -= reserved
+            if small_items and room:
+                room -= _take(self._small, room, slices)
+            if room:
+                self._take_large(room, slices)
+        else:
+            _take(self._small, room, slices)
         return slices
 
     def _take_large(self, room: int, slices: list[Slice]) -> int:
@@ -107,16 +110,16 @@ def _take(calls: deque[Call], room: int, slices: list[Slice]) -> int:
     while left and calls:
         call = calls[0]
         waiting = call.waiting
-        start = call.size - waiting
+        size = call.size
         if waiting <= left:
             calls.popleft()
-            if not waiting:  # its caller has left
-                continue
-            slices.append(Slice(call, start, call.size))
-            call.waiting = 0
-            left -= waiting
+            if waiting:  # else its caller has left
+                slices.append((call, size - waiting, size))
+                call.waiting = 0
+                left -= waiting
         else:
-            slices.append(Slice(call, start, start + left))
+            start = size - waiting
+            slices.append((call, start, start + left))
             call.waiting = waiting - left
             left = 0
     return room - left

@@ -16,6 +16,8 @@ from batched._queue import Queue
 from batched._stats import Counters
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from batched._call import Call
     from batched._patience import Window
     from batched._stats import Stats
@@ -41,18 +43,27 @@ class Scheduler:
         self._deadlines: list[tuple[float, int, Call]] = []  # a heap; calls no longer waiting stay in it
         self._deadlines_limit = 1024
         self._order = count()
-        self._expired: list[Call] = []
+        self.expired: list[Call] = []
+        """Calls whose deadline the scheduler saw pass before they had run: for the driver to answer and clear."""
 
     def __len__(self) -> int:
         """Items waiting."""
-        return len(self._queue)
+        return self._queue.items
 
     def push(self, call: Call) -> None:
         """Queue `call`."""
-        self._counters.accepted += call.size
         self._queue.push(call)
         if call.deadline is not None:
             self._push_deadline(call, call.deadline)
+
+    def push_all(self, calls: deque[Call]) -> None:
+        """Queue and remove all of `calls`, to which others may be adding."""
+        push = self._queue.push
+        while calls:
+            call = calls.popleft()
+            push(call)
+            if call.deadline is not None:
+                self._push_deadline(call, call.deadline)
 
     def drop(self, call: Call) -> None:
         """Forget what of `call` still waits: its caller has left, its deadline has passed or it has failed.
@@ -60,7 +71,7 @@ class Scheduler:
         Saying so again changes nothing.
         """
         if call.waiting == call.size:  # else a part of it may be running
-            call.release()
+            call.function = call.inputs = None
         dropped = self._queue.drop(call)
         call.missing = 0  # what of it runs already has nobody to go to
         if call.left == "expired":
@@ -73,7 +84,7 @@ class Scheduler:
         if self._deadlines:
             self._expire(now)
         queue = self._queue
-        waiting = len(queue)
+        waiting = queue.items
         if waiting >= self.batch_size:
             return 0.0
         if not waiting:
@@ -84,13 +95,13 @@ class Scheduler:
         if self._deadlines:
             urgent = self._deadlines[0][2]
             start = min(start, (urgent.arrived + self._deadlines[0][0]) / 2)
-        return max(start - now, 0.0)
+        return start - now if start > now else 0.0
 
     def pop(self, now: float) -> Batch:
         """Remove and return the next batch, due or not. At least one item must wait."""
         if self._deadlines:
             self._expire(now)
-        waiting = len(self._queue)
+        waiting = self._queue.items
         if waiting >= self.batch_size:
             size, reason = self.batch_size, "full"
         else:
@@ -110,14 +121,7 @@ class Scheduler:
         for call in calls:
             if call.waiting:
                 self.drop(call)
-            call.release()
-
-    def expired(self) -> list[Call]:
-        """Return, once, the calls whose deadline the scheduler saw pass before they had started."""
-        expired = self._expired
-        if expired:
-            self._expired = []
-        return expired
+            call.function = call.inputs = None
 
     def drain(self) -> None:
         """Wait for company no more: whatever is queued is due."""
@@ -132,7 +136,8 @@ class Scheduler:
 
     def stats(self) -> Stats:
         """Return a snapshot of the counters."""
-        return self._counters.snapshot(waiting=len(self._queue), running=self._running)
+        queue = self._queue
+        return self._counters.snapshot(accepted=queue.accepted, waiting=queue.items, running=self._running)
 
     def _push_deadline(self, call: Call, deadline: float) -> None:
         heap = self._deadlines
@@ -152,4 +157,4 @@ class Scheduler:
                 call.left = "expired"
                 call.fail(TimeoutError(call.overdue(self.name)))
                 self.drop(call)
-                self._expired.append(call)
+                self.expired.append(call)

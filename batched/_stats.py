@@ -40,10 +40,9 @@ class Stats:
 class Counters:
     """The running totals behind `Stats`."""
 
-    __slots__ = ("accepted", "batches", "busy_s", "cancelled", "expired", "failed", "processed")
+    __slots__ = ("batches", "busy_s", "cancelled", "expired", "failed", "processed")
 
     def __init__(self) -> None:
-        self.accepted = 0
         self.processed = 0
         self.failed = 0
         self.cancelled = 0
@@ -51,13 +50,13 @@ class Counters:
         self.batches = 0
         self.busy_s = 0.0
 
-    def snapshot(self, *, waiting: int, running: int) -> Stats:
+    def snapshot(self, *, accepted: int, waiting: int, running: int) -> Stats:
         """Return the totals so far as they are now."""
         runs = self.batches or 1
         return Stats(
             queue_size=waiting,
             running_items=running,
-            total_accepted=self.accepted,
+            total_accepted=accepted,
             total_processed=self.processed,
             total_failed=self.failed,
             total_cancelled=self.cancelled,

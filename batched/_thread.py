@@ -262,11 +262,14 @@ class Batcher:
         inbox = self._inbox
         while True:
             with self._lock:
-                self._empty_inbox()
+                if inbox or self._leaving:
+                    self._empty_inbox()
                 now = monotonic()
                 delay = scheduler.delay(now)
                 batch = scheduler.pop(now) if delay == 0.0 else None
-                expired = scheduler.expired()
+                expired = scheduler.expired
+                if expired:
+                    scheduler.expired = []
                 if self.closed:
                     scheduler.drain()
             if expired:
@@ -286,12 +289,12 @@ class Batcher:
     def _run(self, batch: Batch) -> None:
         started = monotonic()
         try:
-            outputs = batch.function(self._collator.collate(batch.slices))
+            outputs = batch.run(self._collator)
             if hasattr(outputs, "__await__"):
                 outputs = self._await(outputs)
             calls = batch.deliver(outputs, self._collator)
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
-            calls = batch.fail(_without_own_frame(error), self._collator)
+            calls = batch.fail(_without_own_frames(error), self._collator)
         with self._lock:
             self._scheduler.done(batch, calls, monotonic() - started)
         _resolve(calls)
@@ -309,10 +312,7 @@ class Batcher:
     def _empty_inbox(self) -> None:
         """Move what callers left at the door into the scheduler. Needs the lock."""
         leaving = len(self._leaving)  # counted first: whoever leaves by now has come before
-        inbox = self._inbox
-        push = self._scheduler.push
-        while inbox:
-            push(inbox.popleft())
+        self._scheduler.push_all(self._inbox)
         for _ in range(leaving):
             self._scheduler.drop(self._leaving.popleft())
 
@@ -348,8 +348,7 @@ def _resolve(calls: list[Call]) -> None:  # noqa: C901  flat, for speed
     for call in calls:
         loop = call.loop
         if loop is None:
-            with contextlib.suppress(RuntimeError):
-                call.waiter.release()
+            call.waiter.release()
         elif loop is _FUTURE:
             futures.append(call)
         elif loop in loops:
@@ -386,10 +385,12 @@ def _wake_task(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _without_own_frame(error: BaseException) -> BaseException:
-    """Start the traceback in the batch function: the worker's frame would keep the batch alive."""
+def _without_own_frames(error: BaseException) -> BaseException:
+    """Start the traceback in the batch function: the worker's frames would keep the batch alive."""
     traceback = error.__traceback__
-    return error.with_traceback(traceback.tb_next if traceback is not None else None)
+    while traceback and traceback.tb_frame.f_globals.get("__name__", "").startswith("batched._"):
+        traceback = traceback.tb_next
+    return error.with_traceback(traceback)
 
 
 # -- the process: exit and fork ---------------------------------------------------------------------

@@ -32,7 +32,7 @@ def main() -> int:
         import matplotlib as mpl  # noqa: PLC0415  fail now, not after ten minutes
 
         mpl.use("Agg")
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 140)
     about = environment()
     console.print(", ".join(f"{name} {value}" for name, value in about.items()), highlight=False)
     rows = []

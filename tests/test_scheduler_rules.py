@@ -93,7 +93,7 @@ class SchedulerRules(RuleBasedStateMachine):
         self.check_reserve(
             bool(crowded), sum(stop - start for call, start, stop in batch.slices if call.bulk)
         )
-        items = COLLATOR.collate(batch.slices)
+        items = COLLATOR.collate(batch)
         self.ran += items
         self.running.append((batch, items))
 
@@ -136,7 +136,7 @@ class SchedulerRules(RuleBasedStateMachine):
     def nobody_waits_past_the_window(self) -> None:
         """The delay is none exactly while nothing waits, and ends with the oldest item's window."""
         delay = self.scheduler.delay(self.now)
-        expired = self.scheduler.expired()
+        expired, self.scheduler.expired = self.scheduler.expired, []
         assert all(call.error is not None and call.left == "expired" for call in expired)
         waiting = self.waiting()
         assert len(self.scheduler) == sum(call.waiting for call in waiting)

@@ -75,7 +75,7 @@ class Call:
 
 
 Slice: TypeAlias = tuple[Call, int, int]
-"""Items `start` to `stop` of a call. A plain tuple: it is made once per item, and a named one costs ten times."""
+"""Items `start` to `stop` of a call. Plain, because a named tuple takes ten times as long to make."""
 
 
 class Collator(Protocol):
@@ -122,16 +122,17 @@ class Batch:
         """
         done = []
         for piece, part in zip(self.slices, collator.split(outputs, self), strict=True):
-            call = piece[0]
-            if isinstance(part, BaseException):
-                if not call.many:
-                    self.failed += 1
-                if not call.keep_errors:
-                    if call.missing:
-                        call.fail(part)
-                        done.append(call)
-                    continue
-            if self._answer(piece, part, collator):
+            call, start, stop = piece
+            if isinstance(part, BaseException) and not self._keeps(call):
+                if call.missing:
+                    call.fail(part)
+                    done.append(call)
+            elif stop - start == call.size:
+                if call.missing:  # else its caller has left
+                    call.results = part
+                    call.missing = 0
+                    done.append(call)
+            elif self._place(piece, part, collator):
                 done.append(call)
         return done
 
@@ -145,20 +146,25 @@ class Batch:
                 continue
             if not call.keep_errors:
                 call.fail(error)
-            elif not self._answer(piece, [error] * (stop - start) if call.many else error, collator):
+            elif not call.many:
+                call.results = error
+                call.missing = 0
+            elif not self._place(piece, [error] * (stop - start), collator):
                 continue
             done.append(call)
         return done
 
-    def _answer(self, piece: Slice, part: Any, collator: Collator) -> bool:
-        """Give a call one of its parts; return whether it is done now, and was not before."""
+    def _keeps(self, call: Call) -> bool:
+        """Count a failed item that came as an exception; return whether its caller wants it as a result."""
+        if not call.many:
+            self.failed += 1
+        return call.keep_errors
+
+    def _place(self, piece: Slice, part: Any, collator: Collator) -> bool:
+        """Give a call one of its parts; return whether that was the last."""
         call, start, stop = piece
-        if not call.missing:  # another batch failed it, or its caller has left
+        if not call.missing:  # an earlier part failed, or its caller has left
             return False
-        if stop - start == call.size:
-            call.results = part
-            call.missing = 0
-            return True
         collator.place(piece, part)
         call.missing -= stop - start
         return not call.missing

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from asyncio import get_running_loop
 from collections.abc import AsyncIterable
 from concurrent.futures import Future
 from functools import partial, update_wrapper
+from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypedDict, TypeVar, overload
 
@@ -80,13 +82,13 @@ class BatchedFunction(Generic[T, U]):
     def __call__(self, item: T = ..., /, **named: T) -> U: ...
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Return the result of one item, or the results of a list of items; block until they are there."""
-        call = self._ask(args, named)
+        batcher = self._batcher or self._find()
+        call = self._ask(batcher, args, named)
         if not call.size:
             return []
-        batcher = self._batcher or self._find()
         batcher.post(call)
-        results = batcher.collect(call)
-        return results if not call.keep_errors else _own_errors(results)
+        batcher.collect(call)
+        return call.results if not call.keep_errors else _own_errors(call.results)
 
     @overload
     async def acall(self, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
@@ -94,18 +96,19 @@ class BatchedFunction(Generic[T, U]):
     async def acall(self, item: T = ..., /, **named: T) -> U: ...
     async def acall(self, /, *args: Any, **named: Any) -> Any:
         """Like a call, without blocking the event loop. Cancelling it drops what has not started."""
-        call = self._ask(args, named)
+        batcher = self._batcher or self._find()
+        call = self._ask(batcher, args, named)
         if not call.size:
             return []
-        batcher = self._batcher or self._find()
-        future = batcher.post_async(call, asyncio.get_running_loop())
+        future = batcher.post_async(call, get_running_loop())
         try:
             await future
         except BaseException:
             batcher.cancel(call)
             raise
-        results = batcher.outcome(call)
-        return results if not call.keep_errors else _own_errors(results)
+        if call.missing or call.error is not None:
+            batcher.refuse(call)
+        return call.results if not call.keep_errors else _own_errors(call.results)
 
     @overload
     def submit(self, items: list[T] = ..., /, **named: list[T]) -> Future[list[U]]: ...
@@ -117,12 +120,13 @@ class BatchedFunction(Generic[T, U]):
         `cancel()` succeeds until the result is there; what has not started then never runs. A deadline only
         drops what has not started: bound the wait with `result(timeout=...)`.
         """
-        call = self._ask(args, named)
-        if not call.size:
-            done: Future[Any] = Future()
-            done.set_result([])
-            return done
-        return (self._batcher or self._find()).submit(call)
+        batcher = self._batcher or self._find()
+        call = self._ask(batcher, args, named)
+        if call.size:
+            return batcher.submit(call)
+        nothing: Future[Any] = Future()
+        nothing.set_result([])
+        return nothing
 
     def map(self, items: Iterable[T], /) -> Iterator[U]:
         """Yield the result of each item, in order, reading ahead of the consumer by three batches at most.
@@ -140,7 +144,8 @@ class BatchedFunction(Generic[T, U]):
             return call
 
         def collect(call: Call) -> Iterator[Any]:
-            return self._in_order(batcher.collect(call), _as_it_is)
+            batcher.collect(call)
+            return self._in_order(call.results, _as_it_is)
 
         return map_items(iter(items), size, ahead, post, collect, batcher.cancel)
 
@@ -153,12 +158,14 @@ class BatchedFunction(Generic[T, U]):
 
         def post(chunk: list[Any]) -> Call:
             call = self._chunk(chunk)
-            batcher.post_async(call, asyncio.get_running_loop())
+            batcher.post_async(call, get_running_loop())
             return call
 
         async def collect(call: Call) -> Iterator[Any]:
             await call.waiter
-            return self._in_order(batcher.outcome(call), for_event_loop)
+            if call.missing or call.error is not None:
+                batcher.refuse(call)
+            return self._in_order(call.results, for_event_loop)
 
         return amap_items(source, size, ahead, post, collect, batcher.cancel)
 
@@ -203,7 +210,7 @@ class BatchedFunction(Generic[T, U]):
         """Like `shutdown()`, without blocking the event loop."""
         batcher = self._batcher or self._find()
         batcher.shutdown(wait=False, cancel_futures=False)
-        loop = asyncio.get_running_loop()
+        loop = get_running_loop()
         ended = loop.create_future()
         batcher.when_ended(lambda: loop.call_soon_threadsafe(_set_unless_done, ended))
         await ended
@@ -261,15 +268,15 @@ class BatchedFunction(Generic[T, U]):
 
     # -- from arguments to calls, and back --------------------------------------------------------------
 
-    def _ask(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
+    def _ask(self, batcher: Batcher, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call that the arguments mean."""
-        (self._batcher or self._find()).check()
+        if batcher.closed or batcher.ident == get_ident():
+            batcher.check()
         items = args[0] if len(args) == 1 and not named else self._argument(args, named)
-        now = monotonic()
         if not isinstance(items, list):
-            call = Call(self._function, items, 1, False, now)  # noqa: FBT003
+            call = Call(self._function, items, 1, False, monotonic())  # noqa: FBT003
         else:
-            call = Call(self._function, list(items), len(items), True, now)  # noqa: FBT003
+            call = Call(self._function, list(items), len(items), True, monotonic())  # noqa: FBT003
         if self._call_options is not _NO_OPTIONS:
             self._apply_options(call)
         return call

@@ -33,19 +33,30 @@ class Queue:
         self._large_items = 0
         self._credit = 0.0  # items of the reserve not yet handed out; matters below 8 a batch
 
-    def push(self, call: Call) -> None:
-        """Queue `call` in the class that its size, or its caller, puts it in."""
-        size = call.size
-        self.items += size
-        self.accepted += size
-        bulk = call.bulk
-        if bulk is None:
-            call.bulk = bulk = size > self.threshold
-        if bulk:
-            self._large.append(call)
-            self._large_items += size
-        else:
-            self._small.append(call)
+    def push_all(self, calls: deque[Call]) -> list[Call]:
+        """Move `calls` here, each into the class that its size, or its caller, puts it in.
+
+        Returns those that have a deadline. Others may be adding to `calls` meanwhile.
+        """
+        urgent = []
+        items = 0
+        while calls:
+            call = calls.popleft()
+            size = call.size
+            items += size
+            bulk = call.bulk
+            if bulk is None:
+                call.bulk = bulk = size > self.threshold
+            if bulk:
+                self._large.append(call)
+                self._large_items += size
+            else:
+                self._small.append(call)
+            if call.deadline is not None:
+                urgent.append(call)
+        self.items += items
+        self.accepted += items
+        return urgent
 
     def drop(self, call: Call) -> int:
         """Forget what of `call` still waits; return how many items that was."""

@@ -7,6 +7,7 @@ growing behind a running batch. Knows nothing of threads, event loops or what th
 
 from __future__ import annotations
 
+from collections import deque
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
@@ -16,8 +17,6 @@ from batched._queue import Queue
 from batched._stats import Counters
 
 if TYPE_CHECKING:
-    from collections import deque
-
     from batched._call import Call
     from batched._patience import Window
     from batched._stats import Stats
@@ -44,7 +43,7 @@ class Scheduler:
         self._deadlines_limit = 1024
         self._order = count()
         self.expired: list[Call] = []
-        """Calls whose deadline the scheduler saw pass before they had run: for the driver to answer and clear."""
+        """Calls whose deadline passed before they had run: for the driver to answer and clear."""
 
     def __len__(self) -> int:
         """Items waiting."""
@@ -52,18 +51,14 @@ class Scheduler:
 
     def push(self, call: Call) -> None:
         """Queue `call`."""
-        self._queue.push(call)
-        if call.deadline is not None:
-            self._push_deadline(call, call.deadline)
+        self.push_all(deque([call]))
 
     def push_all(self, calls: deque[Call]) -> None:
         """Queue and remove all of `calls`, to which others may be adding."""
-        push = self._queue.push
-        while calls:
-            call = calls.popleft()
-            push(call)
-            if call.deadline is not None:
-                self._push_deadline(call, call.deadline)
+        for call in self._queue.push_all(calls):
+            heappush(self._deadlines, (call.deadline or 0.0, next(self._order), call))
+            if len(self._deadlines) > self._deadlines_limit:
+                self._forget_deadlines()
 
     def drop(self, call: Call) -> None:
         """Forget what of `call` still waits: its caller has left, its deadline has passed or it has failed.
@@ -139,14 +134,12 @@ class Scheduler:
         queue = self._queue
         return self._counters.snapshot(accepted=queue.accepted, waiting=queue.items, running=self._running)
 
-    def _push_deadline(self, call: Call, deadline: float) -> None:
+    def _forget_deadlines(self) -> None:
+        # Calls that ended before their deadline would pile up here until it passes.
         heap = self._deadlines
-        heappush(heap, (deadline, next(self._order), call))
-        if len(heap) > self._deadlines_limit:
-            # Calls that ended before their deadline would pile up here until it passes.
-            heap[:] = [entry for entry in heap if entry[2].waiting]
-            heapify(heap)
-            self._deadlines_limit = max(1024, 2 * len(heap))
+        heap[:] = [entry for entry in heap if entry[2].waiting]
+        heapify(heap)
+        self._deadlines_limit = max(1024, 2 * len(heap))
 
     def _expire(self, now: float) -> None:
         """Drop calls whose deadline has passed, and forget those that no longer wait."""

@@ -19,7 +19,7 @@ from collections import deque
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from batched.errors import ClosedError, copied, for_event_loop, raise_as_was
 
@@ -71,7 +71,7 @@ class Batcher:
         self._wake.acquire()
         self._wanted = 0  # calls in the inbox worth waking for; 0 if there is no thread to wake
         self._thread: threading.Thread | None = None
-        self._ident = 0
+        self.ident = 0
         self._ended = False
         self._exiting = False
         self._runner: asyncio.Runner | None = None
@@ -94,7 +94,7 @@ class Batcher:
         if self.closed:
             self._check_exit()
             raise ClosedError(f"{self.name} was shut down")
-        if self._ident == _thread.get_ident():
+        if self.ident == _thread.get_ident():
             raise RuntimeError(
                 f"{self.name} was called from inside its own batch function, where it would wait for itself"
             )
@@ -122,8 +122,8 @@ class Batcher:
         waiter.acquire()
         self.push(call)
 
-    def collect(self, call: Call) -> Any:
-        """Block until `call` is answered; return or raise the answer."""
+    def collect(self, call: Call) -> None:
+        """Block until `call` has its results, or raise its error."""
         try:
             if call.deadline is None:
                 call.waiter.acquire()
@@ -132,10 +132,11 @@ class Batcher:
         except BaseException:  # Ctrl-C
             self.cancel(call)
             raise
-        return self.outcome(call)
+        if call.missing or call.error is not None:
+            self.refuse(call)
 
     def post_async(self, call: Call, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """Queue `call` and return the future after which `loop` may ask for its `outcome`."""
+        """Queue `call` and return the future that is done once `call` is answered or late."""
         call.loop = loop
         call.waiter = future = loop.create_future()
         if call.deadline is not None:
@@ -144,17 +145,14 @@ class Batcher:
         self.push(call)
         return future
 
-    def outcome(self, call: Call) -> Any:
-        """Return or raise the answer to `call`, whose caller was woken by it or by the deadline."""
-        if call.missing:
+    def refuse(self, call: Call) -> NoReturn:
+        """Raise, in its caller, the error of `call`, or that it is late."""
+        if call.error is None:
             self._leave(call, "expired")
             raise TimeoutError(call.overdue(self.name))
-        error = call.error
-        if error is not None:
-            self._check_exit()
-            error = copied(error)
-            raise_as_was(error if call.loop is None else for_event_loop(error))
-        return call.results
+        self._check_exit()
+        error = copied(call.error)
+        raise_as_was(error if call.loop is None else for_event_loop(error))
 
     def submit(self, call: Call) -> Future[Any]:
         """Queue `call` and return the future of its answer."""
@@ -172,7 +170,7 @@ class Batcher:
 
     def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
         """Take no more calls, run or cancel what is queued, and end the thread."""
-        if wait and self._ident == _thread.get_ident():
+        if wait and self.ident == _thread.get_ident():
             raise ClosedError(f"{self.name} cannot wait for its end inside its own batch function")
         self.closed = True
         if cancel_futures:
@@ -234,7 +232,7 @@ class Batcher:
         """Park a daemon thread that calls while the interpreter exits: an error would only be printed."""
         if self._exiting and threading.current_thread().daemon:
             me = _thread.get_ident()
-            if all(batcher._ident != me for batcher in _living()):  # noqa: SLF001
+            if all(batcher.ident != me for batcher in _living()):
                 parked = _thread.allocate_lock()
                 parked.acquire()
                 parked.acquire()
@@ -242,7 +240,7 @@ class Batcher:
     # -- the worker ---------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        self._ident = _thread.get_ident()
+        self.ident = _thread.get_ident()
         while True:
             batch = None  # an idle worker holds on to nobody's items
             try:
@@ -334,7 +332,7 @@ class Batcher:
             self._ended = True
             self._wanted = 0
             then, self._when_ended = self._when_ended, []
-        self._ident = 0
+        self.ident = 0
         self._start()  # what slipped in
         for callback in then:
             with contextlib.suppress(RuntimeError):  # the loop to be told was closed
@@ -374,10 +372,12 @@ def _resolve(calls: list[Call]) -> None:  # noqa: C901  flat, for speed
 
 def _resolve_on_loop(calls: list[Call]) -> None:
     for call in calls:
-        if call.left == "cancelled":
-            call.waiter.cancel()
-        else:
-            _wake_task(call.waiter)
+        future = call.waiter
+        if not future.done():
+            if call.left == "cancelled":
+                future.cancel()
+            else:
+                future.set_result(None)
 
 
 def _wake_task(future: asyncio.Future[None]) -> None:

@@ -88,7 +88,7 @@ def _describe(progress: Progress, task: TaskID, workload: str, what: str) -> Non
 
 def _table(rows: list[Row]) -> Table:
     table = Table(highlight=False)
-    for title in ("what", "ours", "against", "ratio", "(lowest, highest)", "goal", ""):
+    for title in ("what", "ours", "against", "ratio", "(middle half)", "goal", ""):
         table.add_column(title, justify="left" if title in {"what", "against", ""} else "right")
     for row in rows:
         table.add_row(row.what, *_cells(row))
@@ -100,8 +100,9 @@ def _cells(row: Row) -> tuple[str, ...]:
         return ("", row.note, "", "", _goal(row), "" if row.goal is None else "[red]missed")
     against = row.against if row.other is None else f"{_shown(row.other, row.unit)} {row.against}"
     spread = ""
-    if row.low is not None and row.high is not None:
-        spread = f"({_shown(row.low, row.figure_unit)}, {_shown(row.high, row.figure_unit)})"
+    if row.middle_half is not None:
+        low, high = row.middle_half
+        spread = f"({_shown(low, row.figure_unit)} to {_shown(high, row.figure_unit)})"
     verdict = {True: "[green]ok", False: "[red]missed", None: ""}[row.met]
     return (
         _shown(row.ours, row.unit),

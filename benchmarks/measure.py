@@ -66,10 +66,17 @@ class Row:
     other: float | None = None
     unit: str = "s"
     figure: float | None = None  # what the goal bounds; not `ours / other`, but the median over the rounds
-    low: float | None = None
-    high: float | None = None
+    figures: tuple[float, ...] = ()  # of each round, sorted
     figure_unit: str = "x"
     note: str = ""
+
+    @property
+    def middle_half(self) -> tuple[float, float] | None:
+        """The quartiles of the rounds: how far the figure can be trusted."""
+        if not self.figures:
+            return None
+        cut = len(self.figures) // 4
+        return self.figures[cut], self.figures[-1 - cut]
 
     @property
     def goal(self) -> Goal | None:
@@ -150,8 +157,7 @@ def _compare(  # noqa: PLR0913, PLR0917  only the three above call it
         other=median(other),
         unit=unit,
         figure=median(figures),
-        low=figures[0],
-        high=figures[-1],
+        figures=tuple(figures),
         figure_unit=figure_unit,
     )
 

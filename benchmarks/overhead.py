@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from statistics import fmean
+from statistics import median
 
 import batched
 from benchmarks.bare import Gate, LoopHandOff, ThreadHandOff, TwoLocks, echo, joined_slices
@@ -150,7 +150,7 @@ def singles_from_threads(effort: Effort) -> Iterator[Row]:
     with _dynamically(echo) as fn, ThreadHandOff(echo) as bare:
         samples = interleave(
             effort,
-            effort.of(15, 2),
+            effort.of(25, 2),
             ours=lambda: closed_threads(fn, threads, each).cpu / (threads * each),
             bare=lambda: closed_threads(bare, threads, each).cpu / (threads * each),
         )
@@ -165,8 +165,8 @@ def waiting_singles(effort: Effort) -> Iterator[Row]:
         effort.of(3, 1),
         many_ours=lambda: _cpu_of_backlog(_our_backlog, many, 1),
         many_bare=lambda: _cpu_of_backlog(_bare_backlog, many, 1),
-        few_ours=lambda: _cpu_of_backlog(_our_backlog, few, effort.of(30, 2)),
-        few_bare=lambda: _cpu_of_backlog(_bare_backlog, few, effort.of(30, 2)),
+        few_ours=lambda: _cpu_of_backlog(_our_backlog, few, effort.of(100, 2)),
+        few_bare=lambda: _cpu_of_backlog(_bare_backlog, few, effort.of(100, 2)),
     )
     few_rows = {"ours": samples["few_ours"], "bare": samples["few_bare"]}
     many_rows = {"ours": samples["many_ours"], "bare": samples["many_bare"]}
@@ -180,7 +180,7 @@ def waiting_singles(effort: Effort) -> Iterator[Row]:
 
 
 def _cpu_of_backlog(run: Callable[[int], Stopwatch], waiting: int, repeats: int) -> float:
-    return fmean(run(waiting).cpu / waiting for _ in range(repeats))
+    return median(run(waiting).cpu / waiting for _ in range(repeats))
 
 
 def _our_backlog(waiting: int) -> Stopwatch:

@@ -1,0 +1,179 @@
+"""The cut between the modules: who may import whom, and what a module is allowed to know."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import batched
+
+PACKAGE = Path(__file__).parents[1] / "batched"
+
+# A module imports only from layers above its own, type checking included; so none knows another of its own
+# layer, such as a driver its collator. A new module has to find its place here.
+LAYERS = (
+    {"_binding", "_call", "_options", "_patience", "_stats", "errors"},
+    {"_map", "_queue"},
+    {"_scheduler"},
+    {"_collate", "_thread"},  # collators and drivers
+    {"_function"},  # faces: a collator joined to a driver
+    {"__init__"},
+    {"demo"},
+)
+
+# Modules that neither wait, nor read a clock, nor know what the items are; they import only each other.
+PURE = {"_binding", "_call", "_collate", "_patience", "_queue", "_scheduler", "_stats", "errors"}
+IMPURE = {"_thread", "asyncio", "concurrent", "numpy", "threading", "time", "torch"}
+
+# Whoever runs these has installed their extra.
+THIRD_PARTY = {"demo": {"numpy", "rich"}}
+
+SAYS_NOTHING = {"base", "common", "handler", "helper", "manager", "misc", "tool", "util"}
+
+
+class Import(NamedTuple):
+    """A module that a module imports: `batched` ones without the package's name, others by their first."""
+
+    name: str
+    internal: bool
+    typing_only: bool
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+MODULES = {module_name(path): ast.parse(path.read_text(), str(path)) for path in PACKAGE.rglob("*.py")}
+
+
+def imports(node: ast.AST, *, typing_only: bool = False) -> Iterator[Import]:
+    """Yield every import below `node`, at the top of the module or not."""
+    match node:
+        case ast.Import(names):
+            for alias in names:
+                yield imported(alias.name, typing_only=typing_only)
+        case ast.ImportFrom(module, names, level):
+            assert level == 0, "imports are absolute"
+            for alias in names:
+                submodule = f"{module}.{alias.name}"
+                found = submodule.removeprefix("batched.") in MODULES
+                yield imported(submodule if found else str(module), typing_only=typing_only)
+        case ast.If(ast.Name("TYPE_CHECKING"), body, orelse):
+            for child in body:
+                yield from imports(child, typing_only=True)
+            for child in orelse:
+                yield from imports(child, typing_only=typing_only)
+        case _:
+            for child in ast.iter_child_nodes(node):
+                yield from imports(child, typing_only=typing_only)
+
+
+def imported(name: str, *, typing_only: bool) -> Import:
+    first, _, rest = name.partition(".")
+    if first != "batched":
+        return Import(first, internal=False, typing_only=typing_only)
+    name = rest or "__init__"
+    return Import(name if name in MODULES else f"{name}.__init__", internal=True, typing_only=typing_only)
+
+
+def external(module: str) -> set[str]:
+    """Return what `module` imports from outside when it runs."""
+    return {i.name for i in imports(MODULES[module]) if not i.internal and not i.typing_only}
+
+
+def internal(module: str) -> set[str]:
+    """Return what `module` imports from the package, for type checking too."""
+    return {i.name for i in imports(MODULES[module]) if i.internal}
+
+
+def listed(module: str) -> list[str] | None:
+    """Return the module's `__all__`."""
+    for node in MODULES[module].body:
+        match node:
+            case ast.Assign([ast.Name("__all__")], value):
+                return list(ast.literal_eval(value))
+    return None
+
+
+def defined(module: str) -> set[str]:
+    """Return the names that the module's own statements bind; for an `__init__`, what it imports as well."""
+    names: set[str] = set()
+    for node in MODULES[module].body:
+        match node:
+            case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
+                names.add(name)
+            case ast.AnnAssign(ast.Name(name)):
+                names.add(name)
+            case ast.Assign(targets):
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+            case ast.ImportFrom(_, aliases) if module.endswith("__init__"):
+                names |= {alias.asname or alias.name for alias in aliases}
+    return names
+
+
+def layer(module: str) -> int:
+    return next(number for number, modules in enumerate(LAYERS) if module in modules)
+
+
+def test_every_module_has_one_place() -> None:
+    """The layers name the modules that exist, each once, and no other."""
+    assert sorted(MODULES) == sorted(module for modules in LAYERS for module in modules)
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_dependencies_point_one_way(module: str) -> None:
+    """A module imports only from the layers before its own."""
+    below = {name for modules in LAYERS[: layer(module)] for name in modules}
+    assert set() == internal(module) - below
+
+
+@pytest.mark.parametrize("module", sorted(PURE))
+def test_a_pure_module_knows_no_clock_thread_or_array(module: str) -> None:
+    """It imports nothing that waits, tells the time or computes, not even by way of another module."""
+    assert set() == external(module) & IMPURE
+    assert set() == internal(module) - PURE
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_only_extras_import_third_parties(module: str) -> None:
+    """The library itself runs on the standard library alone."""
+    assert external(module) - sys.stdlib_module_names <= THIRD_PARTY.get(module, set())
+
+
+@pytest.mark.parametrize("module", sorted(module for module in MODULES if listed(module) is not None))
+def test_all_lists_only_what_the_module_defines(module: str) -> None:
+    """No name in `__all__` is misspelt, listed twice or defined elsewhere."""
+    names = listed(module) or []
+    assert sorted(set(names)) == sorted(names)
+    assert set() == set(names) - defined(module)
+
+
+def test_the_public_names_are_complete_and_sorted() -> None:
+    """`batched.__all__` is every public name that `batched/__init__.py` binds."""
+    assert sorted(name for name in defined("__init__") if not name.startswith("_")) == batched.__all__
+
+
+def test_no_name_that_says_nothing() -> None:
+    """No file is called utils, helpers, manager or the like."""
+    words = {word for module in MODULES for part in module.split(".") for word in part.split("_")}
+    assert set() == {word.removesuffix("s") for word in words} & SAYS_NOTHING
+
+
+def test_import_loads_only_the_standard_library_and_starts_no_thread() -> None:
+    """`import batched` loads no numpy, no torch, nothing else from outside, and leaves one thread running."""
+    script = """if True:
+        import sys
+        before = set(sys.modules)
+        import batched
+        print(*{name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)
+        print(len(sys._current_frames()))
+    """
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.split() == ["batched", "1"]

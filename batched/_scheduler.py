@@ -37,7 +37,7 @@ class Scheduler:
         self._patience = patience
         self._queue = Queue(small_batch_threshold)
         self._counters = Counters()
-        self._running = 0
+        self._running: dict[Batch, float] = {}  # since when
         self._draining = False
         self._deadlines: list[tuple[float, int, Call]] = []  # a heap; calls no longer waiting stay in it
         self._deadlines_limit = 1024
@@ -101,18 +101,21 @@ class Scheduler:
             size, reason = self.batch_size, "full"
         else:
             size, reason = waiting, "drain" if self._draining else "window"
-        self._running += size
-        return Batch(self._queue.take(size), size, reason)
+        batch = Batch(self._queue.take(size), size, reason)
+        self._running[batch] = now
+        return batch
 
-    def done(self, batch: Batch, calls: list[Call], duration_s: float) -> None:
-        """Count `batch`, which ran for `duration_s` and finished `calls`; drop the rest of failed ones."""
+    def done(self, batch: Batch, calls: list[Call], now: float) -> None:
+        """Count `batch`, which has run and finished `calls`; drop the rest of those that failed."""
+        started = self._running.pop(batch, None)
+        if started is None:  # said before
+            return
         size = batch.size
-        self._running -= size
         counters = self._counters
         counters.batches += 1
         counters.processed += size
         counters.failed += batch.failed
-        counters.busy_s += duration_s
+        counters.busy_s += now - started
         for call in calls:
             if call.waiting:
                 self.drop(call)
@@ -132,7 +135,8 @@ class Scheduler:
     def stats(self) -> Stats:
         """Return a snapshot of the counters."""
         queue = self._queue
-        return self._counters.snapshot(accepted=queue.accepted, waiting=queue.items, running=self._running)
+        running = sum(batch.size for batch in self._running)
+        return self._counters.snapshot(accepted=queue.accepted, waiting=queue.items, running=running)
 
     def _forget_deadlines(self) -> None:
         # Calls that ended before their deadline would pile up here until it passes.

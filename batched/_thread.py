@@ -75,6 +75,7 @@ class Batcher:
         self._ended = False
         self._exiting = False
         self._runner: asyncio.Runner | None = None
+        self._answered: list[Call] = []  # calls whose callers the worker is about to release
         self._when_ended: list[Callable[[], object]] = []
 
     @property
@@ -105,7 +106,14 @@ class Batcher:
         inbox.append(call)
         wanted = self._wanted
         if len(inbox) >= wanted or (wanted != _AWAKE and (call.size > 1 or call.deadline)):
-            self._get_up()
+            # As `_get_up`, but nothing comes after the release: the worker wants the interpreter lock then.
+            if not wanted:
+                self._start()
+            elif self._wake.locked():
+                try:  # noqa: SIM105
+                    self._wake.release()
+                except RuntimeError:
+                    pass
 
     def cancel(self, call: Call) -> None:
         """Say that nobody waits for `call` any more: what of it has not started never runs."""
@@ -255,47 +263,66 @@ class Batcher:
         self._end()
 
     def _next(self) -> Batch | None:
-        """Wait for the next batch; None when there will be none."""
+        """Answer the callers of the last batch and wait for the next one; None when there will be none."""
         scheduler = self._scheduler
         inbox = self._inbox
+        if inbox or len(scheduler):
+            self._answer()
         while True:
-            with self._lock:
-                if inbox or self._leaving:
-                    self._empty_inbox()
-                now = monotonic()
-                delay = scheduler.delay(now)
-                batch = scheduler.pop(now) if delay == 0.0 else None
-                expired = scheduler.expired
-                if expired:
-                    scheduler.expired = []
-                if self.closed:
-                    scheduler.drain()
-            if expired:
-                _resolve(expired)
-            if batch is not None:
-                return batch
-            if self.closed:
-                if delay is None and not inbox:
-                    return None
-                continue
+            delay = None
+            if inbox or self._leaving or len(scheduler):
+                delay, batch = self._plan()
+                if batch is not None:
+                    return batch
+            if self.closed and delay is None and not inbox:
+                self._answer()
+                return None
             # Callers read `_wanted` after they have filled the inbox, so one of the two sees the other.
-            self._wanted = max(scheduler.batch_size - len(scheduler), 1) if delay else 1
+            self._wanted = scheduler.batch_size - len(scheduler) if delay else 1
             if not inbox and not self.closed:
+                # Whoever is answered wants the interpreter lock at once: it is free if we sleep right then.
+                if self._answered:
+                    self._answer()
                 self._wake.acquire(timeout=-1 if delay is None else delay)
             self._wanted = _AWAKE
 
+    def _plan(self) -> tuple[float | None, Batch | None]:
+        """Return the seconds until the next batch is due, and the batch if it is."""
+        scheduler = self._scheduler
+        with self._lock:
+            self._empty_inbox()
+            if self.closed:
+                scheduler.drain()
+            now = monotonic()
+            delay = scheduler.delay(now)
+            batch = scheduler.pop(now) if delay == 0.0 else None
+            if scheduler.expired:
+                self._answered += scheduler.expired
+                scheduler.expired = []
+        if self._answered and batch is not None:
+            self._answer()
+        return delay, batch
+
     def _run(self, batch: Batch) -> None:
-        started = monotonic()
         try:
             outputs = batch.run(self._collator)
-            if hasattr(outputs, "__await__"):
+            if type(outputs) is not list and hasattr(outputs, "__await__"):
                 outputs = self._await(outputs)
             calls = batch.deliver(outputs, self._collator)
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
             calls = batch.fail(_without_own_frames(error), self._collator)
         with self._lock:
-            self._scheduler.done(batch, calls, monotonic() - started)
-        _resolve(calls)
+            self._scheduler.done(batch, calls, monotonic())
+        self._answered = calls
+
+    def _answer(self) -> None:
+        """Release the callers of `_answered`."""
+        calls = self._answered
+        if len(calls) == 1 and calls[0].loop is None:
+            calls[0].waiter.release()
+        else:
+            _resolve(calls)
+        self._answered = []
 
     def _await(self, awaitable: Awaitable[Any]) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
@@ -311,7 +338,8 @@ class Batcher:
         """Move what callers left at the door into the scheduler. Needs the lock."""
         leaving = len(self._leaving)  # counted first: whoever leaves by now has come before
         self._scheduler.push_all(self._inbox)
-        for _ in range(leaving):
+        while leaving:
+            leaving -= 1
             self._scheduler.drop(self._leaving.popleft())
 
     def _give_up(self, batch: Batch | None, error: BaseException) -> None:
@@ -323,7 +351,9 @@ class Batcher:
                     call.fail(error)
             else:
                 calls = batch.fail(error, self._collator)
-        _resolve(calls)
+                self._scheduler.done(batch, calls, monotonic())
+        self._answered += calls
+        self._answer()
 
     def _end(self) -> None:
         if self._runner is not None:

@@ -21,13 +21,14 @@ from typing import NamedTuple, TypeAlias, overload
 import batched
 
 # One thread for the arithmetic, in both rounds: what is gained is then gained by batching alone. A BLAS with
-# as many threads as cores would also have them fight the callers for those cores, which makes its products up
-# to ten times slower at random. Each BLAS reads this when numpy loads it.
+# as many threads as cores has them wait for each other whenever a caller needs one of those cores, and now
+# and then takes ten times as long. The usual ones read this variable when numpy loads them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 try:
     import numpy as np
     from numpy.typing import NDArray
+    from rich import box
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
     from rich.table import Table
@@ -39,8 +40,9 @@ Vector: TypeAlias = NDArray[np.float32]
 LAYERS = (1024, 4096, 4096, 256)
 THREADS = 16
 TASKS = 64
-ROUNDS = 20  # items of each thread and task; the list has as many as 32 of them together
-QUICK_ROUNDS = 2
+LIST_SHARE = 32  # the list has as many items as so many threads or tasks together
+ITEMS_EACH = 20
+QUICK_ITEMS_EACH = 2
 
 
 class Classifier:
@@ -156,7 +158,7 @@ class Crowd(NamedTuple):
     vectors: list[Vector]
 
 
-def make_crowds(rounds: int) -> list[Crowd]:
+def make_crowds(items_each: int) -> list[Crowd]:
     """Return the three kinds of callers; no two of their items are equal."""
     random = np.random.default_rng(1)
 
@@ -164,9 +166,9 @@ def make_crowds(rounds: int) -> list[Crowd]:
         return list(random.standard_normal((count, LAYERS[0]), dtype=np.float32))
 
     return [
-        Crowd(f"{THREADS} threads", ask_from_threads, vectors(THREADS * rounds)),
-        Crowd(f"{TASKS} asyncio tasks", ask_from_tasks, vectors(TASKS * rounds)),
-        Crowd(f"a list of {32 * rounds}", ask_as_list, vectors(32 * rounds)),
+        Crowd(f"{THREADS} threads", ask_from_threads, vectors(THREADS * items_each)),
+        Crowd(f"{TASKS} asyncio tasks", ask_from_tasks, vectors(TASKS * items_each)),
+        Crowd(f"a list of {LIST_SHARE * items_each}", ask_as_list, vectors(LIST_SHARE * items_each)),
     ]
 
 
@@ -213,9 +215,9 @@ def run_crowds(title: str, predict: Predict, crowds: list[Crowd], console: Conso
 
 def tabulate(names: list[str], alone: list[Outcome], shared: list[Outcome], mean_batch: float) -> Table:
     """Return the table of both rounds, the last outcome of each being that of all callers."""
-    table = Table()
-    table.add_column("callers")
-    for heading in ("items/s", "p50 ms", "p95 ms", "p99 ms", "mean batch", "speed-up"):
+    table = Table(box=box.SIMPLE)
+    table.add_column("callers", no_wrap=True)
+    for heading in ("items/s", "p50 ms", "p95 ms", "p99 ms", "mean\nbatch", "speed-up"):
         table.add_column(heading, justify="right")
 
     table.add_row("[bold]one by one")
@@ -245,12 +247,12 @@ def main() -> int:
     """Run both rounds, print what came of them, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m batched.demo", description="Watch batching pay.")
     parser.add_argument("--quick", action="store_true", help="do a tenth of the work")
-    crowds = make_crowds(QUICK_ROUNDS if parser.parse_args().quick else ROUNDS)
+    crowds = make_crowds(QUICK_ITEMS_EACH if parser.parse_args().quick else ITEMS_EACH)
 
     model = Classifier()
     model.forward(crowds[0].vectors)  # the first product pays for memory that later ones find mapped
 
-    console = Console()
+    console = Console(highlight=False)
     alone = run_crowds("one by one", OneByOne(model.forward), crowds, console)
     shared = run_crowds("batched", model.predict, crowds, console)
     alone.append(together(alone))

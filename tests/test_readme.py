@@ -33,7 +33,10 @@ def test_the_tables_list_every_option_with_its_default() -> None:
 def test_the_two_commands_come_first() -> None:
     """The demo, then the tests."""
     commands = re.findall(r"pip install .*? && .*", README)
-    assert [command.split(" && ")[1] for command in commands[:2]] == ["python -m batched.demo", "python -m pytest"]
+    assert [command.split(" && ")[1] for command in commands[:2]] == [
+        "python -m batched.demo",
+        "python -m pytest",
+    ]
 
 
 def test_every_public_name_is_told() -> None:

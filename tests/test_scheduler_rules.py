@@ -124,7 +124,7 @@ class SchedulerRules(RuleBasedStateMachine):
             calls = batch.deliver(items, COLLATOR)
         for call in calls:
             assert not call.missing
-        self.scheduler.done(batch, calls, 0.1)
+        self.scheduler.done(batch, calls, self.now)
         for call in calls:
             assert not call.waiting
 
@@ -184,7 +184,7 @@ class SchedulerRules(RuleBasedStateMachine):
             assert self.scheduler.delay(self.now) == 0.0
             batch = self.scheduler.pop(self.now)
             assert 1 <= len(batch) <= self.batch_size
-            self.scheduler.done(batch, batch.deliver([None] * len(batch), COLLATOR), 0.1)
+            self.scheduler.done(batch, batch.deliver([None] * len(batch), COLLATOR), self.now)
         assert not self.waiting()
 
 

@@ -6,15 +6,22 @@ keeps an instance alive.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from functools import partial, update_wrapper
-from types import MethodType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from batched._options import CallOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Binding", "ThroughClass"]
+    from batched._options import Options
+
+__all__ = ["NO_OPTIONS", "Bindable", "Binding", "ThroughClass", "name_of"]
+
+NO_OPTIONS = CallOptions()
 
 BatcherT = TypeVar("BatcherT")
 
@@ -101,15 +108,154 @@ def _forget(made: dict[int, tuple[weakref.ref[Any], Any]], key: int, reference: 
         del made[key]
 
 
+class Bindable(Generic[BatcherT]):
+    """A decorated function: binds to instances as functions do, looks like one, is copied and pickled.
+
+    What callers hold is this object or a view of it, bound to an instance or with call options of its own;
+    all views of one instance share its batcher. A copy, or what comes out of a pickle, has its own.
+    """
+
+    ways_to_call: frozenset[str] = frozenset()
+
+    def __init__(
+        self, func: Callable[..., Any], options: Options, make: Callable[[object], BatcherT]
+    ) -> None:
+        wrapper: Any = self
+        update_wrapper(wrapper, func)
+        self._function = func
+        self._attribute = getattr(func, "__name__", "")
+        self._settings = options
+        self._call_options = NO_OPTIONS
+        self._binding = Binding(func, make)
+        self._binds = True  # False once bound
+        self._key: object = None  # what the batcher belongs to; None means this very object
+        self._batcher: BatcherT | None = None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._attribute = name
+
+    def _owner(self) -> object:
+        return self if self._key is None else self._key
+
+    def _find(self) -> BatcherT:
+        self._batcher = batcher = self._binding.batcher(self._owner())
+        return batcher
+
+    def _view(self, **changes: Any) -> Self:
+        view = object.__new__(type(self))
+        view.__dict__ = {**self.__dict__, **changes}
+        return view
+
+    def __get__(self, instance: object, owner: type | None = None) -> Self:
+        if not self._binds:
+            return self
+        bound = self._binding.bind(instance, owner)
+        if bound is not None:
+            function, key = bound
+            return self._view(_function=function, __wrapped__=function, _binds=False, _key=key, _batcher=None)
+        if self._binding.needs_instance:
+            return ThroughClass(self, self._function, owner)  # type: ignore[return-value]  # its public face is the same
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Bindable):
+            return NotImplemented
+        return (
+            self._binding is other._binding
+            and self._owner() is other._owner()
+            and self._call_options == other._call_options
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self._binding), id(self._owner())))
+
+    def __repr__(self) -> str:
+        options = self._settings
+        bound = "" if self._binds else " (bound)"
+        return (
+            f"<batched {name_of(self._function, options)}{bound}, batch_size={options.batch_size}, "
+            f"timeout_ms={options.timeout_ms:g}, small_batch_threshold={options.small_batch_threshold}>"
+        )
+
+    # -- copies and pickles -----------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self._binds:
+            return _rebound, (self._key, self._attribute, self._call_options)
+        func = self._binding.func
+        if isinstance(func, FunctionType) and _named(func) == self._owner():
+            func = self.plain_function
+        return _remade, (type(self), func, self._settings, self._call_options)
+
+    @property
+    def plain_function(self) -> FunctionType:
+        """An alias of the function under a name by which it can be found, for pickles.
+
+        Where a module's `f` is the decorated function, pickle cannot save the plain one as `f`; its alias
+        it finds as `f.plain_function`. Pickles by value (cloudpickle, in `__main__`) take the function along.
+        """
+        root = self._owner()
+        alias: FunctionType | None = vars(root).get("_alias")
+        if alias is None:
+            func = self._binding.func
+            alias = FunctionType(func.__code__, func.__globals__, "plain_function", None, func.__closure__)
+            alias.__module__ = func.__module__
+            alias.__qualname__ = f"{func.__qualname__}.plain_function"
+            alias.__wrapped__ = func  # type: ignore[attr-defined]
+            vars(root)["_alias"] = alias
+        return alias
+
+
+def _remade(face: type[Any], func: Callable[..., Any], options: Options, call_options: CallOptions) -> Any:
+    if getattr(func, "__name__", None) == "plain_function":
+        func = func.__wrapped__  # type: ignore[attr-defined]
+    made = face(func, options)
+    return made if call_options == NO_OPTIONS else made._view(_call_options=call_options, _key=made)  # noqa: SLF001
+
+
+def _rebound(key: object, name: str, call_options: CallOptions) -> Any:
+    bound = getattr(key, name)
+    return bound if call_options == NO_OPTIONS else bound._view(_call_options=call_options)  # noqa: SLF001
+
+
+def _named(func: FunctionType) -> object:
+    """Return what the name of `func` leads to in its module."""
+    found: Any = sys.modules.get(func.__module__)
+    for name in func.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found.batched_function if isinstance(found, ThroughClass) else found
+
+
+def name_of(func: Any, options: Options) -> str:
+    """Return the name for threads, logs and errors."""
+    name = options.name or getattr(func, "__qualname__", None) or type(func).__qualname__
+    return str(name).rpartition("<locals>.")[2]
+
+
 class ThroughClass:
     """A batched method found through its class: `Cls.embed(instance, x)` is `instance.embed(x)`."""
 
-    def __init__(self, batched: Any, func: Callable[..., Any]) -> None:
+    def __init__(self, batched: Any, func: Callable[..., Any], owner: type | None) -> None:
         update_wrapper(self, func)
         self._batched = batched
+        self._owner = owner
+
+    @property
+    def batched_function(self) -> Any:
+        """The decorated function itself."""
+        return self._batched
+
+    @property
+    def plain_function(self) -> FunctionType:
+        """See `Bindable.plain_function`."""
+        alias: FunctionType = self._batched.plain_function
+        return alias
 
     def __call__(self, instance: object, /, *args: Any, **named: Any) -> Any:
         return self._batched.__get__(instance, type(instance))(*args, **named)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._owner, self._batched._attribute)  # noqa: SLF001
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(type(self._batched), name):

@@ -7,12 +7,12 @@ import inspect
 from asyncio import get_running_loop
 from collections.abc import AsyncIterable
 from concurrent.futures import Future
-from functools import partial, update_wrapper
+from functools import partial
 from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypedDict, TypeVar, overload
 
-from batched._binding import Binding, ThroughClass
+from batched._binding import NO_OPTIONS, Bindable, name_of
 from batched._call import Call
 from batched._collate import ListCollator
 from batched._map import amap_items, as_async, map_items
@@ -48,7 +48,7 @@ class Rows(Protocol[U_co]):
 Outputs: TypeAlias = "Rows[U] | Awaitable[Rows[U]]"  # of a plain batch function, or an `async def` one
 
 
-class BatchedFunction(Generic[T, U]):
+class BatchedFunction(Bindable[Batcher], Generic[T, U]):
     """A batch function that callers pass one item or a list of items.
 
     `fn(item)` returns the item's result, `fn([item, ...])` the list of theirs; a `list` is many items,
@@ -65,14 +65,7 @@ class BatchedFunction(Generic[T, U]):
     ways_to_call = frozenset({"acall", "amap", "map", "submit"})
 
     def __init__(self, func: Callable[..., Any], options: Options) -> None:
-        update_wrapper(self, func)
-        self._function = func
-        self._settings = options
-        self._call_options = _NO_OPTIONS
-        self._binding: Binding[Batcher] = Binding(func, partial(_batcher, options, _name(func, options)))
-        self._binds = True  # False once bound
-        self._key: object = None  # what the batcher belongs to; None means this very object
-        self._batcher: Batcher | None = None
+        super().__init__(func, options, partial(_batcher, options, name_of(func, options)))
 
     # -- calling ------------------------------------------------------------------------------------
 
@@ -186,8 +179,7 @@ class BatchedFunction(Generic[T, U]):
 
         """
         options = CallOptions(deadline_ms=deadline_ms, priority=priority, return_exceptions=return_exceptions)
-        key = self if self._key is None else self._key
-        return self._view(_call_options=options, _key=key)
+        return self._view(_call_options=options, _key=self._owner())
 
     # -- looking and ending ---------------------------------------------------------------------------
 
@@ -209,6 +201,7 @@ class BatchedFunction(Generic[T, U]):
     async def aclose(self) -> None:
         """Like `shutdown()`, without blocking the event loop."""
         batcher = self._batcher or self._find()
+        batcher.check_outside()
         batcher.shutdown(wait=False, cancel_futures=False)
         loop = get_running_loop()
         ended = loop.create_future()
@@ -226,46 +219,6 @@ class BatchedFunction(Generic[T, U]):
     ) -> None:
         self.shutdown()
 
-    def __repr__(self) -> str:
-        options = self._settings
-        bound = "" if self._binds else " (bound)"
-        return (
-            f"<batched {_name(self._function, options)}{bound}, batch_size={options.batch_size}, "
-            f"timeout_ms={options.timeout_ms:g}, small_batch_threshold={options.small_batch_threshold}>"
-        )
-
-    # -- binding ----------------------------------------------------------------------------------------
-
-    def __get__(self, instance: object, owner: type | None = None) -> Self:
-        if not self._binds:
-            return self
-        bound = self._binding.bind(instance, owner)
-        if bound is not None:
-            function, key = bound
-            return self._view(_function=function, __wrapped__=function, _binds=False, _key=key, _batcher=None)
-        return ThroughClass(self, self._function) if self._binding.needs_instance else self  # type: ignore[return-value]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, BatchedFunction):
-            return NotImplemented
-        return (
-            self._binding is other._binding
-            and self._key is other._key
-            and self._call_options == other._call_options
-        )
-
-    def __hash__(self) -> int:
-        return hash((id(self._binding), id(self._key)))
-
-    def _view(self, **changes: Any) -> Self:
-        view = object.__new__(type(self))
-        view.__dict__ = {**self.__dict__, **changes}
-        return view
-
-    def _find(self) -> Batcher:
-        self._batcher = batcher = self._binding.batcher(self if self._key is None else self._key)
-        return batcher
-
     # -- from arguments to calls, and back --------------------------------------------------------------
 
     def _ask(self, batcher: Batcher, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
@@ -277,7 +230,7 @@ class BatchedFunction(Generic[T, U]):
             call = Call(self._function, items, 1, False, monotonic())  # noqa: FBT003
         else:
             call = Call(self._function, list(items), len(items), True, monotonic())  # noqa: FBT003
-        if self._call_options is not _NO_OPTIONS:
+        if self._call_options is not NO_OPTIONS:
             self._apply_options(call)
         return call
 
@@ -322,14 +275,9 @@ class BatchedFunction(Generic[T, U]):
             return named[parameter.name]
         given = ", ".join([*("..." for _ in args), *(f"{name}=..." for name in named)])
         raise TypeError(
-            f"{_name(self._function, self._settings)} takes one argument, {parameter.name!r} (an item or a "
+            f"{name_of(self._function, self._settings)} takes one argument, {parameter.name!r} (an item or a "
             f"list of items), got ({given})"
         )
-
-
-def _name(func: Any, options: Options) -> str:
-    name = options.name or getattr(func, "__qualname__", None) or type(func).__qualname__
-    return str(name).rpartition("<locals>.")[2]
 
 
 def _batcher(options: Options, name: str, owner: object) -> Batcher:
@@ -362,9 +310,6 @@ def _as_it_is(error: BaseException) -> BaseException:
 def _set_unless_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-_NO_OPTIONS = CallOptions()
 
 
 class BatchedMethod(Protocol[S_contra, T, U]):

@@ -73,7 +73,6 @@ class Batcher:
         self._thread: threading.Thread | None = None
         self.ident = 0
         self._ended = False
-        self._exiting = False
         self._runner: asyncio.Runner | None = None
         self._answered: list[Call] = []  # calls whose callers the worker is about to release
         self._when_ended: list[Callable[[], object]] = []
@@ -93,12 +92,17 @@ class Batcher:
     def check(self) -> None:
         """Raise if a call from this thread cannot be answered."""
         if self.closed:
-            self._check_exit()
+            _park_at_exit()
             raise ClosedError(f"{self.name} was shut down")
         if self.ident == _thread.get_ident():
             raise RuntimeError(
                 f"{self.name} was called from inside its own batch function, where it would wait for itself"
             )
+
+    def check_outside(self) -> None:
+        """Raise if this is the worker's own thread, which cannot wait for its own end."""
+        if self.ident == _thread.get_ident():
+            raise ClosedError(f"{self.name} cannot wait for its end inside its own batch function")
 
     def push(self, call: Call) -> None:
         """Queue `call`, whose waiter is set."""
@@ -158,7 +162,7 @@ class Batcher:
         if call.error is None:
             self._leave(call, "expired")
             raise TimeoutError(call.overdue(self.name))
-        self._check_exit()
+        _park_at_exit()
         error = copied(call.error)
         raise_as_was(error if call.loop is None else for_event_loop(error))
 
@@ -178,8 +182,8 @@ class Batcher:
 
     def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
         """Take no more calls, run or cancel what is queued, and end the thread."""
-        if wait and self.ident == _thread.get_ident():
-            raise ClosedError(f"{self.name} cannot wait for its end inside its own batch function")
+        if wait:
+            self.check_outside()
         self.closed = True
         if cancel_futures:
             with self._lock:
@@ -235,15 +239,6 @@ class Batcher:
         self.closed = True
         if self._thread is not None:
             self._get_up()
-
-    def _check_exit(self) -> None:
-        """Park a daemon thread that calls while the interpreter exits: an error would only be printed."""
-        if self._exiting and threading.current_thread().daemon:
-            me = _thread.get_ident()
-            if all(batcher.ident != me for batcher in _living()):
-                parked = _thread.allocate_lock()
-                parked.acquire()
-                parked.acquire()
 
     # -- the worker ---------------------------------------------------------------------------------
 
@@ -405,6 +400,7 @@ def _resolve_on_loop(calls: list[Call]) -> None:
         future = call.waiter
         if not future.done():
             if call.left == "cancelled":
+                _park_at_exit()
                 future.cancel()
             else:
                 future.set_result(None)
@@ -428,6 +424,7 @@ def _without_own_frames(error: BaseException) -> BaseException:
 _live: weakref.WeakSet[Batcher] = weakref.WeakSet()
 _live_lock = _thread.allocate_lock()
 _inherited: list[object] = []
+_exiting = False
 
 
 def _living() -> list[Batcher]:
@@ -435,11 +432,22 @@ def _living() -> list[Batcher]:
         return list(_live)
 
 
+def _park_at_exit() -> None:
+    """Stop a daemon thread whose call fails because the interpreter exits: that would only be printed."""
+    if _exiting and threading.current_thread().daemon:
+        me = _thread.get_ident()
+        if all(batcher.ident != me for batcher in _living()):
+            parked = _thread.allocate_lock()
+            parked.acquire()
+            parked.acquire()
+
+
 def _at_exit() -> None:
     """Wait for running batches and cancel what is only queued. All non-daemon threads have ended."""
+    global _exiting  # noqa: PLW0603
+    _exiting = True
     batchers = _living()
     for batcher in batchers:
-        batcher._exiting = True  # noqa: SLF001
         batcher.shutdown(wait=False, cancel_futures=True)
     for batcher in batchers:
         batcher.shutdown(wait=True, cancel_futures=True)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from time import perf_counter
 from typing import NamedTuple, TypeAlias, overload
@@ -206,7 +207,7 @@ def run_crowds(title: str, predict: Predict, crowds: list[Crowd], console: Conso
 
         def run(crowd: Crowd, bar: TaskID) -> Outcome:
             started = perf_counter()
-            answers = crowd.ask(predict, crowd.vectors, lambda items: progress.advance(bar, items))
+            answers = crowd.ask(predict, crowd.vectors, partial(progress.advance, bar))
             return Outcome(answers, perf_counter() - started)
 
         bars = [progress.add_task(f"{title}: {crowd.name}", total=len(crowd.vectors)) for crowd in crowds]

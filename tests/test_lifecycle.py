@@ -1,0 +1,419 @@
+"""Starting, forking, copying, dying: each in a process of its own, with a time limit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROLOGUE = """
+import asyncio, copy, gc, os, pickle, sys, threading, time
+import batched
+
+@batched.dynamically(timeout_ms=0)
+def double(items):
+    return [2 * item for item in items]
+
+class Model:
+    def __init__(self, factor):
+        self.factor = factor
+    @batched.dynamically(timeout_ms=0)
+    def run(self, items):
+        return [self.factor * item for item in items]
+
+def workers():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("batched")]
+
+entered = threading.Event()
+
+@batched.dynamically(batch_size=2, timeout_ms=0)
+def slow(items):
+    entered.set()
+    time.sleep(0.05)
+    return items
+"""
+
+
+def run(script: str, *, timeout: float = 60.0, cwd: Path = ROOT) -> str:
+    """Run `script` after the prologue; it must end by itself, well, and silently on stderr."""
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROLOGUE + textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+EXITS = {
+    "idle": "double(1)",
+    "never used": "",
+    "queue full": "futures = [slow.submit(item) for item in range(10_000)]; entered.wait(10)",
+    "function running": "slow.submit(1); entered.wait(10)",
+    "function printing": """
+        @batched.dynamically(timeout_ms=0)
+        def chatty(items):
+            entered.set()
+            for _ in range(50):
+                print("still here", flush=True)
+                time.sleep(0.001)
+            return items
+        chatty.submit(1); entered.wait(10)
+    """,
+    "futures nobody waits for": "[double.submit(item) for item in range(1000)]",
+    "in a window": """
+        @batched.dynamically(timeout_ms=600_000)
+        def patient(items):
+            return items
+        patient.submit(1)
+    """,
+    "daemon callers": """
+        def call():
+            while True:
+                slow(1)
+        for _ in range(4):
+            threading.Thread(target=call, daemon=True).start()
+        entered.wait(10)
+    """,
+    "a daemon thread's event loop": """
+        async def call():
+            await asyncio.gather(*(slow.acall(item) for item in range(100)))
+        threading.Thread(target=asyncio.run, args=[call()], daemon=True).start()
+        entered.wait(10)
+    """,
+    "an async function": """
+        @batched.dynamically(timeout_ms=0)
+        async def later(items):
+            await asyncio.sleep(0)
+            return items
+        later(1)
+    """,
+    "a batcher behind a batcher": """
+        @batched.dynamically(timeout_ms=0)
+        def outer(items):
+            return slow(items)
+        outer.submit([1, 2, 3]); entered.wait(10)
+    """,
+}
+
+
+@pytest.mark.parametrize("state", EXITS)
+def test_the_interpreter_exits_in_any_state(state: str) -> None:
+    """It neither hangs nor prints."""
+    for _ in range(2):
+        run(EXITS[state])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("state", EXITS)
+def test_the_interpreter_exits_in_any_state_200_times(state: str) -> None:
+    """As above, for what happens rarely."""
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: run(EXITS[state]), range(200)))
+
+
+def test_a_running_batch_is_finished_at_exit_and_the_rest_cancelled() -> None:
+    """As ThreadPoolExecutor does; non-daemon threads may call until their own end."""
+    output = run(
+        """
+        def last():
+            time.sleep(0.1)
+            print("thread:", double(4))
+            futures = [slow.submit(item) for item in range(6)]
+            entered.wait(10)
+            futures[0].add_done_callback(lambda future: print("running:", future.result()))
+            futures[5].add_done_callback(lambda future: print("queued:", future.cancelled()))
+        threading.Thread(target=last).start()
+        """
+    )
+    assert sorted(output.splitlines()) == ["queued: True", "running: 0", "thread: 8"]
+
+
+def test_calls_after_the_exit_has_begun_are_refused() -> None:
+    """An exit handler that calls gets a ClosedError instead of waiting for ever."""
+    output = run(
+        """
+        import atexit
+        def handler():
+            try:
+                double(1)
+            except batched.ClosedError as error:
+                print(error)
+        atexit.unregister(batched._thread._at_exit)
+        atexit.register(handler)
+        atexit.register(batched._thread._at_exit)
+        double(1)
+        """
+    )
+    assert output == "double was shut down\n"
+
+
+def test_dropped_instances_leave_no_thread_and_no_memory() -> None:
+    """Ten thousand of them, created, used and dropped."""
+    run(
+        """
+        import tracemalloc
+        def use(count):
+            for factor in range(count):
+                assert Model(factor).run(2) == 2 * factor
+        use(500)
+        for _ in range(100):
+            if not workers(): break
+            time.sleep(0.05)
+        gc.collect()
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        use(10_000)
+        for _ in range(100):
+            if not workers(): break
+            time.sleep(0.05)
+        assert not workers(), len(workers())
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+        assert grown < 200_000, grown
+        assert not Model.__dict__["run"]._binding._made
+        assert len(batched._thread._live) <= 2
+        """
+    )
+
+
+def test_an_instance_in_a_cycle_is_collected_too() -> None:
+    """By the garbage collector, wherever it runs, also in a worker."""
+    run(
+        """
+        for factor in range(200):
+            model = Model(factor)
+            model.me = model
+            assert model.run(1) == factor
+        del model
+        gc.collect()
+        for _ in range(100):
+            if not workers(): break
+            time.sleep(0.05)
+        assert not workers()
+        """
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("state", ["idle", "busy", "waiting", "async"])
+def test_a_fork_works_in_the_child_and_the_parent(state: str) -> None:
+    """The child starts afresh; what the parent had queued is the parent's alone."""
+    run(
+        f"""
+        state = {state!r}
+        model = Model(3)
+        assert (double(1), model.run(1)) == (2, 3)
+
+        @batched.dynamically(timeout_ms=0)
+        async def later(items):
+            await asyncio.sleep(0)
+            return items
+
+        futures = []
+        if state == "busy":
+            futures = [slow.submit(item) for item in range(20)]
+            entered.wait(10)
+        if state == "waiting":
+            @batched.dynamically(timeout_ms=600_000)
+            def slow(items):
+                return items
+            futures = [slow.submit(1)]
+        if state == "async":
+            assert later(1) == 1
+        pid = os.fork()
+        if pid == 0:
+            assert (double(2), model.run([1, 2]), Model(5).run(1)) == (4, [3, 6], 5)
+            assert double.stats.total_accepted == 1
+            assert slow.stats.total_accepted == 0
+            assert asyncio.run(double.acall(3)) == 6
+            assert later([1, 2]) == [1, 2]
+            sys.exit(0)
+        _, status = os.waitpid(pid, 0)
+        assert status == 0, status
+        assert (double(2), model.run(2), later(3)) == (4, 6, 3)
+        if state == "waiting":
+            slow.shutdown()
+        assert [future.result(10) for future in futures] == ([1] if state == "waiting" else list(range(20)) if futures else [])
+        """
+    )
+
+
+def test_a_child_forked_under_load_works() -> None:
+    """Whatever locks other threads held at that moment."""
+    run(
+        """
+        stop = threading.Event()
+        def load():
+            while not stop.is_set():
+                double([1, 2, 3])
+        threads = [threading.Thread(target=load) for _ in range(4)]
+        for thread in threads: thread.start()
+        for _ in range(50):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0 if double(2) == 4 and Model(2).run(1) == 2 else 1)
+            assert os.waitpid(pid, 0)[1] == 0
+        stop.set()
+        for thread in threads: thread.join(10)
+        """
+    )
+
+
+MODULE = """
+import batched
+
+@batched.dynamically(timeout_ms=0)
+def double(items: list[int]) -> list[int]:
+    return [2 * item for item in items]
+
+class Model:
+    def __init__(self, factor):
+        self.factor = factor
+        self.own = batched.dynamically(self._own, timeout_ms=0)
+
+    @batched.dynamically(batch_size=7, timeout_ms=0)
+    def run(self, items):
+        return [self.factor * item for item in items]
+
+    @classmethod
+    @batched.dynamically(timeout_ms=0)
+    def of_class(cls, items):
+        return [cls.__name__ for _ in items]
+
+    def _own(self, items):
+        return [self.factor + item for item in items]
+"""
+
+COPIES = """
+def check(copied):
+    if used:
+        assert (double(1), model.run(1), model.own(1)) == (2, 3, 4)
+    again, twin, bound, of_class = copied((double, model, model.run, Model.of_class))
+    assert (again(2), again([1, 2]), twin.run(2), twin.own(2), bound(2)) == (4, [2, 4], 6, 5, 6)
+    assert of_class(1) == "Model"
+    assert (again.__name__, again.__doc__) == ("double", double.__doc__)
+    assert "batch_size=7" in repr(twin.run)
+    assert twin is not model and twin.run.stats.total_processed >= 1
+    accepted = model.run.stats.total_accepted
+    twin.run(1)
+    assert model.run.stats.total_accepted == accepted, "the copy shares the original's queue"
+    if again is not double:
+        assert again.stats.total_accepted == 3
+
+for used in (False, True):
+    for how in HOW:
+        model = Model(3)
+        check(how)
+    for protocol in (4, 5):
+        view = double.options(deadline_ms=50_000)
+        assert pickle.loads(DUMPS(view, protocol))(3) == 6
+"""
+
+
+@pytest.mark.parametrize("place", ["module", "main"])
+def test_copies_and_pickles_work_and_have_their_own_queue(place: str, tmp_path: Path) -> None:
+    """`copy`, `pickle` and `cloudpickle`, before and after use, in a module and in `__main__`."""
+    (tmp_path / "its_module.py").write_text(MODULE)
+    source = "from its_module import *" if place == "module" else MODULE
+    how = """
+import cloudpickle, copy, pickle
+HOW = [copy.copy, lambda x: tuple(copy.copy(y) for y in x), copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)),
+       lambda x: pickle.loads(cloudpickle.dumps(x))]
+HOW = HOW[1:]
+DUMPS = pickle.dumps
+"""
+    script = tmp_path / "script.py"
+    script.write_text(source + how + COPIES)
+    result = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_what_cloudpickle_took_from_main_works_in_another_process(tmp_path: Path) -> None:
+    """Where neither the script nor its module can be imported."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        MODULE
+        + """
+import cloudpickle, sys
+model = Model(3)
+assert model.run(1) == 3
+sys.stdout.buffer.write(cloudpickle.dumps((double, model, Model)))
+"""
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    dumped = subprocess.run([sys.executable, str(script)], capture_output=True, timeout=60, check=True, env=environment)
+    loaded = """
+import pickle, sys
+double, model, Model = pickle.load(sys.stdin.buffer)
+assert (double(2), model.run(2), model.own(2), Model(5).run(1)) == (4, 6, 5, 5)
+"""
+    subprocess.run([sys.executable, "-c", loaded], input=dumped.stdout, timeout=60, check=True, env=environment)
+
+
+def test_a_spawned_process_gets_a_working_copy(tmp_path: Path) -> None:
+    """As `multiprocessing` sends its target and arguments."""
+    (tmp_path / "its_module.py").write_text(MODULE)
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import multiprocessing
+from its_module import double, Model
+
+def work(fn, model):
+    assert (fn(2), model.run(2)) == (4, 6)
+
+if __name__ == "__main__":
+    model = Model(3)
+    model.run(1)
+    process = multiprocessing.get_context("spawn").Process(target=work, args=(double, model))
+    process.start()
+    process.join(30)
+    assert process.exitcode == 0
+"""
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    subprocess.run([sys.executable, str(script)], timeout=60, check=True, env=environment)
+
+
+def test_checks_do_not_depend_on_assert() -> None:
+    """Everything is refused the same under `python -O`."""
+    script = """
+import batched
+fn = batched.dynamically(lambda xs: xs[1:], timeout_ms=0, name="fn")
+for call, error in [(lambda: fn([1, 2]), ValueError), (lambda: batched.dynamically(len, batch_size=0), ValueError)]:
+    try:
+        call()
+    except error as caught:
+        print(caught)
+"""
+    result = subprocess.run(
+        [sys.executable, "-O", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=ROOT,
+    )
+    assert result.stdout.splitlines() == [
+        "fn returned 1 results for a batch of 2 items",
+        "batch_size must be at least 1, got 0",
+    ]

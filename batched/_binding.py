@@ -116,6 +116,8 @@ class Bindable(Generic[BatcherT]):
     """
 
     ways_to_call: frozenset[str] = frozenset()
+    __wrapped__: Callable[..., Any]
+    """The plain function, bound as this object is."""
 
     def __init__(
         self, func: Callable[..., Any], options: Options, make: Callable[[object], BatcherT]

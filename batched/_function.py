@@ -188,6 +188,10 @@ class BatchedFunction(Bindable[Batcher], Generic[T, U]):
         """What the batcher has done so far: a frozen snapshot, taken without waiting for a batch."""
         return (self._batcher or self._find()).stats
 
+    def worker_stack(self) -> str:
+        """Return where the worker is, as a traceback would show it: what to look at when a batch hangs."""
+        return (self._batcher or self._find()).stack()
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
         """Run what is queued, end the worker, and take no more calls.
 

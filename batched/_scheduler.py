@@ -105,21 +105,28 @@ class Scheduler:
         self._running[batch] = now
         return batch
 
-    def done(self, batch: Batch, calls: list[Call], now: float) -> None:
-        """Count `batch`, which has run and finished `calls`; drop the rest of those that failed."""
+    def done(self, batch: Batch, now: float) -> None:
+        """Count `batch`, which has run and answered its calls; drop the rest of those that failed."""
         started = self._running.pop(batch, None)
         if started is None:  # said before
             return
-        size = batch.size
         counters = self._counters
-        counters.batches += 1
-        counters.processed += size
         counters.failed += batch.failed
-        counters.busy_s += now - started
-        for call in calls:
-            if call.waiting:
-                self.drop(call)
-            call.function = call.inputs = None
+        counters.closed[batch.reason] = counters.closed.get(batch.reason, 0) + 1
+        counters.batch_size.add(batch.size)
+        counters.processing_time.add(now - started)
+        waits = counters.wait.counts
+        waited_s = 0.0
+        for call, start, stop in batch.slices:
+            # As `Histogram.add`, which is too slow for every single item.
+            waited = started - call.arrived
+            waited_s += waited * (stop - start)
+            waits[int(waited * 1e6).bit_length()] += stop - start
+            if not call.missing:
+                if call.waiting:
+                    self.drop(call)
+                call.function = call.inputs = None
+        counters.wait.sum += waited_s
 
     def drain(self) -> None:
         """Wait for company no more: whatever is queued is due."""
@@ -132,10 +139,10 @@ class Scheduler:
             self.drop(call)
         return calls
 
-    def stats(self) -> Stats:
+    def stats(self, now: float) -> Stats:
         """Return a snapshot of the counters."""
+        running = [(batch.size, now - started) for batch, started in self._running.items()]
         queue = self._queue
-        running = sum(batch.size for batch in self._running)
         return self._counters.snapshot(accepted=queue.accepted, waiting=queue.items, running=running)
 
     def _forget_deadlines(self) -> None:

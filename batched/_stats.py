@@ -1,10 +1,49 @@
-"""Counters of one batcher, and the frozen snapshot that `.stats` returns."""
+"""What a batcher counts, and the frozen snapshot that `.stats` returns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil
 
-__all__ = ["Counters", "Stats"]
+__all__ = ["Counters", "Distribution", "Histogram", "Stats"]
+
+_BUCKETS = 45  # of microseconds: up to half a year
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How many values fell where. The buckets are fixed and each is twice as wide as the one before."""
+
+    bounds: tuple[float, ...]
+    """The upper bound of each bucket."""
+    cumulative: tuple[int, ...]
+    """How many values are at most the bound."""
+    sum: float
+    """The sum of all values, exactly."""
+
+    @property
+    def count(self) -> int:
+        """How many values there are."""
+        return self.cumulative[-1]
+
+    @property
+    def mean(self) -> float:
+        """The mean of all values, exactly; 0 if there are none."""
+        return self.sum / self.count if self.count else 0.0
+
+    def percentile(self, percent: float) -> float:
+        """Return the value that `percent` % of all are below, to the precision of its bucket."""
+        if not 0 <= percent <= 100:  # noqa: PLR2004
+            raise ValueError(f"percent must be from 0 to 100, got {percent!r}")
+        rank = self.count * percent / 100
+        lower, below = 0.0, 0
+        for bound, cumulative in zip(self.bounds, self.cumulative, strict=True):
+            if cumulative and cumulative >= rank:
+                share = (rank - below) / (cumulative - below) if cumulative > below else 1.0
+                return lower + (bound - lower) * share
+            lower, below = bound, cumulative
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,13 +51,15 @@ class Stats:
     """What a batcher has done so far. All counts are items, except `total_batches`.
 
     At every moment `total_accepted` is the sum of `queue_size`, `running_items`, `total_processed`,
-    `total_cancelled` and `total_expired`.
+    `total_cancelled` and `total_expired`. Printed, it is a table.
     """
 
     queue_size: int
     """Waiting; a caller that has left may count until the next batch is chosen."""
     running_items: int
-    """In the batch that runs."""
+    """In the batches that run."""
+    running: tuple[float, ...]
+    """For how many seconds each batch that runs has been running: a health check needs no more."""
     total_accepted: int
     """Taken from callers."""
     total_processed: int
@@ -35,33 +76,92 @@ class Stats:
     """Items per run."""
     avg_processing_time: float
     """Seconds per run."""
+    closed: dict[str, int]
+    """How many batches started because they were "full", their "window" had passed, or a "drain" was on."""
+    wait: Distribution
+    """Seconds from each item's call to the start of its batch."""
+    processing_time: Distribution
+    """Seconds per run."""
+    batch_size: Distribution
+    """Items per run."""
+
+    def __str__(self) -> str:
+        closed = ", ".join(f"{count} {reason}" for reason, count in self.closed.items()) or "none"
+        ages = ", ".join(f"{age:.3g} s" for age in self.running) or "none"
+        rows = [
+            ("waiting", f"{self.queue_size}"),
+            ("running", f"{self.running_items} (batches since: {ages})"),
+            ("accepted", f"{self.total_accepted}"),
+            ("processed", f"{self.total_processed}, {self.total_failed} of them failed"),
+            ("cancelled, expired", f"{self.total_cancelled}, {self.total_expired}"),
+            ("batches", f"{self.total_batches} ({closed})"),
+            ("items per batch", _row(self.batch_size, 1, "")),
+            ("wait", _row(self.wait, 1000, " ms")),
+            ("processing", _row(self.processing_time, 1000, " ms")),
+        ]
+        return "\n".join(f"{name:<18}  {value}" for name, value in rows)
+
+
+def _row(values: Distribution, scale: float, unit: str) -> str:
+    percentiles = ", ".join(f"p{p} {values.percentile(p) * scale:.3g}" for p in (50, 90, 99))
+    return f"mean {values.mean * scale:.3g}, {percentiles}{unit}"
+
+
+class Histogram:
+    """Counts values in buckets that double; `unit` is the bound of the first."""
+
+    __slots__ = ("counts", "per_unit", "sum", "unit")
+
+    def __init__(self, unit: float) -> None:
+        self.unit = unit
+        self.per_unit = 1 / unit
+        self.counts = [0] * _BUCKETS
+        self.sum = 0.0
+
+    def add(self, value: float, times: int = 1) -> None:
+        """Count `value`, not below 0, so many times."""
+        self.sum += value * times
+        # The bit length is the logarithm; a value that is a bound belongs to the bucket that it bounds.
+        self.counts[((ceil(value * self.per_unit) or 1) - 1).bit_length()] += times
+
+    def snapshot(self) -> Distribution:
+        """Return the counts so far."""
+        bounds = tuple(self.unit * 2.0**index for index in range(_BUCKETS))
+        return Distribution(bounds, tuple(accumulate(self.counts)), self.sum)
 
 
 class Counters:
     """The running totals behind `Stats`."""
 
-    __slots__ = ("batches", "busy_s", "cancelled", "expired", "failed", "processed")
+    __slots__ = ("batch_size", "cancelled", "closed", "expired", "failed", "processing_time", "wait")
 
     def __init__(self) -> None:
-        self.processed = 0
         self.failed = 0
         self.cancelled = 0
         self.expired = 0
-        self.batches = 0
-        self.busy_s = 0.0
+        self.closed: dict[str, int] = {}
+        self.batch_size = Histogram(1)
+        self.processing_time = Histogram(1e-6)
+        self.wait = Histogram(1e-6)
 
-    def snapshot(self, *, accepted: int, waiting: int, running: int) -> Stats:
-        """Return the totals so far as they are now."""
-        runs = self.batches or 1
+    def snapshot(self, *, accepted: int, waiting: int, running: list[tuple[int, float]]) -> Stats:
+        """Return the totals so far; `running` are the batches that run: their items, and seconds since."""
+        batch_size = self.batch_size.snapshot()
+        processing_time = self.processing_time.snapshot()
         return Stats(
             queue_size=waiting,
-            running_items=running,
+            running_items=sum(items for items, _ in running),
+            running=tuple(age for _, age in running),
             total_accepted=accepted,
-            total_processed=self.processed,
+            total_processed=int(batch_size.sum),
             total_failed=self.failed,
             total_cancelled=self.cancelled,
             total_expired=self.expired,
-            total_batches=self.batches,
-            avg_batch_size=self.processed / runs,
-            avg_processing_time=self.busy_s / runs,
+            total_batches=batch_size.count,
+            avg_batch_size=batch_size.mean,
+            avg_processing_time=processing_time.mean,
+            closed=dict(self.closed),
+            wait=self.wait.snapshot(),
+            processing_time=processing_time,
+            batch_size=batch_size,
         )

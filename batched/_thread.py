@@ -13,7 +13,9 @@ import atexit
 import contextlib
 import logging
 import os
+import sys
 import threading
+import traceback
 import weakref
 from collections import deque
 from concurrent.futures import CancelledError, Future, InvalidStateError
@@ -83,11 +85,16 @@ class Batcher:
         with self._lock:
             moved = bool(self._inbox)
             self._empty_inbox()
-            stats = self._scheduler.stats()
+            stats = self._scheduler.stats(monotonic())
         if moved:
             # A sleeping worker counts on the inbox to fill up; it must plan anew.
             self._get_up()
         return stats
+
+    def stack(self) -> str:
+        """Return the worker's stack as a traceback shows it, "" if there is no worker."""
+        frame = sys._current_frames().get(self.ident)  # noqa: SLF001
+        return "".join(traceback.format_stack(frame)) if self.ident and frame else ""
 
     def check(self) -> None:
         """Raise if a call from this thread cannot be answered."""
@@ -307,7 +314,7 @@ class Batcher:
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
             calls = batch.fail(_without_own_frames(error), self._collator)
         with self._lock:
-            self._scheduler.done(batch, calls, monotonic())
+            self._scheduler.done(batch, monotonic())
         self._answered = calls
 
     def _answer(self) -> None:
@@ -346,7 +353,7 @@ class Batcher:
                     call.fail(error)
             else:
                 calls = batch.fail(error, self._collator)
-                self._scheduler.done(batch, calls, monotonic())
+                self._scheduler.done(batch, monotonic())
         self._answered += calls
         self._answer()
 
@@ -413,10 +420,10 @@ def _wake_task(future: asyncio.Future[None]) -> None:
 
 def _without_own_frames(error: BaseException) -> BaseException:
     """Start the traceback in the batch function: the worker's frames would keep the batch alive."""
-    traceback = error.__traceback__
-    while traceback and traceback.tb_frame.f_globals.get("__name__", "").startswith("batched._"):
-        traceback = traceback.tb_next
-    return error.with_traceback(traceback)
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_globals.get("__name__", "").startswith("batched._"):
+        trace = trace.tb_next
+    return error.with_traceback(trace)
 
 
 # -- the process: exit and fork ---------------------------------------------------------------------

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -45,7 +46,7 @@ def main() -> int:
     if arguments.plot is not None:
         _plot(rows, arguments.plot)
     faulthandler.dump_traceback_later(60, exit=True)  # a worker that hangs must not keep the process
-    return int(any(row.note.startswith("failed") for row in rows))
+    return int(any(row.failed for row in rows))
 
 
 def _arguments() -> argparse.Namespace:
@@ -79,7 +80,7 @@ def _measured(names: list[str], console: Console, *, quick: bool) -> Iterator[Ro
                     yield from WORKLOADS[name](Effort(quick=quick, announce=describe))
             except Exception as error:  # noqa: BLE001  the other rows are worth having
                 console.print_exception()
-                yield Row(name, name, note=f"failed: {error!r}")
+                yield Row(f"workload {name}", name, note=repr(error), failed=True)
 
 
 def _describe(progress: Progress, task: TaskID, workload: str, what: str) -> None:
@@ -97,7 +98,7 @@ def _table(rows: list[Row]) -> Table:
 
 def _cells(row: Row) -> tuple[str, ...]:
     if row.figure is None or row.ours is None:
-        return ("", row.note, "", "", _goal(row), "" if row.goal is None else "[red]missed")
+        return ("", escape(row.note), "", "", "", "[red]failed" if row.failed else "")
     against = row.against if row.other is None else f"{_shown(row.other, row.unit)} {row.against}"
     spread = ""
     if row.middle_half is not None:

@@ -25,8 +25,11 @@ class Goal:
 
 
 GOALS = {
+    "sync / two locks, one core": Goal(2.0),
+    "sync / executor, one core": Goal(1.0),
     "sync / two locks": Goal(2.0),
     "sync / executor": Goal(1.0),
+    "acall / hand-off, one core": Goal(1.3),
     "acall / hand-off": Goal(1.3),
     "list of 1M, batches of 1024": Goal(1.4),
     "list of 1M, batches of 32": Goal(4.0),

@@ -33,6 +33,7 @@ __all__ = [
     "alone",
     "environment",
     "interleave",
+    "one_core",
     "peak_rss",
     "share",
     "time_limit",
@@ -68,7 +69,8 @@ class Row:
     figure: float | None = None  # what the goal bounds; not `ours / other`, but the median over the rounds
     figures: tuple[float, ...] = ()  # of each round, sorted
     figure_unit: str = "x"
-    note: str = ""
+    note: str = ""  # why there is no figure
+    failed: bool = False
 
     @property
     def middle_half(self) -> tuple[float, float] | None:
@@ -176,6 +178,24 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Keep this thread, and those it starts inside, on one core, where the system can.
+
+    On several, a woken thread may be put on an idle core, which takes tens of microseconds to get up. Whether
+    it is depends on how soon its waker goes to sleep: a microsecond more decides about thirty.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def peak_rss() -> int:

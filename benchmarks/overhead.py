@@ -11,6 +11,7 @@ import batched
 from benchmarks.bare import Gate, LoopHandOff, ThreadHandOff, TwoLocks, echo, joined_slices
 from benchmarks.callers import (
     Acall,
+    Call,
     around_asynchronously,
     around_synchronously,
     backlog,
@@ -18,7 +19,18 @@ from benchmarks.callers import (
     closed_threads,
 )
 from benchmarks.fresh import in_own_process
-from benchmarks.measure import Effort, Row, Samples, Stopwatch, above, alone, interleave, share, times
+from benchmarks.measure import (
+    Effort,
+    Row,
+    Samples,
+    Stopwatch,
+    above,
+    alone,
+    interleave,
+    one_core,
+    share,
+    times,
+)
 from benchmarks.rival import beside_rival
 
 __all__ = [
@@ -38,32 +50,52 @@ _dynamically = partial(batched.dynamically, timeout_ms=0)
 
 def sync_round_trip(effort: Effort) -> Iterator[Row]:
     """One thread that calls and waits, nobody else there."""
-    trips = effort.of(2_000, 50)
-    what = "idle sync round trip"
-    with _dynamically(echo) as fn, TwoLocks() as locks, ThreadPoolExecutor(1) as pool:
-        samples = interleave(
-            effort,
-            effort.of(25, 2),
-            ours=lambda: around_synchronously(fn, trips),
-            locks=lambda: around_synchronously(locks, trips),
-            executor=lambda: around_synchronously(lambda item: pool.submit(echo, [item]).result()[0], trips),
-        )
+    what, trips = "idle sync round trip", effort.of(2_000, 50)
+    with one_core():
+        samples = _sync_samples(effort, trips)
+    yield times("sync / two locks, one core", f"{what}, one core", samples, "locks")
+    yield times("sync / executor, one core", f"{what}, one core", samples, "executor")
+    samples = _sync_samples(effort, trips)
     yield times("sync / two locks", what, samples, "locks")
     yield times("sync / executor", what, samples, "executor")
+    yield times("sync / hand-off", what, samples, "queue + lock")
     yield from beside_rival(effort, effort.of(5, 1), "sync / 0.1.5", what, "round trip", trips, times)
+
+
+def _sync_samples(effort: Effort, trips: int) -> Samples:
+    with (
+        _dynamically(echo) as fn,
+        TwoLocks() as locks,
+        ThreadHandOff(echo) as bare,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        contenders: dict[str, Call] = {
+            "ours": fn,
+            "locks": locks,
+            "executor": lambda item: pool.submit(echo, [item]).result()[0],
+            "queue + lock": bare,
+        }
+        trip = {name: partial(around_synchronously, call, trips) for name, call in contenders.items()}
+        return interleave(effort, effort.of(25, 2), **trip)
 
 
 def acall_round_trip(effort: Effort) -> Iterator[Row]:
     """One task that calls and waits, nobody else there."""
-    trips = effort.of(2_000, 50)
+    what, trips = "idle acall round trip", effort.of(2_000, 50)
+    with one_core():
+        samples = _acall_samples(effort, trips)
+    yield times("acall / hand-off, one core", f"{what}, one core", samples, "bare")
+    yield times("acall / hand-off", what, _acall_samples(effort, trips), "bare")
+
+
+def _acall_samples(effort: Effort, trips: int) -> Samples:
     with _dynamically(echo) as fn, LoopHandOff(echo) as bare:
-        samples = interleave(
+        return interleave(
             effort,
             effort.of(25, 2),
             ours=lambda: around_asynchronously(fn.acall, trips),
             bare=lambda: around_asynchronously(bare.acall, trips),
         )
-    yield times("acall / hand-off", "idle acall round trip", samples, "bare")
 
 
 def long_list(effort: Effort) -> Iterator[Row]:

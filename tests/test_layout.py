@@ -18,8 +18,8 @@ PACKAGE = Path(__file__).parents[1] / "batched"
 # A module imports only from layers above its own, type checking included; so none knows another of its own
 # layer, such as a driver its collator. A new module has to find its place here.
 LAYERS = (
-    {"_binding", "_call", "_options", "_patience", "_stats", "errors"},
-    {"_map", "_queue"},
+    {"_call", "_options", "_patience", "_stats", "errors"},
+    {"_binding", "_map", "_queue"},
     {"_scheduler"},
     {"_collate", "_thread"},  # collators and drivers
     {"_function"},  # faces: a collator joined to a driver
@@ -28,7 +28,17 @@ LAYERS = (
 )
 
 # Modules that neither wait, nor read a clock, nor know what the items are; they import only each other.
-PURE = {"_binding", "_call", "_collate", "_patience", "_queue", "_scheduler", "_stats", "errors"}
+PURE = {
+    "_binding",
+    "_call",
+    "_collate",
+    "_options",
+    "_patience",
+    "_queue",
+    "_scheduler",
+    "_stats",
+    "errors",
+}
 IMPURE = {"_thread", "asyncio", "concurrent", "numpy", "threading", "time", "torch"}
 
 # Whoever runs these has installed their extra.

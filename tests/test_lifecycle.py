@@ -360,13 +360,17 @@ sys.stdout.buffer.write(cloudpickle.dumps((double, model, Model)))
 """
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    dumped = subprocess.run([sys.executable, str(script)], capture_output=True, timeout=60, check=True, env=environment)
+    dumped = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, timeout=60, check=True, env=environment
+    )
     loaded = """
 import pickle, sys
 double, model, Model = pickle.load(sys.stdin.buffer)
 assert (double(2), model.run(2), model.own(2), Model(5).run(1)) == (4, 6, 5, 5)
 """
-    subprocess.run([sys.executable, "-c", loaded], input=dumped.stdout, timeout=60, check=True, env=environment)
+    subprocess.run(
+        [sys.executable, "-c", loaded], input=dumped.stdout, timeout=60, check=True, env=environment
+    )
 
 
 def test_a_spawned_process_gets_a_working_copy(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ class SchedulerRules(RuleBasedStateMachine):
             calls = batch.deliver(items, COLLATOR)
         for call in calls:
             assert not call.missing
-        self.scheduler.done(batch, calls, self.now)
+        self.scheduler.done(batch, self.now)
         for call in calls:
             assert not call.waiting
 
@@ -163,7 +163,7 @@ class SchedulerRules(RuleBasedStateMachine):
     @invariant()
     def every_item_is_counted_once(self) -> None:
         """Accepted is waiting, running, processed, cancelled and expired together, at any moment."""
-        stats = self.scheduler.stats()
+        stats = self.scheduler.stats(self.now)
         assert stats.total_accepted == sum(call.size for call in self.calls)
         assert stats.total_accepted == (
             stats.queue_size
@@ -174,6 +174,8 @@ class SchedulerRules(RuleBasedStateMachine):
         )
         assert stats.running_items == sum(len(batch) for batch, _ in self.running)
         assert stats.total_failed <= stats.total_processed
+        assert stats.wait.count == stats.total_processed == stats.batch_size.sum
+        assert stats.total_batches == sum(stats.closed.values()) == stats.processing_time.count
 
     def teardown(self) -> None:
         """Whatever waits at the end is given out by draining, without a wait."""
@@ -184,7 +186,8 @@ class SchedulerRules(RuleBasedStateMachine):
             assert self.scheduler.delay(self.now) == 0.0
             batch = self.scheduler.pop(self.now)
             assert 1 <= len(batch) <= self.batch_size
-            self.scheduler.done(batch, batch.deliver([None] * len(batch), COLLATOR), self.now)
+            batch.deliver([None] * len(batch), COLLATOR)
+            self.scheduler.done(batch, self.now)
         assert not self.waiting()
 
 

@@ -105,7 +105,7 @@ def long_list(effort: Effort) -> Iterator[Row]:
         with _dynamically(_increment, batch_size=batch_size) as fn:
             samples = interleave(
                 effort,
-                effort.of(15, 2),
+                effort.of(25, 2),
                 ours=_timed_list(fn, items),
                 slices=_timed_list(partial(_sliced, batch_size), items),
             )

@@ -86,7 +86,7 @@ class Collator(Protocol):
         ...
 
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
-        """Return one part per slice of `batch`; a part that is an exception fails its call.
+        """Return one part per slice of `batch`, collated before; a part that is an exception fails its call.
 
         Adds the failed items of lists to `batch.failed`. Raises `TypeError` or `BatchError` if
         `outputs` are not one row per item.
@@ -100,13 +100,14 @@ class Collator(Protocol):
 class Batch:
     """Slices of calls that run together, at most once."""
 
-    __slots__ = ("failed", "reason", "size", "slices")
+    __slots__ = ("failed", "has_lists", "reason", "size", "slices")
 
     def __init__(self, slices: list[Slice], size: int, reason: str) -> None:
         self.slices = slices
         self.size = size
         self.reason = reason  # why it started: "full", "window" or "drain"
         self.failed = 0  # items
+        self.has_lists = False  # whether some slice is of a list, as the collator found
 
     def __len__(self) -> int:
         return self.size

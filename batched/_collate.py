@@ -31,11 +31,13 @@ class ListCollator:
         slices = batch.slices
         if len(slices) == 1 and slices[0][0].many:
             call, start, stop = slices[0]
+            batch.has_lists = True
             part: list[Any] = call.inputs[start:stop]
             return part
         items: list[Any] = []
         for call, start, stop in slices:
             if call.many:
+                batch.has_lists = True
                 items += call.inputs[start:stop]
             else:
                 items.append(call.inputs)
@@ -47,8 +49,10 @@ class ListCollator:
         slices = batch.slices
         if len(rows) != batch.size:
             raise BatchError(self._miscounted(len(rows), batch.size))
+        if not batch.has_lists:
+            return rows
         call = slices[0][0]
-        if len(slices) == 1 and call.many:
+        if len(slices) == 1:
             # Copied where it becomes the answer: the function may keep and reuse its own list.
             part = rows[:] if call.size == batch.size else rows
             return [_checked(part, call, batch)]

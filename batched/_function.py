@@ -93,9 +93,8 @@ class BatchedFunction(Bindable[Batcher], Generic[T, U]):
         call = self._ask(batcher, args, named)
         if not call.size:
             return []
-        future = batcher.post_async(call, get_running_loop())
         try:
-            await future
+            await batcher.post_async(call, get_running_loop())
         except BaseException:
             batcher.cancel(call)
             raise

@@ -2,8 +2,10 @@
 
 Small calls go ahead of large ones, each class in order of arrival, decided anew for every batch. A
 batch is filled up from the oldest large call. While small calls alone would fill every batch, an eighth
-of each is kept for large ones, so that a large call of `n` items waits for at most about `8 * n /
-batch_size` batches whatever the small load.
+of all is kept for large ones, so that a large call of `n` items waits for at most about `8 * n /
+batch_size` batches whatever the small load. What large calls left unused of it is saved up, to four
+batches' worth, and paid out at a quarter of a batch: a list that comes now and then is through sooner,
+and still only an eighth of all is taken from small calls.
 """
 
 from __future__ import annotations
@@ -17,21 +19,34 @@ if TYPE_CHECKING:
 __all__ = ["Queue"]
 
 _RESERVE = 1 / 8
+_SAVED = 4  # batches
+_PAID_OUT = 1 / 4
 
 
 class Queue:
     """Two classes of calls, first come first served within each."""
 
-    __slots__ = ("_credit", "_large", "_large_items", "_small", "accepted", "items", "threshold")
+    __slots__ = (
+        "_credit",
+        "_large",
+        "_large_items",
+        "_most_saved",
+        "_small",
+        "accepted",
+        "items",
+        "threshold",
+    )
 
-    def __init__(self, threshold: int) -> None:
+    def __init__(self, batch_size: int, threshold: int) -> None:
         self.threshold = threshold
         self.items = 0  # waiting, of both classes
         self.accepted = 0  # ever pushed
         self._small: deque[Call] = deque()
         self._large: deque[Call] = deque()
         self._large_items = 0
-        self._credit = 0.0  # items of the reserve not yet handed out; matters below 8 a batch
+        # Below four a batch, what is paid out at once would be all of it.
+        self._most_saved = _SAVED * batch_size if batch_size * _PAID_OUT >= 1 else 1
+        self._credit = 0.0  # items of the reserve that large calls have not used
 
     def push_all(self, calls: deque[Call]) -> list[Call]:
         """Move `calls` here, each into the class that its size, or its caller, puts it in.
@@ -83,25 +98,24 @@ class Queue:
         slices: list[Slice] = []
         small_items = self.items - self._large_items
         self.items -= room
-        if self._large_items:
-            if small_items >= room:
-                self._credit += room * _RESERVE
-                reserved = self._take_large(int(self._credit), slices)
-                self._credit -= reserved
-                room -= reserved
-            if small_items and room:
-                room -= _take(self._small, room, slices)
-            if room:
-                self._take_large(room, slices)
-        else:
+        self._credit = min(self._credit + room * _RESERVE, self._most_saved)
+        if not self._large_items:
             _take(self._small, room, slices)
+            return slices
+        if small_items >= room:
+            # At least one item in the end, however small the batches.
+            reserved = min(int(self._credit), max(int(room * _PAID_OUT), 1))
+            room -= self._take_large(reserved, slices)
+        if small_items and room:
+            room -= _take(self._small, room, slices)
+        if room:
+            self._take_large(room, slices)
         return slices
 
     def _take_large(self, room: int, slices: list[Slice]) -> int:
         taken = _take(self._large, room, slices)
         self._large_items -= taken
-        if not self._large_items:
-            self._credit = 0.0
+        self._credit = max(self._credit - taken, 0.0)
         return taken
 
     def waiting_calls(self) -> list[Call]:

@@ -35,7 +35,7 @@ class Scheduler:
         self.batch_size = batch_size
         self.name = name
         self._patience = patience
-        self._queue = Queue(small_batch_threshold)
+        self.queue = Queue(batch_size, small_batch_threshold)
         self._counters = Counters()
         self._running: dict[Batch, float] = {}  # since when
         self._draining = False
@@ -45,17 +45,13 @@ class Scheduler:
         self.expired: list[Call] = []
         """Calls whose deadline passed before they had run: for the driver to answer and clear."""
 
-    def __len__(self) -> int:
-        """Items waiting."""
-        return self._queue.items
-
     def push(self, call: Call) -> None:
         """Queue `call`."""
         self.push_all(deque([call]))
 
     def push_all(self, calls: deque[Call]) -> None:
         """Queue and remove all of `calls`, to which others may be adding."""
-        for call in self._queue.push_all(calls):
+        for call in self.queue.push_all(calls):
             heappush(self._deadlines, (call.deadline or 0.0, next(self._order), call))
             if len(self._deadlines) > self._deadlines_limit:
                 self._forget_deadlines()
@@ -67,7 +63,7 @@ class Scheduler:
         """
         if call.waiting == call.size:  # else a part of it may be running
             call.function = call.inputs = None
-        dropped = self._queue.drop(call)
+        dropped = self.queue.drop(call)
         call.missing = 0  # what of it runs already has nobody to go to
         if call.left == "expired":
             self._counters.expired += dropped
@@ -78,7 +74,7 @@ class Scheduler:
         """Return the seconds until the next batch is due: 0.0 if it is, None if nothing waits."""
         if self._deadlines:
             self._expire(now)
-        queue = self._queue
+        queue = self.queue
         waiting = queue.items
         if waiting >= self.batch_size:
             return 0.0
@@ -96,12 +92,12 @@ class Scheduler:
         """Remove and return the next batch, due or not. At least one item must wait."""
         if self._deadlines:
             self._expire(now)
-        waiting = self._queue.items
+        waiting = self.queue.items
         if waiting >= self.batch_size:
             size, reason = self.batch_size, "full"
         else:
             size, reason = waiting, "drain" if self._draining else "window"
-        batch = Batch(self._queue.take(size), size, reason)
+        batch = Batch(self.queue.take(size), size, reason)
         self._running[batch] = now
         return batch
 
@@ -111,17 +107,21 @@ class Scheduler:
         if started is None:  # said before
             return
         counters = self._counters
+        size = batch.size
         counters.failed += batch.failed
-        counters.closed[batch.reason] = counters.closed.get(batch.reason, 0) + 1
-        counters.batch_size.add(batch.size)
-        counters.processing_time.add(now - started)
+        counters.closed[batch.reason] += 1
+        counters.batch_size.sum += size
+        counters.batch_size.counts[(size - 1).bit_length()] += 1  # so that 8 is in the bucket up to 8
+        duration = now - started
+        counters.processing_time.sum += duration
+        counters.processing_time.counts[int(duration * 1e6).bit_length()] += 1
         waits = counters.wait.counts
         waited_s = 0.0
         for call, start, stop in batch.slices:
-            # As `Histogram.add`, which is too slow for every single item.
             waited = started - call.arrived
-            waited_s += waited * (stop - start)
-            waits[int(waited * 1e6).bit_length()] += stop - start
+            items = stop - start
+            waited_s += waited * items
+            waits[int(waited * 1e6).bit_length()] += items
             if not call.missing:
                 if call.waiting:
                     self.drop(call)
@@ -134,7 +134,7 @@ class Scheduler:
 
     def clear(self) -> list[Call]:
         """Cancel all that waits and return the calls it belongs to."""
-        calls = self._queue.waiting_calls()
+        calls = self.queue.waiting_calls()
         for call in calls:
             self.drop(call)
         return calls
@@ -142,7 +142,7 @@ class Scheduler:
     def stats(self, now: float) -> Stats:
         """Return a snapshot of the counters."""
         running = [(batch.size, now - started) for batch, started in self._running.items()]
-        queue = self._queue
+        queue = self.queue
         return self._counters.snapshot(accepted=queue.accepted, waiting=queue.items, running=running)
 
     def _forget_deadlines(self) -> None:

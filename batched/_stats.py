@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
-from math import ceil
 
 __all__ = ["Counters", "Distribution", "Histogram", "Stats"]
 
@@ -108,21 +107,18 @@ def _row(values: Distribution, scale: float, unit: str) -> str:
 
 
 class Histogram:
-    """Counts values in buckets that double; `unit` is the bound of the first."""
+    """Counts values in buckets that double; `unit` is the bound of the first.
 
-    __slots__ = ("counts", "per_unit", "sum", "unit")
+    Whoever counts adds to `sum` and to `counts[units.bit_length()]`, where `units` is the value in units,
+    rounded down: the bit length is the logarithm. Calling a method for it would cost several times that.
+    """
+
+    __slots__ = ("counts", "sum", "unit")
 
     def __init__(self, unit: float) -> None:
         self.unit = unit
-        self.per_unit = 1 / unit
         self.counts = [0] * _BUCKETS
         self.sum = 0.0
-
-    def add(self, value: float, times: int = 1) -> None:
-        """Count `value`, not below 0, so many times."""
-        self.sum += value * times
-        # The bit length is the logarithm; a value that is a bound belongs to the bucket that it bounds.
-        self.counts[((ceil(value * self.per_unit) or 1) - 1).bit_length()] += times
 
     def snapshot(self) -> Distribution:
         """Return the counts so far."""
@@ -139,7 +135,7 @@ class Counters:
         self.failed = 0
         self.cancelled = 0
         self.expired = 0
-        self.closed: dict[str, int] = {}
+        self.closed = {"full": 0, "window": 0, "drain": 0}
         self.batch_size = Histogram(1)
         self.processing_time = Histogram(1e-6)
         self.wait = Histogram(1e-6)
@@ -160,7 +156,7 @@ class Counters:
             total_batches=batch_size.count,
             avg_batch_size=batch_size.mean,
             avg_processing_time=processing_time.mean,
-            closed=dict(self.closed),
+            closed={reason: count for reason, count in self.closed.items() if count},
             wait=self.wait.snapshot(),
             processing_time=processing_time,
             batch_size=batch_size,

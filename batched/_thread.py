@@ -267,12 +267,13 @@ class Batcher:
     def _next(self) -> Batch | None:
         """Answer the callers of the last batch and wait for the next one; None when there will be none."""
         scheduler = self._scheduler
+        queue = scheduler.queue
         inbox = self._inbox
-        if inbox or len(scheduler):
+        if self._answered and (inbox or queue.items):
             self._answer()
         while True:
             delay = None
-            if inbox or self._leaving or len(scheduler):
+            if inbox or queue.items or self._leaving:
                 delay, batch = self._plan()
                 if batch is not None:
                     return batch
@@ -280,7 +281,7 @@ class Batcher:
                 self._answer()
                 return None
             # Callers read `_wanted` after they have filled the inbox, so one of the two sees the other.
-            self._wanted = scheduler.batch_size - len(scheduler) if delay else 1
+            self._wanted = scheduler.batch_size - queue.items if delay else 1
             if not inbox and not self.closed:
                 # Whoever is answered wants the interpreter lock at once: it is free if we sleep right then.
                 if self._answered:
@@ -292,7 +293,8 @@ class Batcher:
         """Return the seconds until the next batch is due, and the batch if it is."""
         scheduler = self._scheduler
         with self._lock:
-            self._empty_inbox()
+            if self._inbox or self._leaving:
+                self._empty_inbox()
             if self.closed:
                 scheduler.drain()
             now = monotonic()

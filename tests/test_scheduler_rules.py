@@ -78,7 +78,7 @@ class SchedulerRules(RuleBasedStateMachine):
     def pop(self) -> None:
         """A slot is free: the next batch is full or takes all that waits, and follows the rules of order."""
         before = {id(call): call.waiting for call in self.calls}
-        waiting = len(self.scheduler)
+        waiting = self.scheduler.queue.items
         small = [call for call in self.waiting() if not call.bulk]
         large = [call for call in self.waiting() if call.bulk]
         crowded = sum(call.waiting for call in small) >= self.batch_size and large
@@ -109,6 +109,7 @@ class SchedulerRules(RuleBasedStateMachine):
             self.large_passed_over + self.batch_size if crowded and not large_items else 0
         )
         assert self.large_passed_over < 8 + self.batch_size
+        assert not crowded or large_items <= max(self.batch_size / 4, 1)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), outcome=st.sampled_from(["answers", "raises", "one fails"]))
@@ -139,13 +140,13 @@ class SchedulerRules(RuleBasedStateMachine):
         expired, self.scheduler.expired = self.scheduler.expired, []
         assert all(call.error is not None and call.left == "expired" for call in expired)
         waiting = self.waiting()
-        assert len(self.scheduler) == sum(call.waiting for call in waiting)
+        assert self.scheduler.queue.items == sum(call.waiting for call in waiting)
         assert (delay is None) == (not waiting)
         if delay is None:
             return
         oldest = min(map(attrgetter("arrived"), waiting))
         assert 0.0 <= delay <= max(oldest + WINDOW_S - self.now, 0.0)
-        assert delay == 0.0 or len(self.scheduler) < self.batch_size
+        assert delay == 0.0 or self.scheduler.queue.items < self.batch_size
         assert all(call.deadline is None or call.deadline > self.now + delay for call in waiting)
 
     @invariant()
@@ -186,7 +187,7 @@ class SchedulerRules(RuleBasedStateMachine):
             assert self.scheduler.delay(self.now) == 0.0
             batch = self.scheduler.pop(self.now)
             assert 1 <= len(batch) <= self.batch_size
-            batch.deliver([None] * len(batch), COLLATOR)
+            batch.deliver(batch.run(COLLATOR), COLLATOR)
             self.scheduler.done(batch, self.now)
         assert not self.waiting()
 

@@ -9,17 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import batched
-from batched._stats import Histogram
+from batched._stats import Distribution, Histogram
 from tests.gate import PATIENCE_S, Gate, until
+
+
+def histogram_of(values: list[float]) -> Distribution:
+    histogram = Histogram(1e-6)
+    for value in values:
+        histogram.sum += value
+        histogram.counts[int(value * 1e6).bit_length()] += 1
+    return histogram.snapshot()
 
 
 @given(st.lists(st.floats(1e-6, 1e5), min_size=1), st.floats(0, 100))
 def test_a_percentile_is_in_the_bucket_of_its_value(values: list[float], percent: float) -> None:
     """At most one doubling away from the exact one; sum and count are exact."""
-    histogram = Histogram(1e-6)
-    for value in values:
-        histogram.add(value)
-    distribution = histogram.snapshot()
+    distribution = histogram_of(values)
     assert distribution.count == len(values)
     assert distribution.sum == pytest.approx(sum(values))
     rank = distribution.count * percent / 100
@@ -28,14 +33,14 @@ def test_a_percentile_is_in_the_bucket_of_its_value(values: list[float], percent
     assert distribution.percentile(percent) <= exact * 2.001
 
 
-@given(st.integers(1, 2**30))
-def test_every_value_is_counted_up_to_its_bound(size: int) -> None:
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8, 9, 1000, 1024, 1025])
+def test_a_batch_size_is_counted_up_to_its_bound(size: int) -> None:
     """A bound belongs to its own bucket, as in Prometheus."""
-    histogram = Histogram(1)
-    histogram.add(size, 3)
-    distribution = histogram.snapshot()
+    fn = batched.dynamically(Gate(), batch_size=size, timeout_ms=0)
+    fn(list(range(size)))
+    distribution = fn.stats.batch_size
     for bound, cumulative in zip(distribution.bounds, distribution.cumulative, strict=True):
-        assert cumulative == (3 if size <= bound else 0)
+        assert cumulative == (size <= bound)
 
 
 def test_an_empty_distribution_is_all_zeros() -> None:

@@ -98,7 +98,8 @@ class Queue:
         slices: list[Slice] = []
         small_items = self.items - self._large_items
         self.items -= room
-        self._credit = min(self._credit + room * _RESERVE, self._most_saved)
+        credit = self._credit + room * _RESERVE
+        self._credit = credit if credit < self._most_saved else self._most_saved  # noqa: FURB136  hot path
         if not self._large_items:
             _take(self._small, room, slices)
             return slices
@@ -115,7 +116,7 @@ class Queue:
     def _take_large(self, room: int, slices: list[Slice]) -> int:
         taken = _take(self._large, room, slices)
         self._large_items -= taken
-        self._credit = max(self._credit - taken, 0.0)
+        self._credit = self._credit - taken if self._credit > taken else 0.0
         return taken
 
     def waiting_calls(self) -> list[Call]:

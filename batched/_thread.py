@@ -76,7 +76,6 @@ class Batcher:
         self.ident = 0
         self._ended = False
         self._runner: asyncio.Runner | None = None
-        self._answered: list[Call] = []  # calls whose callers the worker is about to release
         self._when_ended: list[Callable[[], object]] = []
 
     @property
@@ -265,12 +264,10 @@ class Batcher:
         self._end()
 
     def _next(self) -> Batch | None:
-        """Answer the callers of the last batch and wait for the next one; None when there will be none."""
+        """Wait for the next batch; None when there will be none."""
         scheduler = self._scheduler
         queue = scheduler.queue
         inbox = self._inbox
-        if self._answered and (inbox or queue.items):
-            self._answer()
         while True:
             delay = None
             if inbox or queue.items or self._leaving:
@@ -278,14 +275,10 @@ class Batcher:
                 if batch is not None:
                     return batch
             if self.closed and delay is None and not inbox:
-                self._answer()
                 return None
             # Callers read `_wanted` after they have filled the inbox, so one of the two sees the other.
             self._wanted = scheduler.batch_size - queue.items if delay else 1
             if not inbox and not self.closed:
-                # Whoever is answered wants the interpreter lock at once: it is free if we sleep right then.
-                if self._answered:
-                    self._answer()
                 self._wake.acquire(timeout=-1 if delay is None else delay)
             self._wanted = _AWAKE
 
@@ -300,11 +293,11 @@ class Batcher:
             now = monotonic()
             delay = scheduler.delay(now)
             batch = scheduler.pop(now) if delay == 0.0 else None
-            if scheduler.expired:
-                self._answered += scheduler.expired
+            expired = scheduler.expired
+            if expired:
                 scheduler.expired = []
-        if self._answered and batch is not None:
-            self._answer()
+        if expired:
+            _resolve(expired)
         return delay, batch
 
     def _run(self, batch: Batch) -> None:
@@ -315,18 +308,17 @@ class Batcher:
             calls = batch.deliver(outputs, self._collator)
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
             calls = batch.fail(_without_own_frames(error), self._collator)
-        with self._lock:
-            self._scheduler.done(batch, monotonic())
-        self._answered = calls
+        self._finish(batch, calls)
 
-    def _answer(self) -> None:
-        """Release the callers of `_answered`."""
-        calls = self._answered
-        if len(calls) == 1 and calls[0].loop is None:
-            calls[0].waiter.release()
-        else:
-            _resolve(calls)
-        self._answered = []
+    def _finish(self, batch: Batch, calls: list[Call]) -> None:
+        """Release the callers of `calls`, and count `batch`."""
+        with self._lock:
+            # Released first, they wake while this thread counts; the lock keeps them from seeing stats in
+            # which they are not counted yet.
+            futures = _release(calls)
+            self._scheduler.done(batch, monotonic())
+        if futures:
+            _settle(futures)
 
     def _await(self, awaitable: Awaitable[Any]) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
@@ -347,17 +339,21 @@ class Batcher:
             self._scheduler.drop(self._leaving.popleft())
 
     def _give_up(self, batch: Batch | None, error: BaseException) -> None:
-        with self._lock:
-            if batch is None:
-                calls = self._scheduler.clear()
-                self._scheduler = self._make_scheduler()
-                for call in calls:
-                    call.fail(error)
-            else:
-                calls = batch.fail(error, self._collator)
+        if batch is not None:
+            batch.fail(error, self._collator)
+            with self._lock:
                 self._scheduler.done(batch, monotonic())
-        self._answered += calls
-        self._answer()
+            for call, _, _ in batch.slices:
+                if not call.missing:
+                    with contextlib.suppress(RuntimeError):  # its caller has been released before
+                        _resolve([call])
+            return
+        with self._lock:
+            calls = self._scheduler.clear()
+            self._scheduler = self._make_scheduler()
+        for call in calls:
+            call.fail(error)
+        _resolve(calls)
 
     def _end(self) -> None:
         if self._runner is not None:
@@ -373,8 +369,16 @@ class Batcher:
                 callback()
 
 
-def _resolve(calls: list[Call]) -> None:  # noqa: C901  flat, for speed
-    """Release the callers of `calls`: threads first, then event loops, then futures' callbacks."""
+def _resolve(calls: list[Call]) -> None:
+    """Release the callers of `calls`, which are done."""
+    _settle(_release(calls))
+
+
+def _release(calls: list[Call]) -> list[Call]:
+    """Wake the threads and event loops that wait for `calls`; return the calls that have futures instead."""
+    if len(calls) == 1 and calls[0].loop is None:
+        calls[0].waiter.release()
+        return []
     loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
     futures: list[Call] = []
     for call in calls:
@@ -390,7 +394,12 @@ def _resolve(calls: list[Call]) -> None:  # noqa: C901  flat, for speed
     for loop, theirs in loops.items():
         with contextlib.suppress(RuntimeError):  # the loop was closed, and its tasks with it
             loop.call_soon_threadsafe(_resolve_on_loop, theirs)
-    for call in futures:
+    return futures
+
+
+def _settle(calls: list[Call]) -> None:
+    """Resolve the futures of `calls`, which runs their callbacks: not to be done under the lock."""
+    for call in calls:
         try:
             if call.left == "cancelled":
                 call.waiter.cancel()

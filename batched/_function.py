@@ -93,6 +93,7 @@ class BatchedFunction(Bindable[Batcher], Generic[T, U]):
         call = self._ask(batcher, args, named)
         if not call.size:
             return []
+        del args, named  # of many waiting tasks, none need keep them
         try:
             await batcher.post_async(call, get_running_loop())
         except BaseException:

@@ -60,8 +60,8 @@ class Call:
         self.results: Any = None
         self.error: BaseException | None = None
         self.left: Literal["cancelled", "expired"] | None = None
-        self.waiter: Any = None
-        self.loop: Any = None
+        self.waiter: Any  # set, with the loop that it belongs to if any, by the driver
+        self.loop: Any
 
     def fail(self, error: BaseException) -> None:
         """Answer the whole call with `error`; what of it still waits is the scheduler's to drop."""

@@ -136,6 +136,7 @@ class Batcher:
 
     def post(self, call: Call) -> None:
         """Queue `call` for a thread that will `collect` it."""
+        call.loop = None
         call.waiter = waiter = _thread.allocate_lock()
         waiter.acquire()
         self.push(call)

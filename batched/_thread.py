@@ -225,26 +225,33 @@ class Batcher:
 
     def _start(self) -> None:
         """Start the thread for the first call, or turn away what came after its end."""
+        error: BaseException = ClosedError(f"{self.name} was shut down")
         with self._lock:
             if not self._ended:
-                if self._thread is None:
-                    # A daemon, so that it outlives the main thread only as long as `_at_exit` waits.
-                    self._thread = threading.Thread(
-                        target=self._work, name=f"batched: {self.name}", daemon=True
-                    )
-                    self._wanted = _AWAKE
-                    self._thread.start()
-                return
+                if self._thread is not None:
+                    return
+                # A daemon, so that it outlives the main thread only as long as `_at_exit` waits.
+                thread = threading.Thread(target=self._work, name=f"batched: {self.name}", daemon=True)
+                self._wanted = _AWAKE
+                self._thread = thread
+                try:
+                    thread.start()
+                except RuntimeError as no_thread:  # the process has too many
+                    error = no_thread
+                    self._thread = None
+                    self._wanted = 0
+                else:
+                    return
             self._empty_inbox()
-            late = self._scheduler.clear()
-        for call in late:
-            call.fail(ClosedError(f"{self.name} was shut down"))
-        _resolve(late)
+            calls = self._scheduler.clear()
+        for call in calls:
+            call.fail(error)
+        _resolve(calls)
 
     def _retire(self, _: object) -> None:
         # Runs wherever the owner is collected, perhaps in a thread that holds the lock.
         self.closed = True
-        if self._thread is not None:
+        if self._wanted:  # else there is no thread to wake, and `_start` would want the lock
             self._get_up()
 
     # -- the worker ---------------------------------------------------------------------------------

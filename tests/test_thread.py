@@ -378,3 +378,18 @@ def test_ten_thousand_tasks_need_no_further_thread() -> None:
         assert await asyncio.gather(*tasks) == list(range(10_000))
 
     asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+
+
+def test_callers_hear_of_it_when_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They get the error instead of waiting for ever, and a later call works."""
+
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    fn = batched.dynamically(Gate(), timeout_ms=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            fn(1)
+        assert isinstance(fn.submit(1).exception(0), RuntimeError)
+    assert fn(2) == 2

@@ -1,0 +1,154 @@
+"""Everything at once, at random: every caller gets its own answer exactly once, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import threading
+import time
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import batched
+from tests.gate import until
+
+
+class Odd(Exception):
+    """What the function makes of some items."""
+
+
+def answer(item: int) -> Any:
+    return Odd(item) if item % 97 == 0 else item * 3
+
+
+def function(items: list[int]) -> list[Any]:
+    if any(item % 1009 == 0 for item in items):
+        raise ValueError("a whole batch fails")
+    if len(items) > 20:
+        time.sleep(0.001)
+    return [answer(item) for item in items]
+
+
+class Caller:
+    """One random caller; counts what it asked and what came of it."""
+
+    def __init__(self, fn: Any, seed: int, until_s: float) -> None:
+        self.fn = fn
+        self.rng = random.Random(seed)
+        self.until_s = until_s
+        self.asked = self.answered = self.failed = self.late = self.cancelled = 0
+
+    def draw(self) -> tuple[Any, Any]:
+        """Return a view of the function and what to ask it."""
+        rng = self.rng
+        size = rng.choice([0, 1, 1, 1, 2, 5, 40, 300])
+        items = [rng.randrange(1, 10**6) for _ in range(size)]
+        options: dict[str, Any] = {}
+        if rng.random() < 0.2:
+            options["deadline_ms"] = rng.choice([0.05, 0.5, 5, 5000])
+        if rng.random() < 0.2:
+            options["priority"] = rng.choice(["bulk", "interactive"])
+        if rng.random() < 0.3:
+            options["return_exceptions"] = True
+        self.asked += 1
+        return self.fn.options(**options) if options else self.fn, items or rng.randrange(1, 10**6)
+
+    def check(self, asked: Any, got: Any) -> None:
+        """Every row is that item's own answer, or an error that it could have got."""
+        pairs = zip(asked, got, strict=True) if isinstance(asked, list) else [(asked, got)]
+        for item, row in pairs:
+            if isinstance(row, Odd):
+                assert (row.args, item % 97) == ((item,), 0)
+            elif not isinstance(row, ValueError):
+                assert row == item * 3
+        self.answered += 1
+
+    def note(self, asked: Any, error: BaseException) -> None:
+        """Only errors that the caller has earned may reach it."""
+        if isinstance(error, TimeoutError):
+            self.late += 1
+        elif isinstance(error, Odd):
+            assert error.args[0] in (asked if isinstance(asked, list) else [asked])
+            self.failed += 1
+        else:
+            assert str(error) == "a whole batch fails"
+            self.failed += 1
+
+    def in_a_thread(self) -> Caller:
+        """Call, submit, cancel and map until the time is over."""
+        while time.monotonic() < self.until_s:
+            fn, asked = self.draw()
+            try:
+                if self.rng.random() < 0.3:
+                    future = fn.submit(asked)
+                    if self.rng.random() < 0.3:
+                        future.cancel()
+                    self.check(asked, future.result(30))
+                elif self.rng.random() < 0.05:
+                    self.check([5] * 200, list(fn.map(iter([5] * 200))))
+                else:
+                    self.check(asked, fn(asked))
+            except CancelledError:
+                self.cancelled += 1
+            except (TimeoutError, Odd, ValueError) as error:
+                self.note(asked, error)
+        return self
+
+    async def in_a_task(self) -> Caller:
+        """The same from an event loop."""
+        while time.monotonic() < self.until_s:
+            fn, asked = self.draw()
+            task = asyncio.ensure_future(fn.acall(asked))
+            if self.rng.random() < 0.2:
+                await asyncio.sleep(self.rng.choice([0, 0.0001, 0.001]))
+                task.cancel()
+            try:
+                self.check(asked, await task)
+            except asyncio.CancelledError:
+                self.cancelled += 1
+            except (TimeoutError, Odd, ValueError) as error:
+                self.note(asked, error)
+        return self
+
+    async def tasks(self, count: int) -> list[Caller]:
+        """Many tasks on one loop."""
+        callers = [Caller(self.fn, self.rng.randrange(10**9), self.until_s) for _ in range(count)]
+        return await asyncio.gather(*(caller.in_a_task() for caller in callers))
+
+
+def soak(seconds: float) -> None:
+    fn = batched.dynamically(function, batch_size=32, timeout_ms=0.5, small_batch_threshold=4)
+    until_s = time.monotonic() + seconds
+    with ThreadPoolExecutor(10) as pool:
+        threads = [pool.submit(Caller(fn, seed, until_s).in_a_thread) for seed in range(8)]
+        loops = [pool.submit(asyncio.run, Caller(fn, seed, until_s).tasks(20)) for seed in (100, 101)]
+        callers = [future.result(seconds + 60) for future in threads]
+        callers += [caller for future in loops for caller in future.result(seconds + 60)]
+    for caller in callers:
+        assert caller.asked == caller.answered + caller.failed + caller.late + caller.cancelled
+    assert sum(caller.answered for caller in callers) > 100
+    until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
+    stats = fn.stats
+    assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
+    fn.shutdown()
+    batcher = fn._batcher
+    assert not batcher._inbox
+    assert not batcher._scheduler._running
+    assert not batcher._scheduler.queue.waiting_calls()
+    gc.collect()
+    assert not [thread for thread in threading.enumerate() if thread.name == "batched: function"]
+
+
+def test_a_short_soak() -> None:
+    """Two seconds of it."""
+    soak(2)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_long_soak() -> None:
+    """Half a minute of it."""
+    soak(30)

@@ -256,6 +256,9 @@ class ThroughClass:
     def __call__(self, instance: object, /, *args: Any, **named: Any) -> Any:
         return self._batched.__get__(instance, type(instance))(*args, **named)
 
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else self._batched.__get__(instance, owner)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (self._owner, self._batched._attribute)  # noqa: SLF001
 

@@ -88,7 +88,7 @@ class ListCollator:
                 pass  # neither sized nor iterable; a 0-dimensional array says so only when asked
             else:
                 if len(rows) == size:
-                    return rows
+                    return _owned(rows)
                 raise BatchError(self._miscounted(len(rows), size))
         raise TypeError(
             f"{self._name} must return one result per item, as a list, tuple or array, "
@@ -97,6 +97,20 @@ class ListCollator:
 
     def _miscounted(self, results: int, items: int) -> str:
         return f"{self._name} returned {results} results for a batch of {items} items"
+
+
+def _owned(rows: list[Any]) -> list[Any]:
+    """Copy rows that are views of one array or tensor.
+
+    A caller that keeps, pickles or changes its row would else keep, send or change those of others; and
+    the function may use its array again, before the callers have looked.
+    """
+    first = rows[0] if rows else None
+    if getattr(first, "base", None) is not None and hasattr(first, "copy"):  # numpy
+        return [row.copy() for row in rows]
+    if hasattr(first, "untyped_storage") and hasattr(first, "clone"):  # torch
+        return [row.clone() for row in rows]
+    return rows
 
 
 def _checked(part: list[Any], call: Call, batch: Batch) -> list[Any] | BaseException:

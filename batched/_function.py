@@ -273,13 +273,12 @@ class BatchedFunction(Bindable[Batcher], Generic[T, U]):
 
     def _argument(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the one argument, however it was passed."""
-        signature = inspect.signature(self._function)
-        parameter = next(iter(signature.parameters.values()))
-        if not args and list(named) == [parameter.name]:
-            return named[parameter.name]
+        parameter = next(iter(inspect.signature(self._function).parameters), "items")
+        if not args and list(named) == [parameter]:
+            return named[parameter]
         given = ", ".join([*("..." for _ in args), *(f"{name}=..." for name in named)])
         raise TypeError(
-            f"{name_of(self._function, self._settings)} takes one argument, {parameter.name!r} (an item or a "
+            f"{name_of(self._function, self._settings)} takes one argument, {parameter!r} (an item or a "
             f"list of items), got ({given})"
         )
 

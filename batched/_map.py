@@ -53,7 +53,7 @@ def _read(source: Iterator[Any], size: int) -> tuple[list[Any], BaseException | 
     chunk: list[Any] = []
     try:
         chunk.extend(islice(source, size))
-    except Exception as error:  # noqa: BLE001  raised where the source broke, after the answers before it
+    except BaseException as error:  # noqa: BLE001  raised where the source broke, after the answers before it
         return chunk, error
     return chunk, None if len(chunk) == size else StopIteration()
 
@@ -117,15 +117,16 @@ class _Reader:
                     await self._room.wait()
                 if self.error is not None:
                     break
-        except Exception as error:  # noqa: BLE001  raised by `amap_items`
+        except BaseException as error:  # noqa: BLE001  raised by `amap_items`
             self.error = error
-        self._flush()
-        self._ended = True
-        self._more.set()
+        finally:
+            self._flush()
+            self._ended = True
+            self._more.set()
 
     async def oldest(self) -> Call | None:
         """Return the call whose answers are next, None at the end."""
-        while not self.calls and not self._ended and self.error is None:
+        while not self.calls and not self._ended:
             self._more.clear()
             await self._more.wait()
         return self.calls[0] if self.calls else None
@@ -141,6 +142,7 @@ class _Reader:
                 self.calls.append(self._post(self._chunk))
             except Exception as error:  # noqa: BLE001  raised by `amap_items`
                 self.error = error
+                self._ended = True
             self._chunk.clear()
             self._more.set()
 

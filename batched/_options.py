@@ -109,7 +109,10 @@ def _whole(name: str, value: Any, *, at_least: int) -> int:
 def _milliseconds(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number of milliseconds, got {value!r}")
-    number = float(cast("float", value))
+    try:
+        number = float(cast("float", value))
+    except OverflowError:
+        number = math.inf
     if math.isnan(number) or number < 0:
         raise ValueError(f"{name} must be at least 0, got {number:g}")
     if number > _LONGEST_MS:

@@ -127,6 +127,8 @@ class Scheduler:
                     self.drop(call)
                 call.function = call.inputs = None
         counters.wait.sum += waited_s
+        if self._deadlines and not self.queue.items:
+            self._deadlines.clear()  # an idle batcher holds on to nobody's call
 
     def drain(self) -> None:
         """Wait for company no more: whatever is queued is due."""

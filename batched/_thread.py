@@ -102,7 +102,8 @@ class Batcher:
             raise ClosedError(f"{self.name} was shut down")
         if self.ident == _thread.get_ident():
             raise RuntimeError(
-                f"{self.name} was called from inside its own batch function, where it would wait for itself"
+                f"{self.name} was called from inside its own batch function, or from a callback of its own "
+                f"future, where it would wait for itself"
             )
 
     def check_outside(self) -> None:
@@ -118,7 +119,11 @@ class Batcher:
         if len(inbox) >= wanted or (wanted != _AWAKE and (call.size > 1 or call.deadline)):
             # As `_get_up`, but nothing comes after the release: the worker wants the interpreter lock then.
             if not wanted:
-                self._start()
+                try:
+                    self._start()
+                except BaseException:  # Ctrl-C
+                    self.cancel(call)
+                    raise
             elif self._wake.locked():
                 try:  # noqa: SIM105
                     self._wake.release()
@@ -170,8 +175,7 @@ class Batcher:
             self._leave(call, "expired")
             raise TimeoutError(call.overdue(self.name))
         _park_at_exit()
-        error = copied(call.error)
-        raise_as_was(error if call.loop is None else for_event_loop(error))
+        raise_as_was(copied(call.error) if call.loop is None else for_event_loop(copied(call.error)))
 
     def submit(self, call: Call) -> Future[Any]:
         """Queue `call` and return the future of its answer."""
@@ -200,8 +204,9 @@ class Batcher:
                 call.left = "cancelled"
                 call.fail(CancelledError(f"{self.name} was shut down"))
             _resolve(calls)
-        thread = self._thread
-        if thread is not None:
+        with self._lock:  # which `_start` holds until the thread has started
+            thread = self._thread
+        if thread is not None and thread.ident is not None:
             self._get_up()
             if wait:
                 thread.join()
@@ -228,18 +233,16 @@ class Batcher:
         error: BaseException = ClosedError(f"{self.name} was shut down")
         with self._lock:
             if not self._ended:
-                if self._thread is not None:
+                if self._thread is not None and self._thread.is_alive():
                     return
                 # A daemon, so that it outlives the main thread only as long as `_at_exit` waits.
                 thread = threading.Thread(target=self._work, name=f"batched: {self.name}", daemon=True)
-                self._wanted = _AWAKE
                 self._thread = thread
                 try:
                     thread.start()
                 except RuntimeError as no_thread:  # the process has too many
                     error = no_thread
                     self._thread = None
-                    self._wanted = 0
                 else:
                     return
             self._empty_inbox()
@@ -257,7 +260,11 @@ class Batcher:
     # -- the worker ---------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        self.ident = _thread.get_ident()
+        with self._lock:
+            if self._thread is not threading.current_thread():
+                return  # Ctrl-C came while this thread was started, and another has been since
+            self.ident = _thread.get_ident()
+            self._wanted = _AWAKE
         while True:
             batch = None  # an idle worker holds on to nobody's items
             try:
@@ -327,6 +334,10 @@ class Batcher:
             self._scheduler.done(batch, monotonic())
         if futures:
             _settle(futures)
+        # An error's traceback leads to this frame, by way of the function's: were its calls still found here,
+        # the error would keep itself alive, and all that the function had at hand, until the collector comes.
+        calls.clear()
+        batch.slices.clear()
 
     def _await(self, awaitable: Awaitable[Any]) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
@@ -336,7 +347,13 @@ class Batcher:
         async def outputs() -> Any:
             return await awaitable
 
-        return self._runner.run(outputs())
+        try:
+            return self._runner.run(outputs())
+        except BaseException as error:
+            if not isinstance(error, Exception):  # it has broken the loop in the middle
+                self._runner.close()
+                self._runner = None
+            raise
 
     def _empty_inbox(self) -> None:
         """Move what callers left at the door into the scheduler. Needs the lock."""
@@ -442,7 +459,7 @@ def _without_own_frames(error: BaseException) -> BaseException:
     trace = error.__traceback__
     while trace and trace.tb_frame.f_globals.get("__name__", "").startswith("batched._"):
         trace = trace.tb_next
-    return error.with_traceback(trace)
+    return BaseException.with_traceback(error, trace)
 
 
 # -- the process: exit and fork ---------------------------------------------------------------------

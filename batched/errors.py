@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from types import MemberDescriptorType
 from typing import Any, NoReturn
 
@@ -29,24 +30,27 @@ def copied(error: BaseException) -> BaseException:
     try:
         base: Any = next(c for c in cls.__mro__ if c.__module__ == "builtins")
         args = base.__reduce__(error)[1]
+        if isinstance(error, BaseExceptionGroup):  # a subclass may have more of them
+            args = (error.message, error.exceptions)
         twin: BaseException = base.__new__(cls, *args)
         base.__init__(twin, *args)
-        twin.args = error.args
+        put = partial(object.__setattr__, twin)  # the class may have a `__setattr__` of its own
+        put("args", error.args)
         vars(twin).update(vars(error))
         for slot in (name for c in cls.__mro__ for name, value in vars(c).items() if _is_slot(value)):
             if getattr(twin, slot, None) is not getattr(error, slot, None):
                 with suppress(AttributeError, TypeError):  # read-only, so `__new__` has set it
-                    setattr(twin, slot, getattr(error, slot))
+                    put(slot, getattr(error, slot))
         if notes := getattr(error, "__notes__", None):
-            twin.__notes__ = list(notes)
+            put("__notes__", list(notes))
+        put("__cause__", error.__cause__)
+        put("__context__", error.__context__)
+        put("__suppress_context__", error.__suppress_context__)
+        return BaseException.with_traceback(twin, error.__traceback__)
     except Exception:  # noqa: BLE001  whatever a stranger's class does here, its caller is answered
-        twin = BatchError(f"the batch function raised {cls.__qualname__}, see the error above")
-        twin.__cause__ = error
-        return twin
-    twin.__cause__ = error.__cause__
-    twin.__context__ = error.__context__
-    twin.__suppress_context__ = error.__suppress_context__
-    return twin.with_traceback(error.__traceback__)
+        wrapped = BatchError(f"the batch function raised {cls.__qualname__}, see the error above")
+        wrapped.__cause__ = error
+        return wrapped
 
 
 def raise_as_was(error: BaseException) -> NoReturn:
@@ -55,7 +59,10 @@ def raise_as_was(error: BaseException) -> NoReturn:
     try:
         raise error
     finally:
-        error.__context__ = context or error.__context__
+        if context is not None:
+            error.__context__ = context
+        # Else the error, its traceback and this frame would keep each other until the collector comes.
+        del error, context
 
 
 def for_event_loop(error: BaseException) -> Exception:

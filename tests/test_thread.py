@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import threading
 import time
 import weakref
@@ -393,3 +394,75 @@ def test_callers_hear_of_it_when_no_thread_can_be_started(monkeypatch: pytest.Mo
             fn(1)
         assert isinstance(fn.submit(1).exception(0), RuntimeError)
     assert fn(2) == 2
+
+
+# The signal may come in a destructor, where no exception can be raised, only shown.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("interrupted_s", [0.00001, 0.0005])
+def test_a_first_call_that_is_interrupted_leaves_a_batcher_that_works(interrupted_s: float) -> None:
+    """Ctrl-C while the worker thread is being started."""
+
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(100):
+            fn = batched.dynamically(Gate(), timeout_ms=0)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, interrupted_s)
+                fn(1)
+                threading.Event().wait(0.001)
+            except Interrupted:
+                pass
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            assert fn.submit(2).result(PATIENCE_S) == 2
+            fn.shutdown()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_instance_is_collected_after_a_failed_call_with_a_deadline() -> None:
+    """Also if the deadline is far, a list was cut short, or an async function broke its loop."""
+
+    class Model:
+        @batched.dynamically(batch_size=4, timeout_ms=0)
+        def fails(self, items: list[int]) -> list[int]:
+            raise ValueError
+
+        @batched.dynamically(timeout_ms=0)
+        async def breaks(self, items: list[int]) -> list[int]:
+            raise SystemExit
+
+    model = Model()
+    for call in (model.fails.options(deadline_ms=60_000), model.breaks):
+        for items in (1, [1] * 20):
+            with pytest.raises((ValueError, SystemExit)):
+                call(items)
+    reference = weakref.ref(model)
+    del model, call
+    until(lambda: gc.collect() is not None and reference() is None)
+
+
+def test_shutdown_may_race_with_the_first_call() -> None:
+    """It waits for the worker if there is one, and raises nothing."""
+    for _ in range(200):
+        fn = batched.dynamically(Gate(), timeout_ms=0)
+        barrier = threading.Barrier(2)
+
+        def call(fn: Any = fn, barrier: Any = barrier) -> Any:
+            barrier.wait(PATIENCE_S)
+            try:
+                return fn(1)
+            except ClosedError:
+                return 1
+
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(call)
+            barrier.wait(PATIENCE_S)
+            fn.shutdown()
+            assert future.result(PATIENCE_S) == 1

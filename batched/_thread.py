@@ -330,7 +330,7 @@ class Batcher:
         with self._lock:
             # Released first, they wake while this thread counts; the lock keeps them from seeing stats in
             # which they are not counted yet.
-            futures = _release(calls)
+            futures = _release(calls) if calls else calls
             self._scheduler.done(batch, monotonic())
         if futures:
             _settle(futures)

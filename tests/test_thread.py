@@ -210,11 +210,13 @@ def test_the_with_statement_drains() -> None:
     assert len(workers()) == before
 
 
-def test_calls_that_race_with_shutdown_are_answered_or_refused() -> None:
-    """None of them waits for ever."""
+@pytest.mark.parametrize("used", [True, False])
+def test_calls_that_race_with_shutdown_are_answered_or_refused(used: bool) -> None:
+    """None of them waits for ever, also if they are the first."""
     for _ in range(50):
         fn = batched.dynamically(Gate(), timeout_ms=0)
-        fn(0)
+        if used:
+            fn(0)
         barrier = threading.Barrier(5)
 
         def call(fn: Any = fn, barrier: Any = barrier) -> Any:
@@ -446,23 +448,3 @@ def test_an_instance_is_collected_after_a_failed_call_with_a_deadline() -> None:
     reference = weakref.ref(model)
     del model, call
     until(lambda: gc.collect() is not None and reference() is None)
-
-
-def test_shutdown_may_race_with_the_first_call() -> None:
-    """It waits for the worker if there is one, and raises nothing."""
-    for _ in range(200):
-        fn = batched.dynamically(Gate(), timeout_ms=0)
-        barrier = threading.Barrier(2)
-
-        def call(fn: Any = fn, barrier: Any = barrier) -> Any:
-            barrier.wait(PATIENCE_S)
-            try:
-                return fn(1)
-            except ClosedError:
-                return 1
-
-        with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(call)
-            barrier.wait(PATIENCE_S)
-            fn.shutdown()
-            assert future.result(PATIENCE_S) == 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 __all__ = ["Batch", "Call", "Collator", "Slice"]
 
@@ -25,6 +25,7 @@ class Call:
         "function",
         "inputs",
         "keep_errors",
+        "key",
         "left",
         "loop",
         "many",
@@ -60,6 +61,7 @@ class Call:
         self.results: Any = None
         self.error: BaseException | None = None
         self.left: Literal["cancelled", "expired"] | None = None
+        self.key: Any  # only calls of one key share a batch; unset where all do
         self.waiter: Any  # set, with the loop that it belongs to if any, by the driver
         self.loop: Any
 
@@ -79,7 +81,28 @@ Slice: TypeAlias = tuple[Call, int, int]
 
 
 class Collator(Protocol):
-    """How many inputs become one, and one output many. Pure; a collator knows no caller."""
+    """How arguments become calls, many inputs one, and one output many. Knows no caller, nor what waits."""
+
+    chunk_size: int
+    """How many elements of a `map` travel as one call."""
+
+    def read(
+        self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any], now: float
+    ) -> Call:
+        """Return the call that the arguments mean. A size of 0 is answered by an empty list at once."""
+        ...
+
+    def chunk(self, function: Callable[[Any], Any], items: list[Any], now: float) -> Call:
+        """Return a call, which keeps errors, of `chunk_size` elements of a `map` or fewer."""
+        ...
+
+    def own(self, call: Call) -> None:
+        """Copy what of the inputs the caller could still change, before `call` has run."""
+        ...
+
+    def answers(self, call: Call) -> Iterable[Any]:
+        """Return one answer per element of a chunk."""
+        ...
 
     def collate(self, batch: Batch) -> Any:
         """Return the batch function's argument."""
@@ -100,7 +123,7 @@ class Collator(Protocol):
 class Batch:
     """Slices of calls that run together, at most once."""
 
-    __slots__ = ("failed", "has_lists", "reason", "size", "slices")
+    __slots__ = ("failed", "has_lists", "lengths", "padded", "real", "reason", "size", "slices")
 
     def __init__(self, slices: list[Slice], size: int, reason: str) -> None:
         self.slices = slices
@@ -108,6 +131,9 @@ class Batch:
         self.reason = reason  # why it started: "full", "window" or "drain"
         self.failed = 0  # items
         self.has_lists = False  # whether some slice is of a list, as the collator found
+        self.real = 0  # elements, for collators that pad
+        self.padded = 0  # the same with their padding
+        self.lengths: Any = None  # to which lengths, for the collator to remember
 
     def __len__(self) -> int:
         return self.size
@@ -124,9 +150,10 @@ class Batch:
         done = []
         for piece, part in zip(self.slices, collator.split(outputs, self)):  # noqa: B905  costs a tenth
             call, start, stop = piece
-            if isinstance(part, BaseException) and not self._keeps(call):
-                if call.missing:
-                    call.fail(part)
+            if isinstance(part, BaseException):
+                if not call.many:  # else the collator has counted the failed items
+                    self.failed += stop - start
+                if _refused(call, part):
                     done.append(call)
             elif stop - start == call.size:
                 if call.missing:  # else its caller has left
@@ -143,29 +170,34 @@ class Batch:
         done = []
         for piece in self.slices:
             call, start, stop = piece
-            if not call.missing:
-                continue
-            if not call.keep_errors:
-                call.fail(error)
-            elif not call.many:
-                call.results = error
-                call.missing = 0
-            elif not self._place(piece, [error] * (stop - start), collator):
-                continue
-            done.append(call)
+            if not call.many or not call.keep_errors:
+                if _refused(call, error):
+                    done.append(call)
+            elif self._place(piece, [error] * (stop - start), collator):
+                done.append(call)
         return done
 
-    def _keeps(self, call: Call) -> bool:
-        """Count a failed item that came as an exception; return whether its caller wants it as a result."""
-        if not call.many:
-            self.failed += 1
-        return call.keep_errors
-
     def _place(self, piece: Slice, part: Any, collator: Collator) -> bool:
-        """Give a call one of its parts; return whether that was the last."""
+        """Give a call one of its parts; return whether it is done."""
         call, start, stop = piece
         if not call.missing:  # an earlier part failed, or its caller has left
             return False
-        collator.place(piece, part)
+        try:
+            collator.place(piece, part)
+        except Exception as error:  # noqa: BLE001  its caller's to handle, and nobody else's
+            self.failed += stop - start
+            return _refused(call, error)
         call.missing -= stop - start
         return not call.missing
+
+
+def _refused(call: Call, error: BaseException) -> bool:
+    """Answer a call that still waits with `error`; return whether it did."""
+    if not call.missing:
+        return False
+    if call.keep_errors and not call.many:
+        call.results = error
+        call.missing = 0
+    else:
+        call.fail(error)
+    return True

@@ -5,14 +5,18 @@ Knows nothing of when a batch runs, nor of who waits for it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
+from batched._call import Call
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
-    from batched._call import Batch, Call, Slice
+    from collections.abc import Callable, Iterable
+
+    from batched._call import Batch, Slice
 
 __all__ = ["ListCollator"]
 
@@ -22,8 +26,40 @@ _NUMBERS = {int, float}
 class ListCollator:
     """Collates items to a list; splits any sized, ordered object of one row per item."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, batch_size: int) -> None:
         self._name = name
+        self.chunk_size = batch_size
+
+    def read(
+        self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any], now: float
+    ) -> Call:
+        """Return the call for one item or a list of items; the list is copied."""
+        items = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
+        if not isinstance(items, list):
+            return Call(function, items, 1, False, now)  # noqa: FBT003
+        return Call(function, list(items), len(items), True, now)  # noqa: FBT003
+
+    def _argument(self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Return the one argument, however it was passed."""
+        parameter = next(iter(inspect.signature(function).parameters), "items")
+        if not args and list(named) == [parameter]:
+            return named[parameter]
+        given = ", ".join([*("..." for _ in args), *(f"{name}=..." for name in named)])
+        raise TypeError(
+            f"{self._name} takes one argument, {parameter!r} (an item or a list of items), got ({given})"
+        )
+
+    def chunk(self, function: Callable[[Any], Any], items: list[Any], now: float) -> Call:
+        """Return a call of several items."""
+        return Call(function, items.copy(), len(items), True, now, keep_errors=True)  # noqa: FBT003
+
+    def own(self, call: Call) -> None:
+        """Do nothing: a list has been copied, and what the items hold is the caller's."""
+
+    def answers(self, call: Call) -> Iterable[Any]:
+        """Return the results, one per item."""
+        results: list[Any] = call.results
+        return results
 
     def collate(self, batch: Batch) -> list[Any]:
         """Return a new list of the batch's items."""

@@ -1,6 +1,6 @@
 """`map` and `amap`: many items through a batcher, lazily, in order, in bounded memory.
 
-Items travel as calls of `size` items each that keep errors in place, `ahead` of them ahead of the consumer.
+They travel as calls of `size` elements each that keep errors in place, `ahead` items ahead of the consumer.
 Knows a batcher only by the functions it is given.
 """
 
@@ -30,17 +30,19 @@ def map_items(  # noqa: PLR0913, PLR0917
 ) -> Iterator[Any]:
     """Yield the answers that `collect` gives for the items of `source`."""
     calls: deque[Call] = deque()
+    items = 0
     ended: BaseException | None = None
     try:
         while True:
-            while ended is None and len(calls) < ahead:
+            while ended is None and items < ahead:
                 chunk, ended = _read(source, size)
                 if chunk:
                     calls.append(post(chunk))
+                    items += calls[-1].size
             if not calls:
                 break
             yield from collect(calls[0])
-            calls.popleft()
+            items -= calls.popleft().size
     finally:
         for call in calls:
             leave(call)
@@ -96,6 +98,7 @@ class _Reader:
         self.error: BaseException | None = None
         self._size = size
         self._ahead = ahead
+        self._items = 0
         self._post = post
         self._chunk: list[Any] = []
         self._ended = False
@@ -112,7 +115,7 @@ class _Reader:
                 self._chunk.append(item)
                 if len(self._chunk) >= self._size:
                     self._flush()
-                while len(self.calls) >= self._ahead:
+                while self._items >= self._ahead:
                     self._room.clear()
                     await self._room.wait()
                 if self.error is not None:
@@ -133,13 +136,14 @@ class _Reader:
 
     def next(self) -> None:
         """Forget the oldest call, which has been answered."""
-        self.calls.popleft()
+        self._items -= self.calls.popleft().size
         self._room.set()
 
     def _flush(self) -> None:
         if self._chunk:
             try:
                 self.calls.append(self._post(self._chunk))
+                self._items += self.calls[-1].size
             except Exception as error:  # noqa: BLE001  raised by `amap_items`
                 self.error = error
                 self._ended = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
 from operator import index
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CallOptions", "Options", "Priority", "decorate"]
+__all__ = ["ArrayOptions", "CallOptions", "Options", "Priority", "decorate"]
 
 Priority = Literal["interactive", "bulk"]
+PaddingSide = Literal["right", "left"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,44 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayOptions(Options):
+    """What a batcher of arrays is told besides."""
+
+    pad_token: Any = 0
+    padding_side: PaddingSide = "right"
+    pad_to_multiple_of: int | None = None
+    unpad_outputs: Any = False
+    spread_kwargs: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every value; `unpad_outputs` becomes True, or a dict of outputs and features, maybe empty."""
+        Options.__post_init__(self)
+        if isinstance(self.pad_token, Mapping):
+            _set(self, "pad_token", dict(self.pad_token))
+        values = self.pad_token.values() if isinstance(self.pad_token, dict) else [self.pad_token]
+        for value in values:
+            if value is None or getattr(value, "shape", ()) != () or isinstance(value, list | tuple | set):
+                raise TypeError(
+                    f"pad_token must be a number, or a dict of a number per feature, got {value!r}"
+                )
+        if self.padding_side not in {"right", "left"}:
+            raise ValueError(f"padding_side must be 'right' or 'left', got {self.padding_side!r}")
+        if self.pad_to_multiple_of is not None:
+            _set(
+                self,
+                "pad_to_multiple_of",
+                _whole("pad_to_multiple_of", self.pad_to_multiple_of, at_least=1),
+            )
+        if not isinstance(self.spread_kwargs, bool):
+            raise TypeError(f"spread_kwargs must be True or False, got {self.spread_kwargs!r}")
+        _set(self, "unpad_outputs", _outputs(self.unpad_outputs))
+
+    def pad_of(self, key: object) -> Any:
+        """Return what the feature `key` is padded with."""
+        return self.pad_token.get(key, 0) if isinstance(self.pad_token, dict) else self.pad_token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
     """What a caller may say of its own calls."""
 
@@ -59,12 +99,13 @@ class CallOptions:
             raise TypeError(f"return_exceptions must be True or False, got {self.return_exceptions!r}")
 
 
-_NAMES = tuple(field.name for field in fields(Options))
 _POSITIONAL = ("batch_size", "timeout_ms", "small_batch_threshold")
 
 
-def decorate(face: Callable[[Any, Options], Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Make a `face` of a function and its options, or a decorator of the options alone."""
+def decorate(
+    face: Callable[[Any, Any], Any], kind: type[Options], args: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    """Make a `face` of a function and options of `kind`, or a decorator of the options alone."""
     func: Any = None
     if args and (callable(args[0]) or isinstance(args[0], classmethod | staticmethod)):
         func, *args = args  # type: ignore[assignment]
@@ -73,9 +114,10 @@ def decorate(face: Callable[[Any, Options], Any], args: tuple[Any, ...], named: 
     positional = dict(zip(_POSITIONAL, args, strict=False))
     if twice := positional.keys() & named.keys():
         raise TypeError(f"{min(twice)} was given twice, by position and by name")
-    if unknown := named.keys() - set(_NAMES):
-        raise TypeError(f"dynamically has no option {min(unknown)!r}; it has {', '.join(_NAMES)}")
-    options = Options(**positional, **named)
+    names = [field.name for field in fields(kind)]
+    if unknown := named.keys() - set(names):
+        raise TypeError(f"dynamically has no option {min(unknown)!r}; it has {', '.join(names)}")
+    options = kind(**positional, **named)
     if func is not None:
         return face(func, options)
 
@@ -92,6 +134,24 @@ _LONGEST_MS = 7 * 24 * 3600 * 1000.0
 
 def _set(options: object, name: str, value: object) -> None:
     object.__setattr__(options, name, value)
+
+
+def _outputs(value: Any) -> Any:
+    """Return True, or which outputs are meant, each with the feature whose padding it has, None if any."""
+    if isinstance(value, bool):
+        return value or {}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, str | int):
+        return {value: None}
+    if isinstance(value, list | tuple | set | frozenset) and all(
+        isinstance(name, str | int) for name in value
+    ):
+        return dict.fromkeys(value)
+    raise TypeError(
+        f"unpad_outputs must be True, False, the names or positions of outputs, or a dict of output and "
+        f"feature, got {value!r}"
+    )
 
 
 def _whole(name: str, value: Any, *, at_least: int) -> int:

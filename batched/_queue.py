@@ -27,6 +27,7 @@ class Queue:
     """Two classes of calls, first come first served within each."""
 
     __slots__ = (
+        "_batch_size",
         "_credit",
         "_large",
         "_large_items",
@@ -39,6 +40,7 @@ class Queue:
 
     def __init__(self, batch_size: int, threshold: int) -> None:
         self.threshold = threshold
+        self._batch_size = batch_size
         self.items = 0  # waiting, of both classes
         self.accepted = 0  # ever pushed
         self._small: deque[Call] = deque()
@@ -92,6 +94,14 @@ class Queue:
         if self._large_items == self.items:
             return _head(self._large).arrived
         return min(_head(self._small).arrived, _head(self._large).arrived)
+
+    def is_full(self) -> bool:
+        """Whether enough wait for a full batch."""
+        return self.items >= self._batch_size
+
+    def lacks(self) -> int:
+        """Return the number of further items that fill a batch."""
+        return self._batch_size - self.items
 
     def take(self, room: int) -> list[Slice]:
         """Remove and return the next batch: `room` items, which at least must wait."""

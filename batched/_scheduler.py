@@ -17,9 +17,14 @@ from batched._queue import Queue
 from batched._stats import Counters
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from batched._call import Call
+    from batched._groups import Groups
     from batched._patience import Window
     from batched._stats import Stats
+
+    AnyQueue: TypeAlias = Queue | Groups
 
 __all__ = ["Scheduler"]
 
@@ -31,11 +36,11 @@ class Scheduler:
     earlier for a call with a deadline, which never spends more than half of its time waiting for company.
     """
 
-    def __init__(self, *, batch_size: int, small_batch_threshold: int, patience: Window, name: str) -> None:
+    def __init__(self, *, queue: AnyQueue, batch_size: int, patience: Window, name: str) -> None:
+        self.queue = queue
         self.batch_size = batch_size
         self.name = name
         self._patience = patience
-        self.queue = Queue(batch_size, small_batch_threshold)
         self._counters = Counters()
         self._running: dict[Batch, float] = {}  # since when
         self._draining = False
@@ -75,31 +80,48 @@ class Scheduler:
         if self._deadlines:
             self._expire(now)
         queue = self.queue
-        waiting = queue.items
-        if waiting >= self.batch_size:
-            return 0.0
-        if not waiting:
+        if not queue.items:
             return None
-        if self._draining:
+        if self._draining or queue.is_full():
             return 0.0
         start = self._patience.start(queue.oldest())
         if self._deadlines:
-            urgent = self._deadlines[0][2]
-            start = min(start, (urgent.arrived + self._deadlines[0][0]) / 2)
+            start = min(start, self._urgent_start())
         return start - now if start > now else 0.0
 
     def pop(self, now: float) -> Batch:
         """Remove and return the next batch, due or not. At least one item must wait."""
         if self._deadlines:
             self._expire(now)
-        waiting = self.queue.items
+        queues = self.queue
+        queue = queues if isinstance(queues, Queue) else self._choose(queues, now)
+        waiting = queue.items
         if waiting >= self.batch_size:
             size, reason = self.batch_size, "full"
         else:
             size, reason = waiting, "drain" if self._draining else "window"
-        batch = Batch(self.queue.take(size), size, reason)
+        batch = Batch(queue.take(size), size, reason)
+        if not isinstance(queues, Queue):
+            queues.taken(batch.slices[0][0].key, size)
         self._running[batch] = now
         return batch
+
+    def _choose(self, groups: Groups, now: float) -> Queue:
+        """Return the queue whose turn it is: of those that are due, that of the oldest item."""
+        oldest = groups.oldest_queue()
+        if self._draining or self._patience.start(oldest.oldest()) <= now:
+            return oldest
+        due = groups.oldest_full()
+        if self._deadlines and self._urgent_start() <= now:
+            urgent = groups.of(self._deadlines[0][2])
+            if due is None or urgent.oldest() < due.oldest():
+                due = urgent
+        return due or oldest
+
+    def _urgent_start(self) -> float:
+        """Return when to start for the call whose deadline is next. There must be one, and it must wait."""
+        deadline, _, call = self._deadlines[0]
+        return (call.arrived + deadline) / 2
 
     def done(self, batch: Batch, now: float) -> None:
         """Count `batch`, which has run and answered its calls; drop the rest of those that failed."""
@@ -127,6 +149,9 @@ class Scheduler:
                     self.drop(call)
                 call.function = call.inputs = None
         counters.wait.sum += waited_s
+        if batch.padded:
+            counters.real += batch.real
+            counters.padded += batch.padded
         if self._deadlines and not self.queue.items:
             self._deadlines.clear()  # an idle batcher holds on to nobody's call
 

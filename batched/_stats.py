@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
-__all__ = ["Counters", "Distribution", "Histogram", "Stats"]
+__all__ = ["Counters", "Distribution", "Histogram", "Padding", "Stats"]
 
 _BUCKETS = 45  # of microseconds: up to half a year
 
@@ -43,6 +43,21 @@ class Distribution:
                 return lower + (bound - lower) * share
             lower, below = bound, cumulative
         return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """What padding has cost."""
+
+    real: int
+    """Elements that callers passed."""
+    padded: int
+    """Elements that the function was given: those, and the padding."""
+
+    @property
+    def waste_percent(self) -> float:
+        """The share of padding in what the function was given, in percent; 0 if it was given nothing."""
+        return 100 * (1 - self.real / self.padded) if self.padded else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +98,8 @@ class Stats:
     """Seconds per run."""
     batch_size: Distribution
     """Items per run."""
+    padding: Padding
+    """How much of what the function was given was padding; only arrays are padded."""
 
     def __str__(self) -> str:
         closed = ", ".join(f"{count} {reason}" for reason, count in self.closed.items()) or "none"
@@ -98,6 +115,9 @@ class Stats:
             ("wait", _row(self.wait, 1000, " ms")),
             ("processing", _row(self.processing_time, 1000, " ms")),
         ]
+        if self.padding.padded:
+            padding = self.padding
+            rows.append(("padding", f"{padding.waste_percent:.1f} % of {padding.padded} elements"))
         return "\n".join(f"{name:<18}  {value}" for name, value in rows)
 
 
@@ -129,12 +149,24 @@ class Histogram:
 class Counters:
     """The running totals behind `Stats`."""
 
-    __slots__ = ("batch_size", "cancelled", "closed", "expired", "failed", "processing_time", "wait")
+    __slots__ = (
+        "batch_size",
+        "cancelled",
+        "closed",
+        "expired",
+        "failed",
+        "padded",
+        "processing_time",
+        "real",
+        "wait",
+    )
 
     def __init__(self) -> None:
         self.failed = 0
         self.cancelled = 0
         self.expired = 0
+        self.real = 0
+        self.padded = 0
         self.closed = {"full": 0, "window": 0, "drain": 0}
         self.batch_size = Histogram(1)
         self.processing_time = Histogram(1e-6)
@@ -160,4 +192,5 @@ class Counters:
             wait=self.wait.snapshot(),
             processing_time=processing_time,
             batch_size=batch_size,
+            padding=Padding(self.real, self.padded),
         )

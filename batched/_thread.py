@@ -292,7 +292,7 @@ class Batcher:
             if self.closed and delay is None and not inbox:
                 return None
             # Callers read `_wanted` after they have filled the inbox, so one of the two sees the other.
-            self._wanted = scheduler.batch_size - queue.items if delay else 1
+            self._wanted = queue.lacks() if delay else 1
             if not inbox and not self.closed:
                 self._wake.acquire(timeout=-1 if delay is None else delay)
             self._wanted = _AWAKE

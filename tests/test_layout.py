@@ -19,20 +19,27 @@ PACKAGE = Path(__file__).parents[1] / "batched"
 # layer, such as a driver its collator. A new module has to find its place here.
 LAYERS = (
     {"_call", "_options", "_patience", "_stats", "errors"},
-    {"_binding", "_map", "_queue"},
+    {"_binding", "_libraries", "_map", "_queue"},
+    {"_groups", "_outputs"},
     {"_scheduler"},
-    {"_collate", "_thread"},  # collators and drivers
-    {"_function"},  # faces: a collator joined to a driver
+    {"_arrays", "_collate", "_thread"},  # collators and drivers
+    {"_face"},
+    {"_threaded"},
+    {"_function", "inference"},  # a collator joined to a driver
     {"__init__"},
     {"demo"},
 )
 
 # Modules that neither wait, nor read a clock, nor know what the items are; they import only each other.
 PURE = {
+    "_arrays",
     "_binding",
     "_call",
     "_collate",
+    "_groups",
+    "_libraries",
     "_options",
+    "_outputs",
     "_patience",
     "_queue",
     "_scheduler",

@@ -13,10 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from batched._call import Batch, Call
 from batched._collate import ListCollator
 from batched._patience import Window
+from batched._queue import Queue
 from batched._scheduler import Scheduler
 
 WINDOW_S = 1.0
-COLLATOR = ListCollator("f")
+COLLATOR = ListCollator("f", 4)
 
 
 class SchedulerRules(RuleBasedStateMachine):
@@ -30,8 +31,8 @@ class SchedulerRules(RuleBasedStateMachine):
         self.threshold = threshold
         self.scheduler = Scheduler(
             name="f",
+            queue=Queue(batch_size, threshold),
             batch_size=batch_size,
-            small_batch_threshold=threshold,
             patience=Window(WINDOW_S),
         )
         self.calls: list[Call] = []

@@ -1,0 +1,516 @@
+"""Features in, arrays out: how callers' rows become one padded block per feature, and outputs their rows.
+
+A call's block is copied into the batch's in one operation; no row is touched on its own, unless a caller
+passes rows of several lengths as a list.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from batched._call import Call
+from batched._libraries import library_of
+from batched._outputs import flatten, rebuild
+from batched.errors import BatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+    from batched._call import Batch, Slice
+    from batched._libraries import Array, Library
+    from batched._options import ArrayOptions
+    from batched._outputs import Leaf, Shape
+
+__all__ = ["FeatureCollator"]
+
+_REMEMBERED = 1024  # layouts
+
+
+class _Feature(NamedTuple):
+    """What the blocks of one feature must have in common to share a batch."""
+
+    key: Hashable
+    library: Library
+    kind: Hashable
+    """dtype and device"""
+    trailing: tuple[int | None, ...] | None
+    """The axes after the first two, None for one along which rows differ; None if there is no second axis."""
+
+
+class _Layout:
+    """The signature of calls that may share a batch: one object for all of them, so cheap to compare."""
+
+    __slots__ = ("features", "fills", "keys")
+
+    def __init__(self, features: tuple[_Feature, ...], fills: list[Any]) -> None:
+        self.features = features
+        self.keys = [feature.key for feature in features]
+        self.fills = fills  # what each is padded with, None for zero
+
+
+class _Features:
+    """One call's features: a block for each, an array or a list of rows that differ in shape."""
+
+    __slots__ = ("_lengths", "blocks", "rows")
+
+    def __init__(self, blocks: list[Any], rows: int) -> None:
+        self.blocks = blocks
+        self.rows = rows
+        self._lengths: dict[int, int | list[int]] = {}
+
+    def lengths(self, index: int) -> int | list[int]:
+        """Return the length of the rows of a block, or the length of each if they differ."""
+        lengths = self._lengths.get(index)
+        if lengths is None:
+            block = self.blocks[index]
+            each = [row.shape[0] for row in block] if isinstance(block, list) else [block.shape[1]]
+            self._lengths[index] = lengths = each[0] if len(set(each)) == 1 else each
+        return lengths
+
+
+class _Part(NamedTuple):
+    """Some rows of a call, as the function returned them."""
+
+    shape: Shape
+    leaves: list[Leaf]
+    libraries: list[Library]
+    arrays: list[Any]
+    """The caller's rows of each leaf: a view, or a list of views if rows differ in length."""
+
+
+class _Joined:
+    """The results of a call whose rows come from several batches, as far as they are there."""
+
+    __slots__ = ("arrays", "shape")
+
+    def __init__(self, shape: Shape, arrays: list[Any]) -> None:
+        self.shape = shape
+        self.arrays = arrays
+
+
+class FeatureCollator:
+    """Pads and joins features to one array each; cuts every output into the callers' rows."""
+
+    chunk_size = 1
+
+    def __init__(self, name: str, options: ArrayOptions) -> None:
+        self._name = name
+        self._options = options
+        self._left = options.padding_side == "left"
+        self._multiple = options.pad_to_multiple_of or 1
+        self._layouts: dict[tuple[_Feature, ...], _Layout] = {}
+
+    # -- arguments to calls -----------------------------------------------------------------------------
+
+    def read(
+        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
+    ) -> Call:
+        """Return the call for one mapping of features, or for features passed by name."""
+        features = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
+        if not isinstance(features, Mapping):
+            raise TypeError(
+                f"{self._name} takes a mapping of features, such as a dict of arrays, "
+                f"not {type(features).__qualname__}"
+            )
+        if self._options.spread_kwargs:
+            for key in features:
+                if not isinstance(key, str):
+                    raise TypeError(
+                        f"{self._name}: spread_kwargs=True needs keys that are strings, got {key!r}"
+                    )
+            function = partial(_spread, function)
+        return self._call(function, features, now)
+
+    def _argument(self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Return the features, however they were passed."""
+        if args or not named:
+            raise TypeError(
+                f"{self._name} takes one mapping of features, or features by name, "
+                f"got {len(args)} positional arguments and {len(named)} by name"
+            )
+        if len(named) == 1 and not self._options.spread_kwargs:
+            name, value = next(iter(named.items()))
+            if isinstance(value, Mapping) and name == next(
+                iter(inspect.signature(function).parameters), None
+            ):
+                return value
+        return named
+
+    def _call(self, function: Callable[..., Any], features: Mapping[Any, Any], now: float) -> Call:
+        blocks: list[Any] = []
+        signature: list[_Feature] = []
+        sizes = set()
+        for key, value in features.items():
+            library = library_of(value)
+            if library is not None:
+                array = value
+                shape = value.shape
+                if not shape or library.unfit(value):
+                    raise self._unusable(key, value, library)
+                trailing = tuple(shape[2:]) if len(shape) > 1 else None
+                size = shape[0]
+            else:
+                library, value, trailing = self._rows(key, value)  # noqa: PLW2901
+                array = value[0] if isinstance(value, list) else value
+                size = len(value)
+            blocks.append(value)
+            signature.append(_Feature(key, library, library.kind(array), trailing))
+            sizes.add(size)
+        if len(sizes) != 1:
+            raise self._uneven(features)
+        rows = sizes.pop()
+        layout = self._layout(tuple(signature), blocks)
+        # A call of no rows can share with nobody: what the function makes of it is its own affair.
+        call = Call(function, _Features(blocks, rows), rows or 1, False, now)  # noqa: FBT003
+        call.key = layout if rows else _Layout(layout.features, layout.fills)
+        return call
+
+    def _rows(self, key: Hashable, value: Any) -> tuple[Library, Any, tuple[int | None, ...] | None]:
+        """Return the library of a list of rows, the block that it is, and its trailing axes."""
+        library = library_of(value[0]) if isinstance(value, list) and value else None
+        if library is None or any(library_of(row) is not library or library.unfit(row) for row in value):
+            raise self._unusable(key, value, None)
+        rows = library.common(value)
+        if len({library.kind(row) for row in rows}) > 1 or len({len(row.shape) for row in rows}) > 1:
+            raise ValueError(
+                f"{self._name}: the rows of {key!r} must be alike in dtype, device and rank, "
+                f"got {_listed(_described(row) for row in value)}"
+            )
+        shapes = {tuple(row.shape) for row in rows}
+        if len(shapes) == 1:
+            block = library.stack(rows)
+            return library, block, tuple(block.shape[2:]) if len(block.shape) > 1 else None
+        trailing = tuple(
+            axis.pop() if len(axis) == 1 else None for axis in map(set, zip(*shapes, strict=True))
+        )
+        return library, list(rows), trailing[1:]
+
+    def _layout(self, signature: tuple[_Feature, ...], blocks: list[Any]) -> _Layout:
+        layout = self._layouts.get(signature)
+        if layout is None:
+            fills = []
+            for feature, block in zip(signature, blocks, strict=True):
+                like = block[0] if isinstance(block, list) else block
+                value = self._options.pad_of(feature.key)
+                try:
+                    fills.append(None if feature.trailing is None else feature.library.fill(like, value))
+                except ValueError as error:
+                    raise ValueError(f"{self._name}: pad_token for {feature.key!r}: {error}") from None
+            if len(self._layouts) >= _REMEMBERED:
+                self._layouts.clear()
+            layout = self._layouts.setdefault(signature, _Layout(signature, fills))
+        return layout
+
+    def _unusable(self, key: Hashable, value: Any, library: Library | None) -> TypeError:
+        if library is not None:
+            what = library.unfit(value) or "it has no axis of rows"
+        elif isinstance(value, list):
+            what = "a list must hold arrays of one library, one per row"
+        else:
+            what = "convert it first, with numpy.asarray say"
+        return TypeError(
+            f"{self._name}: {key!r} must be a numpy array, a torch tensor or a list of either, "
+            f"got {_described(value)}: {what}"
+        )
+
+    def _uneven(self, features: Mapping[Any, Any]) -> ValueError:
+        if not features:
+            return ValueError(f"{self._name} needs at least one feature, got none")
+        shapes = ", ".join(f"{key!r}: {_described(value)}" for key, value in features.items())
+        return ValueError(f"{self._name}: all features of a call must have as many rows, got {shapes}")
+
+    def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
+        """Return a call for one mapping of features."""
+        call = self.read(function, (items[0],), {}, now)
+        call.keep_errors = True
+        return call
+
+    def own(self, call: Call) -> None:
+        """Copy the blocks: their caller may use its arrays again before the call has run."""
+        features = call.inputs
+        features.blocks = [
+            [feature.library.copy(row) for row in block]
+            if isinstance(block, list)
+            else feature.library.copy(block)
+            for feature, block in zip(call.key.features, features.blocks, strict=True)
+        ]
+
+    def answers(self, call: Call) -> Iterable[Any]:
+        """Return the one answer."""
+        return (call.results,)
+
+    # -- calls to the function's argument ---------------------------------------------------------------
+
+    def collate(self, batch: Batch) -> dict[Hashable, Array]:
+        """Return a new array for each feature, padded where rows differ."""
+        slices = batch.slices
+        layout = slices[0][0].key
+        lengths: list[int | None] = []
+        collated: dict[Hashable, Array] = {}
+        for index, feature in enumerate(layout.features):
+            blocks = [
+                call.inputs.blocks[index]
+                if stop - start == call.size
+                else call.inputs.blocks[index][start:stop]
+                for call, start, stop in slices
+            ]
+            array = self._joined(feature, blocks, layout.fills[index], batch)
+            collated[feature.key] = array
+            lengths.append(None if feature.trailing is None else array.shape[1])
+        batch.lengths = lengths
+        return collated
+
+    def _joined(self, feature: _Feature, blocks: list[Any], fill: Any, batch: Batch) -> Array:
+        """Return `blocks` as one new array."""
+        library = feature.library
+        trailing = feature.trailing
+        if trailing is not None:
+            if None in trailing:
+                return self._padded_rows(library, blocks, fill, batch)
+            if any(isinstance(block, list) for block in blocks):
+                blocks = [part for block in blocks for part in _parts(block)]
+            lengths = [block.shape[1] for block in blocks]
+            longest = max(lengths)
+            if min(lengths) != longest:
+                return self._padded(library, blocks, lengths, fill, batch)
+        array = library.copy(blocks[0]) if len(blocks) == 1 else library.concatenate(blocks)
+        elements = prod(array.shape)
+        batch.real += elements
+        batch.padded += elements
+        return array
+
+    def _padded(
+        self, library: Library, blocks: list[Array], lengths: list[int], fill: Any, batch: Batch
+    ) -> Array:
+        """Join blocks that differ in length."""
+        longest = self._rounded(max(lengths))
+        trailing = tuple(blocks[0].shape[2:])
+        rows = sum(map(len, blocks))
+        array = library.full((rows, longest, *trailing), fill, blocks[0])
+        left = self._left
+        at = real = 0
+        for block, length in zip(blocks, lengths, strict=True):
+            to = at + len(block)
+            if left:
+                array[at:to, longest - length :] = block
+            else:
+                array[at:to, :length] = block
+            real += (to - at) * length
+            at = to
+        width = prod(trailing)
+        batch.real += real * width
+        batch.padded += rows * longest * width
+        return array
+
+    def _padded_rows(self, library: Library, blocks: list[Any], fill: Any, batch: Batch) -> Array:
+        """Join lists of rows that differ in more than their length: pad along every axis that differs."""
+        rows = [row for block in blocks for row in block]
+        axes = zip(*(row.shape for row in rows), strict=True)
+        shape = [axis[0] if len(set(axis)) == 1 else self._rounded(max(axis)) for axis in axes]
+        array = library.full((len(rows), *shape), fill, rows[0])
+        for at, row in enumerate(rows):
+            where = zip(row.shape, shape, strict=True)
+            array[(at, *(slice(full - own, full) if self._left else slice(own) for own, full in where))] = row
+            batch.real += prod(row.shape)
+        batch.padded += prod(array.shape)
+        return array
+
+    def _rounded(self, length: int) -> int:
+        return -(-length // self._multiple) * self._multiple
+
+    # -- the function's outputs to results --------------------------------------------------------------
+
+    def split(self, outputs: Any, batch: Batch) -> list[Any]:
+        """Return each slice's rows: a copy nested as `outputs` is, or a part that `place` joins to others."""
+        leaves: list[Leaf] = []
+        try:
+            shape = flatten(outputs, leaves)
+        except TypeError as error:
+            raise TypeError(f"{self._name}: {error}") from None
+        rows = batch.size if batch.slices[0][0].inputs.rows else 0
+        libraries = [self._library(leaf, rows) for leaf in leaves]
+        cuts = self._cuts(outputs, leaves, batch)
+        parts: list[Any] = []
+        at = 0
+        for piece in batch.slices:
+            call, start, stop = piece
+            to = at + (stop - start if rows else 0)
+            if shape is True and not cuts and stop - start == call.size:
+                parts.append(libraries[0].copy(outputs[at:to]))  # nothing but rows: the way of most
+            else:
+                parts.append(self._part(piece, at, to, shape, leaves, libraries, cuts))
+            at = to
+        return parts
+
+    def _part(  # noqa: PLR0913, PLR0917
+        self,
+        piece: Slice,
+        at: int,
+        to: int,
+        shape: Shape,
+        leaves: list[Leaf],
+        libraries: list[Library],
+        cuts: dict[int, list[int]],
+    ) -> Any:
+        """Return the rows from `at` to `to` of all leaves, or why there can be none."""
+        call, start, stop = piece
+        try:
+            arrays = [
+                self._cut(leaf, cuts[index], at, to, piece) if index in cuts else leaf.array[at:to]
+                for index, leaf in enumerate(leaves)
+            ]
+        except BatchError as error:
+            return error
+        if stop - start != call.size:
+            return _Part(shape, leaves, libraries, arrays)
+        return rebuild(shape, map(_owned, libraries, arrays))
+
+    def _library(self, leaf: Leaf, rows: int) -> Library:
+        library: Library = library_of(leaf.array)  # type: ignore[assignment]  # else it were no leaf
+        shape = tuple(leaf.array.shape)
+        if not shape or shape[0] != rows:
+            raise BatchError(
+                f"{self._name} must return one row per row of the batch: {leaf} has shape {shape}, "
+                f"and the batch has {rows} rows"
+            )
+        return library
+
+    # -- padding, cut off again -------------------------------------------------------------------------
+
+    def _cuts(self, outputs: Any, leaves: list[Leaf], batch: Batch) -> dict[int, list[int]]:
+        """Return which leaves are to be cut, and for each the features whose padding it has."""
+        unpad = self._options.unpad_outputs
+        if not unpad:
+            return {}
+        if unpad is not True:
+            there = outputs if isinstance(outputs, Mapping) else range(max(len(leaves), 1))
+            if isinstance(outputs, list | tuple):
+                there = range(len(outputs))
+            for name in unpad:
+                if name not in there:
+                    raise BatchError(
+                        f"{self._name}: unpad_outputs names the output {name!r}, but the function returned "
+                        f"{_listed(map(repr, there))}"
+                    )
+        cuts = {}
+        for index, leaf in enumerate(leaves):
+            name = leaf.path[0] if leaf.path else 0
+            if unpad is True or name in unpad:
+                padded = self._padded_like(leaf, None if unpad is True else unpad[name], batch)
+                if padded:
+                    cuts[index] = padded
+                elif unpad is not True:
+                    raise BatchError(
+                        f"{self._name}: unpad_outputs names {leaf} of shape {tuple(leaf.array.shape)}, whose "
+                        f"second axis is as long as none of the padded features"
+                    )
+        return cuts
+
+    def _padded_like(self, leaf: Leaf, feature: Hashable, batch: Batch) -> list[int]:
+        """Return the features that are as long as `leaf`, or whether `feature` is."""
+        shape = leaf.array.shape
+        if len(shape) < 2:  # noqa: PLR2004
+            return []
+        keys = batch.slices[0][0].key.keys
+        if feature is not None and feature not in keys:
+            raise BatchError(
+                f"{self._name}: unpad_outputs cuts {leaf} as {feature!r} was padded, but the features "
+                f"are {_listed(map(repr, keys))}"
+            )
+        return [
+            index
+            for index, length in enumerate(batch.lengths)
+            if length == shape[1] and (feature is None or keys[index] == feature)
+        ]
+
+    def _cut(self, leaf: Leaf, features: list[int], at: int, to: int, piece: Slice) -> Any:
+        """Return a caller's rows without their padding: a list of rows if the caller's differ in length."""
+        call, start, stop = piece
+        lengths = call.inputs.lengths(features[0])
+        own = lengths if isinstance(lengths, int) else lengths[start:stop]
+        for other in features[1:]:
+            others = call.inputs.lengths(other)
+            if own != (others if isinstance(others, int) else others[start:stop]):
+                raise BatchError(
+                    f"{self._name}: {leaf} is as long as features whose rows differ in length, "
+                    f"{_listed(repr(call.key.keys[index]) for index in features)}; say whose padding it has: "
+                    f"unpad_outputs={{output: feature}}"
+                )
+        array = leaf.array
+        full = array.shape[1]
+        if isinstance(own, int):
+            return array[at:to, full - own :] if self._left else array[at:to, :own]
+        if self._left:
+            return [array[row, full - length :] for row, length in zip(range(at, to), own, strict=True)]
+        return [array[row, :length] for row, length in zip(range(at, to), own, strict=True)]
+
+    # -- rows from several batches ----------------------------------------------------------------------
+
+    def place(self, piece: Slice, part: _Part) -> None:
+        """Copy some of a call's rows into its results, which are made with the first."""
+        call, start, stop = piece
+        if call.results is None:
+            call.results = _Joined(part.shape, [None] * len(part.leaves))
+        joined: _Joined = call.results
+        if joined.shape != part.shape:
+            raise BatchError(
+                f"{self._name} returned outputs of different structure for the batches of one call"
+            )
+        for index, (leaf, library, rows) in enumerate(
+            zip(part.leaves, part.libraries, part.arrays, strict=True)
+        ):
+            joined.arrays[index] = self._written(joined.arrays[index], leaf, library, rows, start, call.size)
+        if call.missing == stop - start:  # this is the last part
+            call.results = rebuild(joined.shape, iter(joined.arrays))
+
+    def _written(  # noqa: PLR0913, PLR0917
+        self, whole: Any, leaf: Leaf, library: Library, rows: Any, start: int, size: int
+    ) -> Any:
+        """Return `whole`, or a new one if there is none, with `rows` in their place."""
+        if isinstance(rows, list):
+            whole = whole or [None] * size
+            whole[start : start + len(rows)] = map(library.copy, rows)
+            return whole
+        with library.writing(rows):
+            if whole is None:
+                whole = library.empty((size, *rows.shape[1:]), rows)
+            elif library_of(whole) is not library or tuple(whole.shape[1:]) != tuple(rows.shape[1:]):
+                raise BatchError(
+                    f"{self._name}: {leaf} has rows of shape {tuple(whole.shape[1:])} from one batch and of "
+                    f"{tuple(rows.shape[1:])} from another, which cannot be joined; if padding is all they "
+                    f"differ in, unpad_outputs=True cuts it off"
+                )
+            elif library.kind(whole) != library.kind(rows):
+                whole = library.widened(whole, rows)
+            whole[start : start + len(rows)] = rows
+        return whole
+
+
+def _spread(function: Callable[..., Any], features: dict[str, Array]) -> Any:
+    return function(**features)
+
+
+def _parts(block: Any) -> list[Array]:
+    """Return a block, or each row of a list as a block."""
+    return [row[None] for row in block] if isinstance(block, list) else [block]
+
+
+def _owned(library: Library, rows: Any) -> Any:
+    return [library.copy(row) for row in rows] if isinstance(rows, list) else library.copy(rows)
+
+
+def _described(value: Any) -> str:
+    if library_of(value) is not None:
+        return f"{tuple(value.shape)} {value.dtype}"
+    if isinstance(value, list):
+        return f"a list of {_listed(map(_described, value))}"
+    return type(value).__qualname__
+
+
+def _listed(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join([*listed[:5], f"... ({len(listed)} in all)"] if len(listed) > 6 else listed)  # noqa: PLR2004

@@ -1,0 +1,130 @@
+"""The waiting calls of one batcher where not all may share a batch: a queue for each key.
+
+Each key fills batches of its own, and keys take turns by their oldest item. A key is known as long as an
+item of it waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush, heapreplace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from batched._queue import Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from batched._call import Call
+
+__all__ = ["Groups"]
+
+
+class Groups:
+    """Queues by key. Costs O(log n) a batch for n keys, and nothing for a key that is not used."""
+
+    def __init__(self, batch_size: int, threshold: int) -> None:
+        self.items = 0  # waiting, of all keys
+        self.accepted = 0  # ever pushed
+        self._batch_size = batch_size
+        self._threshold = threshold
+        self._queues: dict[Hashable, Queue] = {}
+        # Heaps of queues by when their oldest item arrived, when that was last looked at: by now it may have
+        # left, which the entry is corrected for when it comes to the top.
+        self._all: list[tuple[float, int, Queue]] = []
+        self._full: list[tuple[float, int, Queue]] = []
+        self._order = count()
+
+    def push_all(self, calls: deque[Call]) -> list[Call]:
+        """Move `calls`, to which others may be adding, to the queues of their keys.
+
+        Returns those that have a deadline.
+        """
+        arrived: dict[Hashable, deque[Call]] = {}
+        while calls:
+            call = calls.popleft()
+            arrived.setdefault(call.key, deque()).append(call)
+        urgent = []
+        for key, theirs in arrived.items():
+            queue = self._queues.get(key)
+            if queue is None:
+                self._queues[key] = queue = Queue(self._batch_size, self._threshold)
+                heappush(self._all, (theirs[0].arrived, next(self._order), queue))
+            before = queue.items
+            urgent += queue.push_all(theirs)
+            pushed = queue.items - before
+            self.items += pushed
+            self.accepted += pushed
+            if before < self._batch_size <= queue.items:
+                heappush(self._full, (queue.oldest(), next(self._order), queue))
+        return urgent
+
+    def drop(self, call: Call) -> int:
+        """Forget what of `call` still waits; return how many items that was."""
+        queue = self._queues.get(call.key)
+        if queue is None or not call.waiting:
+            call.waiting = 0
+            return 0
+        dropped = queue.drop(call)
+        self.items -= dropped
+        if not queue.items:
+            self._forget(call.key)
+        return dropped
+
+    def waiting_calls(self) -> list[Call]:
+        """Return the calls that wait."""
+        return [call for queue in self._queues.values() for call in queue.waiting_calls()]
+
+    def oldest(self) -> float:
+        """Return when the oldest waiting call arrived. At least one must wait."""
+        return self._oldest_of(self._all, 1)
+
+    def is_full(self) -> bool:
+        """Whether enough of some key wait for a full batch."""
+        return bool(self._full) and self._oldest_of(self._full, self._batch_size) >= 0
+
+    def lacks(self) -> int:
+        """Return the least number of further items that may fill a batch."""
+        if len(self._queues) == 1:
+            return self._batch_size - self.items
+        return 1
+
+    def oldest_queue(self) -> Queue:
+        """Return the queue whose oldest item is the oldest of all. At least one must wait."""
+        self._oldest_of(self._all, 1)
+        return self._all[0][2]
+
+    def oldest_full(self) -> Queue | None:
+        """Return the queue whose oldest item is the oldest of those that fill a batch; None if none does."""
+        return self._full[0][2] if self.is_full() else None
+
+    def of(self, call: Call) -> Queue:
+        """Return the queue that `call` waits in."""
+        return self._queues[call.key]
+
+    def taken(self, key: Hashable, items: int) -> None:
+        """Say that a batch of `items` has been taken from the queue of `key`."""
+        self.items -= items
+        if not self._queues[key].items:
+            self._forget(key)
+
+    def _forget(self, key: Hashable) -> None:
+        del self._queues[key]
+        if not self._queues:
+            self._all.clear()
+            self._full.clear()
+
+    @staticmethod
+    def _oldest_of(heap: list[tuple[float, int, Queue]], least: int) -> float:
+        """Bring the top of `heap` up to date and return its time; -1 if none has `least` items."""
+        while heap:
+            said, order, queue = heap[0]
+            if queue.items < least:
+                heappop(heap)
+                continue
+            oldest = queue.oldest()
+            if oldest == said:
+                return oldest
+            heapreplace(heap, (oldest, order, queue))
+        return -1.0

@@ -1,0 +1,138 @@
+"""`dynamically` for arrays: features in, rows padded to a common length, outputs cut into callers' rows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, overload
+
+from batched._arrays import FeatureCollator
+from batched._groups import Groups
+from batched._options import ArrayOptions, decorate
+from batched._threaded import ThreadedFunction
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from concurrent.futures import Future
+    from typing import TypeAlias, Unpack
+
+    from batched._options import PaddingSide
+
+__all__ = ["BatchedInference", "dynamically"]
+
+R = TypeVar("R")
+
+Feature: TypeAlias = Any
+"""A numpy array, a torch tensor, or a list of either, whose rows may differ in shape."""
+Features: TypeAlias = "Mapping[Any, Feature]"
+
+
+class BatchedInference(ThreadedFunction, Generic[R]):
+    """A function over features that callers pass their own rows.
+
+    `fn(features)` and `fn(input_ids=..., attention_mask=...)` return what the function returns, with the
+    caller's rows only. A feature is a numpy array or torch tensor, whose first axis is the rows, or a list of
+    such rows, which may then differ in shape. All features of a call have as many rows. All callers
+    share the batches of one worker thread, as far as their features are alike: the same keys in the same
+    order, dtypes, devices, ranks, and sizes of all axes but the first two.
+
+    The function sees a new array for each feature, of at most `batch_size` rows. Where callers' rows differ
+    in length they are padded. It must return an array, or a dict, list or tuple of arrays, each
+    with as many rows; callers get copies of theirs. A call of no rows runs alone and counts as one item.
+
+    A call raises `TypeError` or `ValueError` for features that cannot be batched, `ClosedError` after
+    `shutdown`, and `RuntimeError` from inside the batch function itself.
+    """
+
+    def __init__(self, func: Callable[..., Any], options: ArrayOptions) -> None:
+        super().__init__(func, options, partial(FeatureCollator, options=options), Groups)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, features: Features = ..., /, **named: Feature) -> R: ...
+        async def acall(self, features: Features = ..., /, **named: Feature) -> R: ...
+        def submit(self, features: Features = ..., /, **named: Feature) -> Future[R]: ...
+        def map(self, items: Iterable[Features], /) -> Iterator[R]: ...
+        def amap(self, items: Iterable[Features] | AsyncIterable[Features], /) -> AsyncIterator[R]: ...
+
+
+class KeywordOptions(TypedDict, total=False):
+    """The options of `dynamically` that are not positional too."""
+
+    name: str | None
+    pad_token: Any
+    pad_tokens: Any
+    padding_side: PaddingSide
+    pad_to_multiple_of: int | None
+    unpad_outputs: Any
+    spread_kwargs: bool
+
+
+class Decorator(Protocol):
+    """`dynamically` with its options given and the function still to come."""
+
+    @overload
+    def __call__(self, func: Callable[..., Awaitable[R]], /) -> BatchedInference[R]: ...
+    @overload
+    def __call__(self, func: Callable[..., R], /) -> BatchedInference[R]: ...
+
+
+@overload
+def dynamically(
+    func: Callable[..., Awaitable[R]],
+    /,
+    batch_size: int = ...,
+    timeout_ms: float = ...,
+    small_batch_threshold: int = ...,
+    **options: Unpack[KeywordOptions],
+) -> BatchedInference[R]: ...
+@overload
+def dynamically(
+    func: Callable[..., R],
+    /,
+    batch_size: int = ...,
+    timeout_ms: float = ...,
+    small_batch_threshold: int = ...,
+    **options: Unpack[KeywordOptions],
+) -> BatchedInference[R]: ...
+@overload
+def dynamically(
+    batch_size: int = ...,
+    timeout_ms: float = ...,
+    small_batch_threshold: int = ...,
+    **options: Unpack[KeywordOptions],
+) -> Decorator: ...
+def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
+    """Batch the calls of a function that takes a dict of arrays.
+
+    Args:
+        batch_size: The most rows in one batch.
+        timeout_ms: The most that a batch which is not full is delayed to gain company, counted from the
+            arrival of its oldest rows, the time behind a running batch included. 0 never waits.
+        small_batch_threshold: Calls of at most this many rows go ahead of larger ones.
+        name: For the thread, the logs and the errors; the function's own by default.
+        pad_token: What rows are padded with: a number, or a dict of a number per feature; zero by default.
+            `pad_tokens` is another name for it.
+        padding_side: Where: "right", after the row, or "left".
+        pad_to_multiple_of: Round lengths up to a multiple of this, where rows are padded at all.
+        unpad_outputs: Cut the padding off the outputs again, so that an answer does not depend on whom it
+            shared its batch with. True cuts each output whose second axis is as long as the padded features;
+            names or positions say which outputs; a dict says for each the feature whose padding it has.
+            Rows of a caller that then differ in length come as a list.
+        spread_kwargs: Pass the features by name, as `func(input_ids=..., attention_mask=...)`.
+
+    Raises:
+        TypeError: An option, or the function, is of the wrong type.
+        ValueError: An option is out of range.
+
+    """
+    return decorate(BatchedInference, ArrayOptions, args, _renamed(options))
+
+
+def _renamed(options: dict[str, Any]) -> dict[str, Any]:
+    """Call `pad_tokens` by its other name."""
+    if "pad_tokens" in options:
+        if "pad_token" in options:
+            raise TypeError("pad_token was given twice, as pad_tokens too")
+        options["pad_token"] = options.pop("pad_tokens")
+    return options

@@ -6,12 +6,27 @@ calls it finished.
 
 from __future__ import annotations
 
+from contextvars import copy_context
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Batch", "Call", "Collator", "Slice"]
+__all__ = ["DONE", "Batch", "Call", "Collator", "Slice"]
+
+
+class Done(Enum):
+    """The type of `DONE`."""
+
+    DONE = "DONE"
+
+    def __repr__(self) -> str:
+        return "batched.DONE"
+
+
+DONE = Done.DONE
+"""What a batch function that streams yields in the place of an item that has ended."""
 
 
 class Call:
@@ -20,12 +35,14 @@ class Call:
     __slots__ = (
         "arrived",
         "bulk",
+        "context",
         "deadline",
         "error",
         "function",
         "inputs",
         "keep_errors",
         "key",
+        "large",
         "left",
         "loop",
         "many",
@@ -54,7 +71,9 @@ class Call:
         self.many = many
         self.arrived = arrived
         self.deadline = deadline
-        self.bulk = bulk
+        self.bulk = bulk  # what its caller says; None lets the size decide whether it is `large`
+        self.large: bool  # set by the queue
+        self.context = copy_context()  # the caller's, for `current_batch`
         self.keep_errors = keep_errors
         self.waiting = size  # items not yet chosen for a batch
         self.missing = size  # items not yet answered; 0 means done
@@ -128,7 +147,7 @@ class Batch:
     def __init__(self, slices: list[Slice], size: int, reason: str) -> None:
         self.slices = slices
         self.size = size
-        self.reason = reason  # why it started: "full", "window" or "drain"
+        self.reason = reason  # why it started, for the stats
         self.failed = 0  # items
         self.has_lists = False  # whether some slice is of a list, as the collator found
         self.real = 0  # elements, for collators that pad
@@ -137,6 +156,28 @@ class Batch:
 
     def __len__(self) -> int:
         return self.size
+
+    def halves(self) -> list[Batch]:
+        """Return two batches of what of this one still has callers, none or one if that is all there is."""
+        slices = [piece for piece in self.slices if piece[0].missing]
+        left = sum(stop - start for _, start, stop in slices)
+        halves: list[Batch] = []
+        part: list[Slice] = []
+        room = size = left // 2
+        for call, start, stop in slices:
+            at = start
+            while at < stop:
+                to = min(stop, at + room)
+                part.append((call, at, to))
+                room -= to - at
+                at = to
+                if not room and not halves:
+                    halves.append(Batch(part, size, "retry"))
+                    part = []
+                    room = left - size
+        if part:
+            halves.append(Batch(part, left - size, "retry"))
+        return halves
 
     def run(self, collator: Collator) -> Any:
         """Return what the batch function returns for the batch's items."""
@@ -162,6 +203,35 @@ class Batch:
                     done.append(call)
             elif self._place(piece, part, collator):
                 done.append(call)
+        return done
+
+    def step(self, pieces: Any, collator: Collator) -> tuple[list[Call], bool]:
+        """Hand each call that streams the next of its pieces; it is done when that is `DONE` or an exception.
+
+        Returns the calls that have something new, and whether any of the batch wants more. Raises, before any
+        call has got anything, if `pieces` are not one per item.
+        """
+        told = []
+        wanted = False
+        for (call, _, _), piece in zip(self.slices, collator.split(pieces, self), strict=True):
+            if call.left is not None or not call.missing:
+                continue
+            if piece is DONE:
+                call.missing = 0
+            elif isinstance(piece, BaseException):
+                self.failed += 1
+                call.fail(piece)
+            else:
+                call.results.append(piece)
+                wanted = True
+            told.append(call)
+        return told, wanted
+
+    def end(self) -> list[Call]:
+        """Say that there are no more pieces; return the calls that have waited for some."""
+        done = [call for call, _, _ in self.slices if call.missing]
+        for call in done:
+            call.missing = 0
         return done
 
     def fail(self, error: BaseException, collator: Collator) -> list[Call]:

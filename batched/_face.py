@@ -110,13 +110,18 @@ class Face(Bindable[DriverT]):
                 raise_as_was(presentable(copied(answer)))
 
 
+def new_patience(options: Options) -> Window:
+    """Return the rule by which batches that are not full wait."""
+    return Window(options.timeout_ms / 1000)
+
+
 def new_scheduler(options: Options, name: str, queue: Callable[[int, int], AnyQueue]) -> Scheduler:
     """Return a scheduler that follows `options`; `queue` is the kind of queue that it keeps."""
     return Scheduler(
+        options,
         name=name,
         queue=queue(options.batch_size, options.small_batch_threshold),
-        batch_size=options.batch_size,
-        patience=Window(options.timeout_ms / 1000),
+        patience=new_patience(options),
     )
 
 

@@ -27,14 +27,24 @@ class Groups:
     def __init__(self, batch_size: int, threshold: int) -> None:
         self.items = 0  # waiting, of all keys
         self.accepted = 0  # ever pushed
-        self._batch_size = batch_size
-        self._threshold = threshold
+        self.batch_size = batch_size
+        self.threshold = threshold
         self._queues: dict[Hashable, Queue] = {}
         # Heaps of queues by when their oldest item arrived, when that was last looked at: by now it may have
         # left, which the entry is corrected for when it comes to the top.
         self._all: list[tuple[float, int, Queue]] = []
         self._full: list[tuple[float, int, Queue]] = []
         self._order = count()
+
+    def resize(self, batch_size: int, threshold: int) -> None:
+        """Follow new options; calls that wait are classed anew."""
+        self.batch_size = batch_size
+        self.threshold = threshold
+        self._full.clear()
+        for queue in self._queues.values():
+            queue.resize(batch_size, threshold)
+            if queue.is_full():
+                heappush(self._full, (queue.oldest(), next(self._order), queue))
 
     def push_all(self, calls: deque[Call]) -> list[Call]:
         """Move `calls`, to which others may be adding, to the queues of their keys.
@@ -49,14 +59,14 @@ class Groups:
         for key, theirs in arrived.items():
             queue = self._queues.get(key)
             if queue is None:
-                self._queues[key] = queue = Queue(self._batch_size, self._threshold)
+                self._queues[key] = queue = Queue(self.batch_size, self.threshold)
                 heappush(self._all, (theirs[0].arrived, next(self._order), queue))
             before = queue.items
             urgent += queue.push_all(theirs)
             pushed = queue.items - before
             self.items += pushed
             self.accepted += pushed
-            if before < self._batch_size <= queue.items:
+            if before < self.batch_size <= queue.items:
                 heappush(self._full, (queue.oldest(), next(self._order), queue))
         return urgent
 
@@ -82,12 +92,12 @@ class Groups:
 
     def is_full(self) -> bool:
         """Whether enough of some key wait for a full batch."""
-        return bool(self._full) and self._oldest_of(self._full, self._batch_size) >= 0
+        return bool(self._full) and self._oldest_of(self._full, self.batch_size) >= 0
 
     def lacks(self) -> int:
         """Return the least number of further items that may fill a batch."""
         if len(self._queues) == 1:
-            return self._batch_size - self.items
+            return self.batch_size - self.items
         return 1
 
     def oldest_queue(self) -> Queue:

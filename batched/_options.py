@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["ArrayOptions", "CallOptions", "Options", "Priority", "decorate"]
 
 Priority = Literal["interactive", "bulk"]
+OnFull = Literal["raise", "wait"]
 PaddingSide = Literal["right", "left"]
 
 
@@ -25,10 +26,28 @@ class Options:
     batch_size: int = 32
     timeout_ms: float = 5.0
     small_batch_threshold: int = 8
+    max_concurrent_batches: int = 1
+    max_queue_size: int | None = None
+    on_full: OnFull = "raise"
+    isolate_errors: bool = False
+    group_by: Callable[..., Any] | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
         """Check every value; a numpy number is as good as Python's own."""
+        _set(
+            self,
+            "max_concurrent_batches",
+            _whole("max_concurrent_batches", self.max_concurrent_batches, at_least=1),
+        )
+        if self.max_queue_size is not None:
+            _set(self, "max_queue_size", _whole("max_queue_size", self.max_queue_size, at_least=1))
+        if self.on_full not in {"raise", "wait"}:
+            raise ValueError(f"on_full must be 'raise' or 'wait', got {self.on_full!r}")
+        if not isinstance(self.isolate_errors, bool):
+            raise TypeError(f"isolate_errors must be True or False, got {self.isolate_errors!r}")
+        if self.group_by is not None and not callable(self.group_by):
+            raise TypeError(f"group_by must be a function of one item, got {self.group_by!r}")
         _set(self, "batch_size", _whole("batch_size", self.batch_size, at_least=1))
         _set(self, "timeout_ms", _milliseconds("timeout_ms", self.timeout_ms))
         _set(

@@ -53,7 +53,7 @@ Shape: TypeAlias = "_Node | bool"
 
 
 def flatten(outputs: Any, leaves: list[Leaf], path: tuple[Any, ...] = ()) -> Shape:
-    """Append the arrays in `outputs` to `leaves`; return how they are nested. Anything else is a `TypeError`."""
+    """Append the arrays in `outputs` to `leaves` and return how they are nested; else raise `TypeError`."""
     if library_of(outputs) is not None:
         leaves.append(Leaf(path, outputs))
         return True

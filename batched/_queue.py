@@ -27,28 +27,38 @@ class Queue:
     """Two classes of calls, first come first served within each."""
 
     __slots__ = (
-        "_batch_size",
         "_credit",
         "_large",
         "_large_items",
         "_most_saved",
         "_small",
         "accepted",
+        "batch_size",
         "items",
         "threshold",
     )
 
     def __init__(self, batch_size: int, threshold: int) -> None:
-        self.threshold = threshold
-        self._batch_size = batch_size
         self.items = 0  # waiting, of both classes
         self.accepted = 0  # ever pushed
         self._small: deque[Call] = deque()
         self._large: deque[Call] = deque()
         self._large_items = 0
+        self._credit = 0.0  # items of the reserve that large calls have not used
+        self.resize(batch_size, threshold)
+
+    def resize(self, batch_size: int, threshold: int) -> None:
+        """Follow new options; calls that wait are classed anew."""
+        self.batch_size = batch_size
+        self.threshold = threshold
         # Below four a batch, what is paid out at once would be all of it.
         self._most_saved = _SAVED * batch_size if batch_size * _PAID_OUT >= 1 else 1
-        self._credit = 0.0  # items of the reserve that large calls have not used
+        waiting = sorted(self.waiting_calls(), key=_arrived)
+        self._small.clear()
+        self._large.clear()
+        self._large_items = 0
+        for call in waiting:
+            self._append(call)
 
     def push_all(self, calls: deque[Call]) -> list[Call]:
         """Move `calls` here, each into the class that its size, or its caller, puts it in.
@@ -62,9 +72,8 @@ class Queue:
             size = call.size
             items += size
             bulk = call.bulk
-            if bulk is None:
-                call.bulk = bulk = size > self.threshold
-            if bulk:
+            call.large = large = size > self.threshold if bulk is None else bulk
+            if large:
                 self._large.append(call)
                 self._large_items += size
             else:
@@ -75,12 +84,20 @@ class Queue:
         self.accepted += items
         return urgent
 
+    def _append(self, call: Call) -> None:
+        call.large = call.size > self.threshold if call.bulk is None else call.bulk
+        if call.large:
+            self._large.append(call)
+            self._large_items += call.waiting
+        else:
+            self._small.append(call)
+
     def drop(self, call: Call) -> int:
         """Forget what of `call` still waits; return how many items that was."""
         dropped = call.waiting
         call.waiting = 0  # its place in the queue is skipped when its turn comes
         self.items -= dropped
-        if call.bulk:
+        if call.large:
             self._large_items -= dropped
         if not self.items:
             self._small.clear()
@@ -97,11 +114,11 @@ class Queue:
 
     def is_full(self) -> bool:
         """Whether enough wait for a full batch."""
-        return self.items >= self._batch_size
+        return self.items >= self.batch_size
 
     def lacks(self) -> int:
         """Return the number of further items that fill a batch."""
-        return self._batch_size - self.items
+        return self.batch_size - self.items
 
     def take(self, room: int) -> list[Slice]:
         """Remove and return the next batch: `room` items, which at least must wait."""
@@ -132,6 +149,10 @@ class Queue:
     def waiting_calls(self) -> list[Call]:
         """Return the calls that wait, the small ones first."""
         return [call for call in (*self._small, *self._large) if call.waiting]
+
+
+def _arrived(call: Call) -> float:
+    return call.arrived
 
 
 def _head(calls: deque[Call]) -> Call:

@@ -7,20 +7,23 @@ growing behind a running batch. Knows nothing of threads, event loops or what th
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
 from batched._call import Batch
+from batched._capacity import Capacity, is_out_of_memory
 from batched._queue import Queue
 from batched._stats import Counters
+from batched.errors import QueueFullError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from batched._call import Call
     from batched._groups import Groups
+    from batched._options import Options
     from batched._patience import Window
     from batched._stats import Stats
 
@@ -36,19 +39,38 @@ class Scheduler:
     earlier for a call with a deadline, which never spends more than half of its time waiting for company.
     """
 
-    def __init__(self, *, queue: AnyQueue, batch_size: int, patience: Window, name: str) -> None:
+    def __init__(self, options: Options, *, queue: AnyQueue, patience: Window, name: str) -> None:
         self.queue = queue
-        self.batch_size = batch_size
         self.name = name
         self._patience = patience
         self._counters = Counters()
+        self._capacity = Capacity()
         self._running: dict[Batch, float] = {}  # since when
+        self.again: deque[Batch] = deque()  # the halves of batches that failed
         self._draining = False
         self._deadlines: list[tuple[float, int, Call]] = []  # a heap; calls no longer waiting stay in it
         self._deadlines_limit = 1024
         self._order = count()
+        self._outside: OrderedDict[Call, None] = OrderedDict()  # calls for which there was no room, in order
         self.expired: list[Call] = []
         """Calls whose deadline passed before they had run: for the driver to answer and clear."""
+        self.let_in: list[Call] = []
+        """Calls for which there was no room and now is: for the driver to tell their callers and clear."""
+        self._follow(options)
+
+    def _follow(self, options: Options) -> None:
+        self._options = options
+        self._max_queue_size = options.max_queue_size
+        self._one_at_a_time = options.max_concurrent_batches == 1
+
+    def configure(self, options: Options, patience: Window) -> None:
+        """Follow new options from the next batch on."""
+        self._follow(options)
+        self._patience = patience
+        self._resize()
+        self._let_in()
+
+    # -- calls come and go ------------------------------------------------------------------------------
 
     def push(self, call: Call) -> None:
         """Queue `call`."""
@@ -61,28 +83,71 @@ class Scheduler:
             if len(self._deadlines) > self._deadlines_limit:
                 self._forget_deadlines()
 
+    def admit(self, call: Call, *, wait: bool) -> bool:
+        """Queue `call` and return True if there is room; else, if it can `wait`, queue it once there is.
+
+        Raises `QueueFullError` if it cannot wait, and `ValueError` if there will never be room.
+        """
+        bound = self._max_queue_size
+        if bound is not None and call.size > bound:
+            raise ValueError(
+                f"{self.name} has max_queue_size={bound}: a call of {call.size} items will never fit, "
+                f"so divide it or raise the bound"
+            )
+        if bound is None or not (self._outside or self.queue.items + call.size > bound):
+            self.push(call)
+            return True
+        if not wait:
+            self._counters.rejected += call.size
+            raise QueueFullError(
+                f"{self.name} has {self.queue.items} items waiting, and max_queue_size={bound}: "
+                f"no room for {call.size} more"
+            )
+        self._outside[call] = None
+        return False
+
+    def _let_in(self) -> None:
+        """Queue what has waited for room, as far as there is."""
+        bound = self._max_queue_size
+        while self._outside:
+            call = next(iter(self._outside))
+            if bound is not None and self.queue.items + call.size > bound:
+                return
+            del self._outside[call]
+            self.push(call)
+            self.let_in.append(call)
+
     def drop(self, call: Call) -> None:
         """Forget what of `call` still waits: its caller has left, its deadline has passed or it has failed.
 
         Saying so again changes nothing.
         """
+        if call in self._outside:
+            del self._outside[call]
+            self.push(call)  # and out again, so that it counts
         if call.waiting == call.size:  # else a part of it may be running
             call.function = call.inputs = None
-        dropped = self.queue.drop(call)
+        dropped = self.queue.drop(call) if call.waiting else 0
         call.missing = 0  # what of it runs already has nobody to go to
         if call.left == "expired":
             self._counters.expired += dropped
         else:
             self._counters.cancelled += dropped
+        if self._outside:
+            self._let_in()
+
+    # -- batches ----------------------------------------------------------------------------------------
 
     def delay(self, now: float) -> float | None:
         """Return the seconds until the next batch is due: 0.0 if it is, None if nothing waits."""
         if self._deadlines:
             self._expire(now)
+        if self.again:
+            return 0.0
         queue = self.queue
         if not queue.items:
             return None
-        if self._draining or queue.is_full():
+        if self._draining or self._outside or queue.is_full():
             return 0.0
         start = self._patience.start(queue.oldest())
         if self._deadlines:
@@ -90,26 +155,34 @@ class Scheduler:
         return start - now if start > now else 0.0
 
     def pop(self, now: float) -> Batch:
-        """Remove and return the next batch, due or not. At least one item must wait."""
+        """Remove and return the next batch, due or not. Something must wait, as `delay` says."""
         if self._deadlines:
             self._expire(now)
+        if self.again:
+            batch = self.again.popleft()
+            self._running[batch] = now
+            return batch
         queues = self.queue
         queue = queues if isinstance(queues, Queue) else self._choose(queues, now)
         waiting = queue.items
-        if waiting >= self.batch_size:
-            size, reason = self.batch_size, "full"
+        size = queue.batch_size
+        if waiting >= size:
+            reason = "full"
         else:
-            size, reason = waiting, "drain" if self._draining else "window"
+            size = waiting
+            reason = "drain" if self._draining else "window"
         batch = Batch(queue.take(size), size, reason)
         if not isinstance(queues, Queue):
             queues.taken(batch.slices[0][0].key, size)
         self._running[batch] = now
+        if self._outside:
+            self._let_in()
         return batch
 
     def _choose(self, groups: Groups, now: float) -> Queue:
         """Return the queue whose turn it is: of those that are due, that of the oldest item."""
         oldest = groups.oldest_queue()
-        if self._draining or self._patience.start(oldest.oldest()) <= now:
+        if self._draining or self._outside or self._patience.start(oldest.oldest()) <= now:
             return oldest
         due = groups.oldest_full()
         if self._deadlines and self._urgent_start() <= now:
@@ -123,20 +196,29 @@ class Scheduler:
         deadline, _, call = self._deadlines[0]
         return (call.arrived + deadline) / 2
 
+    def retry(self, batch: Batch, error: BaseException, now: float) -> bool:
+        """Return whether `batch`, which failed with `error`, runs again in halves; if so, count its run."""
+        if batch.size == 1:
+            return False
+        if is_out_of_memory(error):
+            self._capacity.exceeded(batch.size)
+            self._resize()
+        elif not (self._options.isolate_errors and isinstance(error, Exception)):
+            return False
+        halves = batch.halves()
+        self.again.extendleft(reversed(halves))
+        self._ran(batch, now)
+        self._counters.processed += batch.size - sum(half.size for half in halves)  # whose callers have left
+        return True
+
     def done(self, batch: Batch, now: float) -> None:
         """Count `batch`, which has run and answered its calls; drop the rest of those that failed."""
-        started = self._running.pop(batch, None)
+        started = self._ran(batch, now)
         if started is None:  # said before
             return
         counters = self._counters
-        size = batch.size
+        counters.processed += batch.size
         counters.failed += batch.failed
-        counters.closed[batch.reason] += 1
-        counters.batch_size.sum += size
-        counters.batch_size.counts[(size - 1).bit_length()] += 1  # so that 8 is in the bucket up to 8
-        duration = now - started
-        counters.processing_time.sum += duration
-        counters.processing_time.counts[int(duration * 1e6).bit_length()] += 1
         waits = counters.wait.counts
         waited_s = 0.0
         for call, start, stop in batch.slices:
@@ -147,13 +229,41 @@ class Scheduler:
             if not call.missing:
                 if call.waiting:
                     self.drop(call)
-                call.function = call.inputs = None
+                if self._one_at_a_time or items == call.size:  # else another part of it may be running
+                    call.function = call.inputs = None
         counters.wait.sum += waited_s
+        if self._capacity.limit is not None and not batch.failed:
+            self._capacity.ran(batch.size)
+            self._resize()
+        if self._deadlines and not self.queue.items:
+            self._deadlines.clear()  # an idle batcher holds on to nobody's call
+
+    def _ran(self, batch: Batch, now: float) -> float | None:
+        """Count a run of the function; return when it started, None if it has been counted."""
+        started = self._running.pop(batch, None)
+        if started is None:
+            return None
+        counters = self._counters
+        counters.closed[batch.reason] += 1
+        size = batch.size
+        counters.batch_size.sum += size
+        counters.batch_size.counts[(size - 1).bit_length()] += 1  # so that 8 is in the bucket up to 8
+        duration = now - started
+        counters.processing_time.sum += duration
+        counters.processing_time.counts[int(duration * 1e6).bit_length()] += 1
         if batch.padded:
             counters.real += batch.real
             counters.padded += batch.padded
-        if self._deadlines and not self.queue.items:
-            self._deadlines.clear()  # an idle batcher holds on to nobody's call
+        return started
+
+    def _resize(self) -> None:
+        """Bring the queue up to date with the options, and with what fits into memory."""
+        options = self._options
+        size = options.batch_size
+        if self._capacity.limit is not None:
+            size = min(size, self._capacity.limit)
+        if (size, options.small_batch_threshold) != (self.queue.batch_size, self.queue.threshold):
+            self.queue.resize(size, options.small_batch_threshold)
 
     def drain(self) -> None:
         """Wait for company no more: whatever is queued is due."""
@@ -161,16 +271,25 @@ class Scheduler:
 
     def clear(self) -> list[Call]:
         """Cancel all that waits and return the calls it belongs to."""
-        calls = self.queue.waiting_calls()
+        calls = [*self.queue.waiting_calls(), *self._outside]
         for call in calls:
             self.drop(call)
+        self.let_in.clear()
         return calls
 
     def stats(self, now: float) -> Stats:
         """Return a snapshot of the counters."""
         running = [(batch.size, now - started) for batch, started in self._running.items()]
         queue = self.queue
-        return self._counters.snapshot(accepted=queue.accepted, waiting=queue.items, running=running)
+        return self._counters.snapshot(
+            accepted=queue.accepted,
+            waiting=queue.items,
+            running=running,
+            again=sum(batch.size for batch in self.again),
+            fits=self._capacity.limit,
+        )
+
+    # -- deadlines --------------------------------------------------------------------------------------
 
     def _forget_deadlines(self) -> None:
         # Calls that ended before their deadline would pile up here until it passes.

@@ -84,14 +84,17 @@ class Stats:
     """Left before execution: the caller went, or the list they belong to had failed."""
     total_expired: int
     """Left before execution because of their deadline."""
+    total_rejected: int
+    """Not taken from callers, for want of room in the queue."""
     total_batches: int
     """Runs of the batch function, failed ones too."""
     avg_batch_size: float
-    """Items per run."""
+    """`total_processed` per run."""
     avg_processing_time: float
     """Seconds per run."""
     closed: dict[str, int]
-    """How many batches started because they were "full", their "window" had passed, or a "drain" was on."""
+    """How many runs there were because a batch was "full", its "window" had passed, a "drain" was on, or as a
+    "retry" of half a batch that had failed."""
     wait: Distribution
     """Seconds from each item's call to the start of its batch."""
     processing_time: Distribution
@@ -100,6 +103,8 @@ class Stats:
     """Items per run."""
     padding: Padding
     """How much of what the function was given was padding; only arrays are padded."""
+    fits_memory: int | None
+    """The most items of a batch as far as memory is known to go; None if it has never run out."""
 
     def __str__(self) -> str:
         closed = ", ".join(f"{count} {reason}" for reason, count in self.closed.items()) or "none"
@@ -110,6 +115,7 @@ class Stats:
             ("accepted", f"{self.total_accepted}"),
             ("processed", f"{self.total_processed}, {self.total_failed} of them failed"),
             ("cancelled, expired", f"{self.total_cancelled}, {self.total_expired}"),
+            ("rejected", f"{self.total_rejected}"),
             ("batches", f"{self.total_batches} ({closed})"),
             ("items per batch", _row(self.batch_size, 1, "")),
             ("wait", _row(self.wait, 1000, " ms")),
@@ -118,6 +124,8 @@ class Stats:
         if self.padding.padded:
             padding = self.padding
             rows.append(("padding", f"{padding.waste_percent:.1f} % of {padding.padded} elements"))
+        if self.fits_memory is not None:
+            rows.append(("fits into memory", f"{self.fits_memory} items"))
         return "\n".join(f"{name:<18}  {value}" for name, value in rows)
 
 
@@ -156,41 +164,59 @@ class Counters:
         "expired",
         "failed",
         "padded",
+        "processed",
         "processing_time",
         "real",
+        "rejected",
         "wait",
     )
 
     def __init__(self) -> None:
+        self.processed = 0
         self.failed = 0
+        self.rejected = 0
         self.cancelled = 0
         self.expired = 0
         self.real = 0
         self.padded = 0
-        self.closed = {"full": 0, "window": 0, "drain": 0}
+        self.closed = {"full": 0, "window": 0, "drain": 0, "retry": 0}
         self.batch_size = Histogram(1)
         self.processing_time = Histogram(1e-6)
         self.wait = Histogram(1e-6)
 
-    def snapshot(self, *, accepted: int, waiting: int, running: list[tuple[int, float]]) -> Stats:
-        """Return the totals so far; `running` are the batches that run: their items, and seconds since."""
+    def snapshot(
+        self,
+        *,
+        accepted: int,
+        waiting: int,
+        running: list[tuple[int, float]],
+        again: int,
+        fits: int | None,
+    ) -> Stats:
+        """Return the totals so far.
+
+        `running` are the batches that run: their items, and seconds since; `again` are the items of those
+        that are about to run again, in parts.
+        """
         batch_size = self.batch_size.snapshot()
         processing_time = self.processing_time.snapshot()
         return Stats(
             queue_size=waiting,
-            running_items=sum(items for items, _ in running),
+            running_items=sum(items for items, _ in running) + again,
             running=tuple(age for _, age in running),
             total_accepted=accepted,
-            total_processed=int(batch_size.sum),
+            total_processed=self.processed,
             total_failed=self.failed,
             total_cancelled=self.cancelled,
             total_expired=self.expired,
+            total_rejected=self.rejected,
             total_batches=batch_size.count,
-            avg_batch_size=batch_size.mean,
+            avg_batch_size=self.processed / batch_size.count if batch_size.count else 0.0,
             avg_processing_time=processing_time.mean,
             closed={reason: count for reason, count in self.closed.items() if count},
             wait=self.wait.snapshot(),
             processing_time=processing_time,
             batch_size=batch_size,
             padding=Padding(self.real, self.padded),
+            fits_memory=fits,
         )

@@ -1,8 +1,11 @@
-"""The worker thread: clock, wake-up, and the three ways a caller waits for its answer.
+"""The worker threads: clock, wake-up, and the ways a caller waits for its answer.
 
-Callers append to an inbox and wake the worker only if it sleeps and has reason to get up; they never take
-the lock. The lock guards the scheduler, and whoever holds it may empty the inbox into it, so that a
-snapshot of the stats is always whole and never waits for a batch.
+Callers append to an inbox and wake a worker only if it sleeps and has reason to get up; they never take
+the lock, unless the queue is bounded. The lock guards the scheduler, and whoever holds it may empty the inbox
+into it, so that a snapshot of the stats is always whole and never waits for a batch.
+
+Of several workers one at a time looks for the next batch, and leaves with it: a burst that fits into one
+batch is not divided among those who are idle.
 """
 
 from __future__ import annotations
@@ -19,16 +22,22 @@ import traceback
 import weakref
 from collections import deque
 from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextvars import copy_context
 from functools import partial
+from inspect import isasyncgen
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
+from batched._current import RUNNING
+from batched._stream import open_stream
 from batched.errors import ClosedError, copied, for_event_loop, raise_as_was
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
     from batched._call import Batch, Call, Collator
+    from batched._options import Options
+    from batched._patience import Window
     from batched._scheduler import Scheduler
     from batched._stats import Stats
 
@@ -41,41 +50,51 @@ _logger = logging.getLogger("batched")
 
 
 class Batcher:
-    """One queue and the thread that runs its batches; the thread starts with the first call.
+    """One queue and the threads that run its batches; they start when calls come.
 
-    The thread keeps the batcher alive, but not `owner`, the object that callers reach it through: when that
-    is collected the thread ends. Nothing here refers to `owner` or to the batch function; each call brings
-    the function with it.
+    The threads keep the batcher alive, but not `owner`, the object that callers reach it through: when that
+    is collected they end. Nothing here refers to `owner` or to the batch function; each call brings the
+    function with it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
-        make_scheduler: Callable[[], Scheduler],
+        options: Options,
+        make_scheduler: Callable[[Options], Scheduler],
         collator: Collator,
         name: str,
         owner: object,
+        streams: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
+        self.options = options
         self.name = name
         self.closed = False
         self._make_scheduler = make_scheduler
         self._collator = collator
+        self._streams = streams
         self._owner = weakref.ref(owner, self._retire)
         self._reset()
         with _live_lock:
             _live.add(self)
 
     def _reset(self) -> None:
-        self._scheduler = self._make_scheduler()
+        self._scheduler = self._make_scheduler(self.options)
+        self._bounded = self.options.max_queue_size is not None
         self._inbox: deque[Call] = deque()
         self._leaving: deque[Call] = deque()
+        self._blocked: dict[Call, _thread.LockType] = {}  # whose `submit` waits for room
         self._lock = _thread.allocate_lock()
         self._wake = _thread.allocate_lock()  # a binary semaphore: released means "get up"
         self._wake.acquire()
         self._wanted = 0  # calls in the inbox worth waking for; 0 if there is no thread to wake
-        self._thread: threading.Thread | None = None
-        self.ident = 0
+        self._most_threads = self.options.max_concurrent_batches
+        self._threads: list[threading.Thread] = []
+        self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
+        self._idle = 0  # workers that wait for their turn
+        self._delivery = _thread.allocate_lock()
+        self.idents: set[int] = set()
         self._ended = False
-        self._runner: asyncio.Runner | None = None
+        self._runners: dict[int, asyncio.Runner] = {}
         self._when_ended: list[Callable[[], object]] = []
 
     @property
@@ -90,29 +109,44 @@ class Batcher:
             self._get_up()
         return stats
 
+    def configure(self, options: Options, patience: Window) -> None:
+        """Follow new options from the next batch on."""
+        with self._lock:
+            self._empty_inbox()
+            self.options = options
+            self._bounded = options.max_queue_size is not None
+            self._scheduler.configure(options, patience)
+            self._unblock()
+        if self._wanted:  # else there is no thread, and nothing that waits for one
+            self._get_up()
+
     def stack(self) -> str:
-        """Return the worker's stack as a traceback shows it, "" if there is no worker."""
-        frame = sys._current_frames().get(self.ident)  # noqa: SLF001
-        return "".join(traceback.format_stack(frame)) if self.ident and frame else ""
+        """Return the workers' stacks as tracebacks show them, "" if there is no worker."""
+        frames = sys._current_frames()  # noqa: SLF001
+        stacks = [traceback.format_stack(frames[ident]) for ident in list(self.idents) if ident in frames]
+        return "\n".join("".join(stack) for stack in stacks)
 
     def check(self) -> None:
         """Raise if a call from this thread cannot be answered."""
         if self.closed:
             _park_at_exit()
             raise ClosedError(f"{self.name} was shut down")
-        if self.ident == _thread.get_ident():
+        if _thread.get_ident() in self.idents:
             raise RuntimeError(
                 f"{self.name} was called from inside its own batch function, or from a callback of its own "
                 f"future, where it would wait for itself"
             )
 
     def check_outside(self) -> None:
-        """Raise if this is the worker's own thread, which cannot wait for its own end."""
-        if self.ident == _thread.get_ident():
+        """Raise if this is a worker's own thread, which cannot wait for its own end."""
+        if _thread.get_ident() in self.idents:
             raise ClosedError(f"{self.name} cannot wait for its end inside its own batch function")
 
-    def push(self, call: Call) -> None:
-        """Queue `call`, whose waiter is set."""
+    def push(self, call: Call, *, patient: bool = False) -> None:
+        """Queue `call`, whose waiter is set; if the queue is bounded and full, later, if it is `patient`."""
+        if self._bounded:
+            self._admit(call, wait=patient or self.options.on_full == "wait")
+            return
         inbox = self._inbox
         inbox.append(call)
         wanted = self._wanted
@@ -130,21 +164,44 @@ class Batcher:
                 except RuntimeError:
                     pass
 
+    def _admit(self, call: Call, *, wait: bool) -> _thread.LockType | None:
+        """Queue `call` now, or later if it can `wait`; then return the lock that is released when it is."""
+        gate = None
+        with self._lock:
+            self._empty_inbox()
+            try:
+                admitted = self._scheduler.admit(call, wait=wait)
+            except BaseException:
+                call.missing = call.waiting = 0  # so that nothing is left to be cancelled
+                raise
+            if not admitted:
+                self._blocked[call] = gate = _thread.allocate_lock()
+                gate.acquire()
+        self._get_up()
+        return gate
+
+    def _unblock(self) -> None:
+        """Tell those whose call has been let in. Needs the lock."""
+        for call in self._scheduler.let_in:
+            if gate := self._blocked.pop(call, None):
+                gate.release()
+        self._scheduler.let_in.clear()
+
     def cancel(self, call: Call) -> None:
         """Say that nobody waits for `call` any more: what of it has not started never runs."""
         self._leave(call, "cancelled")
 
     def _leave(self, call: Call, why: Literal["cancelled", "expired"]) -> None:
-        if call.missing:
+        if call.missing and call.left is None:
             call.left = why
             self._leaving.append(call)
 
-    def post(self, call: Call) -> None:
+    def post(self, call: Call, *, patient: bool = False) -> None:
         """Queue `call` for a thread that will `collect` it."""
         call.loop = None
         call.waiter = waiter = _thread.allocate_lock()
         waiter.acquire()
-        self.push(call)
+        self.push(call, patient=patient)
 
     def collect(self, call: Call) -> None:
         """Block until `call` has its results, or raise its error."""
@@ -159,14 +216,16 @@ class Batcher:
         if call.missing or call.error is not None:
             self.refuse(call)
 
-    def post_async(self, call: Call, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+    def post_async(
+        self, call: Call, loop: asyncio.AbstractEventLoop, *, patient: bool = False
+    ) -> asyncio.Future[None]:
         """Queue `call` and return the future that is done once `call` is answered or late."""
         call.loop = loop
         call.waiter = future = loop.create_future()
         if call.deadline is not None:
             timer = loop.call_later(max(call.deadline - monotonic(), 0.0), _wake_task, future)
             future.add_done_callback(lambda _: timer.cancel())
-        self.push(call)
+        self.push(call, patient=patient)
         return future
 
     def refuse(self, call: Call) -> NoReturn:
@@ -178,12 +237,25 @@ class Batcher:
         raise_as_was(copied(call.error) if call.loop is None else for_event_loop(copied(call.error)))
 
     def submit(self, call: Call) -> Future[Any]:
-        """Queue `call` and return the future of its answer."""
+        """Queue `call` and return the future of its answer; may block while there is no room."""
         future: Future[Any] = Future()
         call.waiter = future
         call.loop = _FUTURE
         future.add_done_callback(partial(self._notice_cancel, call))
-        self.push(call)
+        if not self._bounded:
+            self.push(call)
+            return future
+        gate = self._admit(call, wait=self.options.on_full == "wait")
+        if gate is not None:
+            try:
+                let_in = gate.acquire(
+                    timeout=-1 if call.deadline is None else max(call.deadline - monotonic(), 0.0)
+                )
+            except BaseException:  # Ctrl-C
+                self.cancel(call)
+                raise
+            if not let_in:
+                self.refuse(call)
         return future
 
     def _notice_cancel(self, call: Call, future: Future[Any]) -> None:
@@ -191,30 +263,45 @@ class Batcher:
             future.set_running_or_notify_cancel()  # wakes `concurrent.futures.wait`
             self.cancel(call)
 
+    def open(self, call: Call) -> None:
+        """Queue `call`, whose pieces a thread will take as they come."""
+        open_stream(call)
+        self.post(call)
+
+    def open_async(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
+        """Queue `call`, whose pieces a task of `loop` will take as they come."""
+        open_stream(call)
+        call.loop = loop
+        call.waiter = asyncio.Event()
+        self.push(call)
+
     def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
-        """Take no more calls, run or cancel what is queued, and end the thread."""
+        """Take no more calls, run or cancel what is queued, and end the threads."""
         if wait:
             self.check_outside()
         self.closed = True
         if cancel_futures:
             with self._lock:
-                self._empty_inbox()
-                calls = self._scheduler.clear()
+                calls = self._clear()
             for call in calls:
                 call.left = "cancelled"
                 call.fail(CancelledError(f"{self.name} was shut down"))
-            _resolve(calls)
+            self._resolve(calls)
         with self._lock:  # which `_start` holds until the thread has started
-            thread = self._thread
-        if thread is not None and thread.ident is not None:
+            threads = list(self._threads)
+        if threads:
             self._get_up()
-            if wait:
-                thread.join()
+        while wait and threads:
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
+            with self._lock:  # others may have started meanwhile, for what was queued
+                threads = list(self._threads)
 
     def when_ended(self, then: Callable[[], object]) -> None:
         """Call `then`, from whatever thread, once no batch runs and none ever will."""
         with self._lock:
-            if self._thread is not None and not self._ended:
+            if self._threads and not self._ended:
                 self._when_ended.append(then)
                 return
         then()
@@ -229,27 +316,34 @@ class Batcher:
                 self._wake.release()
 
     def _start(self) -> None:
-        """Start the thread for the first call, or turn away what came after its end."""
+        """Start a thread for the first call, or turn away what came after the end of all."""
         error: BaseException = ClosedError(f"{self.name} was shut down")
         with self._lock:
             if not self._ended:
-                if self._thread is not None and self._thread.is_alive():
+                if any(thread.is_alive() for thread in self._threads):
                     return
-                # A daemon, so that it outlives the main thread only as long as `_at_exit` waits.
-                thread = threading.Thread(target=self._work, name=f"batched: {self.name}", daemon=True)
-                self._thread = thread
+                self._threads.clear()
                 try:
-                    thread.start()
+                    self._start_thread()
                 except RuntimeError as no_thread:  # the process has too many
                     error = no_thread
-                    self._thread = None
                 else:
                     return
-            self._empty_inbox()
-            calls = self._scheduler.clear()
+            calls = self._clear()
         for call in calls:
             call.fail(error)
-        _resolve(calls)
+        self._resolve(calls)
+
+    def _start_thread(self) -> None:
+        """Start one more worker. Needs the lock."""
+        # A daemon, so that it outlives the main thread only as long as `_at_exit` waits.
+        thread = threading.Thread(target=self._work, name=f"batched: {self.name}", daemon=True)
+        self._threads.append(thread)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._threads.remove(thread)
+            raise
 
     def _retire(self, _: object) -> None:
         # Runs wherever the owner is collected, perhaps in a thread that holds the lock.
@@ -257,26 +351,49 @@ class Batcher:
         if self._wanted:  # else there is no thread to wake, and `_start` would want the lock
             self._get_up()
 
-    # -- the worker ---------------------------------------------------------------------------------
+    # -- the workers --------------------------------------------------------------------------------
 
     def _work(self) -> None:
         with self._lock:
-            if self._thread is not threading.current_thread():
+            if threading.current_thread() not in self._threads:
                 return  # Ctrl-C came while this thread was started, and another has been since
-            self.ident = _thread.get_ident()
+            self.idents.add(_thread.get_ident())
             self._wanted = _AWAKE
+        next_batch = self._next if self._most_threads == 1 else self._next_in_turn
         while True:
             batch = None  # an idle worker holds on to nobody's items
             try:
-                batch = self._next()
+                batch = next_batch()
                 if batch is None:
                     break
-                self._run(batch)
+                RUNNING.set(batch)
+                if self._streams:
+                    self._run_stream(batch)
+                else:
+                    self._run(batch)
             except BaseException as error:
                 # A fault of this library, or an exception thrown into this thread: answer and go on.
                 _logger.exception("%s: the worker failed", self.name)
                 self._give_up(batch, error)
         self._end()
+
+    def _next_in_turn(self) -> Batch | None:
+        """Like `_next`, for one of several workers."""
+        with self._lock:
+            self._idle += 1
+        self._turn.acquire()
+        try:
+            with self._lock:
+                self._idle -= 1
+            batch = self._next()
+            if batch is not None:
+                with self._lock:
+                    if not self._idle and len(self._threads) < self._most_threads:
+                        with contextlib.suppress(RuntimeError):  # too many threads: those there are will do
+                            self._start_thread()
+            return batch
+        finally:
+            self._turn.release()
 
     def _next(self) -> Batch | None:
         """Wait for the next batch; None when there will be none."""
@@ -285,7 +402,7 @@ class Batcher:
         inbox = self._inbox
         while True:
             delay = None
-            if inbox or queue.items or self._leaving:
+            if inbox or queue.items or self._leaving or scheduler.again:
                 delay, batch = self._plan()
                 if batch is not None:
                     return batch
@@ -311,8 +428,10 @@ class Batcher:
             expired = scheduler.expired
             if expired:
                 scheduler.expired = []
+            if scheduler.let_in:
+                self._unblock()
         if expired:
-            _resolve(expired)
+            self._resolve(expired)
         return delay, batch
 
     def _run(self, batch: Batch) -> None:
@@ -320,10 +439,59 @@ class Batcher:
             outputs = batch.run(self._collator)
             if type(outputs) is not list and hasattr(outputs, "__await__"):
                 outputs = self._await(outputs)
-            calls = batch.deliver(outputs, self._collator)
+            if self._most_threads == 1:
+                calls = batch.deliver(outputs, self._collator)
+            else:
+                with self._delivery:  # others may have parts of the same calls
+                    calls = batch.deliver(outputs, self._collator)
+        except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
+            if self._retry(batch, error):
+                return
+            with self._delivery:
+                calls = batch.fail(_without_own_frames(error), self._collator)
+        self._finish(batch, calls)
+
+    def _retry(self, batch: Batch, error: BaseException) -> bool:
+        with self._lock:
+            return self._scheduler.retry(batch, error, monotonic())
+
+    def _run_stream(self, batch: Batch) -> None:
+        """Run a function that yields, for each item its next piece."""
+        steps: Any = None
+        try:
+            steps = batch.run(self._collator)
+            if isasyncgen(steps):
+                steps = self._steps(cast("AsyncGenerator[Any]", steps))
+            for pieces in steps:
+                told, wanted = batch.step(pieces, self._collator)
+                _tell(told)
+                if not wanted:
+                    break
+            calls = batch.end()
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
             calls = batch.fail(_without_own_frames(error), self._collator)
-        self._finish(batch, calls)
+        finally:
+            if hasattr(steps, "close"):
+                try:
+                    steps.close()
+                except BaseException:  # its callers have been answered
+                    _logger.exception("%s: the generator could not be closed", self.name)
+        with self._lock:
+            self._scheduler.done(batch, monotonic())
+        _tell(calls)
+        batch.slices.clear()
+
+    def _steps(self, steps: AsyncGenerator[Any]) -> Iterator[Any]:
+        """Yield what an asynchronous generator yields."""
+        try:
+            while True:
+                try:
+                    pieces = self._await(anext(steps))
+                except StopAsyncIteration:
+                    return
+                yield pieces
+        finally:
+            self._await(steps.aclose())
 
     def _finish(self, batch: Batch, calls: list[Call]) -> None:
         """Release the callers of `calls`, and count `batch`."""
@@ -332,6 +500,8 @@ class Batcher:
             # which they are not counted yet.
             futures = _release(calls) if calls else calls
             self._scheduler.done(batch, monotonic())
+            if self._scheduler.let_in:
+                self._unblock()
         if futures:
             _settle(futures)
         # An error's traceback leads to this frame, by way of the function's: were its calls still found here,
@@ -341,18 +511,20 @@ class Batcher:
 
     def _await(self, awaitable: Awaitable[Any]) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
-        if self._runner is None:
-            self._runner = asyncio.Runner()
+        me = _thread.get_ident()
+        runner = self._runners.get(me)
+        if runner is None:
+            runner = self._runners[me] = asyncio.Runner()
 
         async def outputs() -> Any:
             return await awaitable
 
         try:
-            return self._runner.run(outputs())
+            return runner.run(outputs(), context=copy_context())
         except BaseException as error:
             if not isinstance(error, Exception):  # it has broken the loop in the middle
-                self._runner.close()
-                self._runner = None
+                runner.close()
+                del self._runners[me]
             raise
 
     def _empty_inbox(self) -> None:
@@ -362,6 +534,17 @@ class Batcher:
         while leaving:
             leaving -= 1
             self._scheduler.drop(self._leaving.popleft())
+        if self._scheduler.let_in:
+            self._unblock()
+
+    def _clear(self) -> list[Call]:
+        """Take out all that waits. Needs the lock."""
+        self._empty_inbox()
+        calls = self._scheduler.clear()
+        for gate in self._blocked.values():
+            gate.release()
+        self._blocked.clear()
+        return calls
 
     def _give_up(self, batch: Batch | None, error: BaseException) -> None:
         if batch is not None:
@@ -371,32 +554,58 @@ class Batcher:
             for call, _, _ in batch.slices:
                 if not call.missing:
                     with contextlib.suppress(RuntimeError):  # its caller has been released before
-                        _resolve([call])
+                        self._resolve([call])
             return
         with self._lock:
-            calls = self._scheduler.clear()
-            self._scheduler = self._make_scheduler()
+            calls = self._clear()
+            self._scheduler = self._make_scheduler(self.options)
         for call in calls:
             call.fail(error)
-        _resolve(calls)
+        self._resolve(calls)
 
     def _end(self) -> None:
-        if self._runner is not None:
-            self._runner.close()
+        me = _thread.get_ident()
+        runner = self._runners.pop(me, None)
+        if runner is not None:
+            runner.close()
         with self._lock:
+            self._threads.remove(threading.current_thread())
+            self.idents.discard(me)
+            if self._threads:
+                return
             self._ended = True
             self._wanted = 0
             then, self._when_ended = self._when_ended, []
-        self.ident = 0
         self._start()  # what slipped in
         for callback in then:
             with contextlib.suppress(RuntimeError):  # the loop to be told was closed
                 callback()
 
+    def _resolve(self, calls: list[Call]) -> None:
+        """Release the callers of `calls`, which are done."""
+        if self._streams:
+            _tell(calls)
+        else:
+            _settle(_release(calls))
 
-def _resolve(calls: list[Call]) -> None:
-    """Release the callers of `calls`, which are done."""
-    _settle(_release(calls))
+
+def _tell(calls: list[Call]) -> None:
+    """Wake the consumers of streams, who look for themselves what there is."""
+    loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+    for call in calls:
+        if call.loop is not None:
+            loops.setdefault(call.loop, []).append(call)
+        elif call.waiter.locked():
+            with contextlib.suppress(RuntimeError):  # it has been told already
+                call.waiter.release()
+    for loop, theirs in loops.items():
+        with contextlib.suppress(RuntimeError):  # the loop was closed, and its tasks with it
+            loop.call_soon_threadsafe(_set_events, theirs)
+
+
+def _set_events(calls: list[Call]) -> None:
+    for call in calls:
+        call.waiter.set()
 
 
 def _release(calls: list[Call]) -> list[Call]:
@@ -479,7 +688,7 @@ def _park_at_exit() -> None:
     """Stop a daemon thread whose call fails because the interpreter exits: that would only be printed."""
     if _exiting and threading.current_thread().daemon:
         me = _thread.get_ident()
-        if all(batcher.ident != me for batcher in _living()):
+        if all(me not in batcher.idents for batcher in _living()):
             parked = _thread.allocate_lock()
             parked.acquire()
             parked.acquire()
@@ -502,7 +711,7 @@ def _after_fork() -> None:
     _live_lock = _thread.allocate_lock()
     for batcher in _living():
         # Closing an inherited loop would take its file descriptors out of the parent's epoll.
-        _inherited.append(batcher._runner)  # noqa: SLF001
+        _inherited.append(batcher._runners)  # noqa: SLF001
         batcher._reset()  # noqa: SLF001
 
 

@@ -45,8 +45,10 @@ class ThreadedFunction(Face[Batcher]):
     ) -> None:
         name = name_of(func, options)
         collate = collator(name)
-        scheduler = partial(new_scheduler, options, name, queue)
-        super().__init__(func, options, collate, lambda owner: Batcher(scheduler, collate, name, owner))
+        scheduler = partial(new_scheduler, name=name, queue=queue)
+        super().__init__(
+            func, options, collate, lambda owner: Batcher(options, scheduler, collate, name, owner)
+        )
 
     # -- calling ------------------------------------------------------------------------------------
 
@@ -171,7 +173,7 @@ class ThreadedFunction(Face[Batcher]):
 
     def _ask(self, batcher: Batcher, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call that the arguments mean."""
-        if batcher.closed or batcher.ident == get_ident():
+        if batcher.closed or get_ident() in batcher.idents:
             batcher.check()
         call = self._read(self._function, args, named, monotonic())
         if self._call_options is not NO_OPTIONS:

@@ -7,11 +7,15 @@ from functools import partial
 from types import MemberDescriptorType
 from typing import Any, NoReturn
 
-__all__ = ["BatchError", "ClosedError"]
+__all__ = ["BatchError", "ClosedError", "QueueFullError"]
 
 
 class BatchError(ValueError):
     """A batch came back wrong, or its error could not be handed on as it was (see `__cause__`)."""
+
+
+class QueueFullError(RuntimeError):
+    """There is no room for a call: `max_queue_size` items wait."""
 
 
 class ClosedError(RuntimeError):

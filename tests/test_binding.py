@@ -166,7 +166,7 @@ def test_a_batched_bound_method_kept_by_its_instance_is_collected_with_it() -> N
 
     model = Model()
     assert model.run(1) == 1
-    thread = model.run._batcher._thread
+    thread = model.run._batcher._threads[0]
     reference = weakref.ref(model)
     del model
     until(lambda: gc.collect() is not None and reference() is None)
@@ -221,7 +221,7 @@ def test_instances_of_any_kind_work_and_end(make: Callable[[int], Any]) -> None:
     """Frozen, unhashable, slotted: each has its own batcher, whose thread ends with the instance."""
     one, two = make(1), make(2)
     assert (one.run(1), two.run(1), one.run.stats.total_processed) == (2, 3, 1)
-    thread = one.run._find()._thread
+    thread = one.run._find()._threads[0]
     twin = copy.copy(one)
     assert twin.run([1, 1]) == [2, 2]
     assert twin.run.stats.total_processed == 2
@@ -247,7 +247,7 @@ def test_an_idle_instance_is_collected_and_its_thread_ends() -> None:
     list(embedder.embed.map([1, 2]))
     embedder.embed.options(deadline_ms=50_000)(1)
     batcher = embedder.embed._find()
-    thread = batcher._thread
+    thread = batcher._threads[0]
     until(lambda: batcher._wanted == 1)
     reference = weakref.ref(embedder)
     del embedder

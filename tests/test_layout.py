@@ -18,8 +18,8 @@ PACKAGE = Path(__file__).parents[1] / "batched"
 # A module imports only from layers above its own, type checking included; so none knows another of its own
 # layer, such as a driver its collator. A new module has to find its place here.
 LAYERS = (
-    {"_call", "_options", "_patience", "_stats", "errors"},
-    {"_binding", "_libraries", "_map", "_queue"},
+    {"_call", "_capacity", "_options", "_patience", "_stats", "errors"},
+    {"_binding", "_current", "_libraries", "_map", "_queue", "_stream"},
     {"_groups", "_outputs"},
     {"_scheduler"},
     {"_arrays", "_collate", "_thread"},  # collators and drivers
@@ -35,7 +35,9 @@ PURE = {
     "_arrays",
     "_binding",
     "_call",
+    "_capacity",
     "_collate",
+    "_current",
     "_groups",
     "_libraries",
     "_options",
@@ -172,8 +174,9 @@ def test_all_lists_only_what_the_module_defines(module: str) -> None:
 
 
 def test_the_public_names_are_complete_and_sorted() -> None:
-    """`batched.__all__` is every public name that `batched/__init__.py` binds."""
-    assert sorted(name for name in defined("__init__") if not name.startswith("_")) == batched.__all__
+    """`batched.__all__` is every public name that `batched/__init__.py` binds, constants first."""
+    public = [name for name in defined("__init__") if not name.startswith("_")]
+    assert sorted(public, key=lambda name: (not name.isupper(), name)) == batched.__all__
 
 
 def test_no_name_that_says_nothing() -> None:

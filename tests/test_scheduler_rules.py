@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from batched._call import Batch, Call
 from batched._collate import ListCollator
+from batched._options import Options
 from batched._patience import Window
 from batched._queue import Queue
 from batched._scheduler import Scheduler
@@ -30,9 +31,9 @@ class SchedulerRules(RuleBasedStateMachine):
         self.batch_size = batch_size
         self.threshold = threshold
         self.scheduler = Scheduler(
+            Options(batch_size=batch_size, small_batch_threshold=threshold),
             name="f",
             queue=Queue(batch_size, threshold),
-            batch_size=batch_size,
             patience=Window(WINDOW_S),
         )
         self.calls: list[Call] = []
@@ -80,8 +81,8 @@ class SchedulerRules(RuleBasedStateMachine):
         """A slot is free: the next batch is full or takes all that waits, and follows the rules of order."""
         before = {id(call): call.waiting for call in self.calls}
         waiting = self.scheduler.queue.items
-        small = [call for call in self.waiting() if not call.bulk]
-        large = [call for call in self.waiting() if call.bulk]
+        small = [call for call in self.waiting() if not call.large]
+        large = [call for call in self.waiting() if call.large]
         crowded = sum(call.waiting for call in small) >= self.batch_size and large
 
         batch = self.scheduler.pop(self.now)
@@ -92,7 +93,7 @@ class SchedulerRules(RuleBasedStateMachine):
         assert all(before[id(call)] for call, _, _ in batch.slices)
         self.check_classes(small, large, before)
         self.check_reserve(
-            bool(crowded), sum(stop - start for call, start, stop in batch.slices if call.bulk)
+            bool(crowded), sum(stop - start for call, start, stop in batch.slices if call.large)
         )
         items = COLLATOR.collate(batch)
         self.ran += items

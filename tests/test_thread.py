@@ -241,7 +241,7 @@ def test_an_exception_thrown_into_the_worker_does_not_end_it(caplog: pytest.LogC
     fn = batched.dynamically(gate, timeout_ms=0)
     future = fn.submit(1)
     gate.wait_for_batch()
-    ident = fn._batcher.ident
+    ident = next(iter(fn._batcher.idents))
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(ZeroDivisionError))
     gate.open()
     assert isinstance(future.exception(PATIENCE_S), ZeroDivisionError)

@@ -1,0 +1,47 @@
+"""How large a batch fits into memory, learnt from running out of it."""
+
+from __future__ import annotations
+
+__all__ = ["Capacity", "is_out_of_memory"]
+
+_FIRST_PATIENCE = 64  # batches
+_LONGEST_PATIENCE = 8192
+
+
+class Capacity:
+    """A limit on batches that starts with the first failure and is probed upward, more and more rarely.
+
+    Half of a size that was too much fits, or fails in its turn. After 64 batches of that size a quarter more
+    is tried; every probe that fails doubles the number of batches until the next.
+    """
+
+    __slots__ = ("_patience", "_ran", "limit")
+
+    def __init__(self) -> None:
+        self.limit: int | None = None  # items; None as long as everything has fitted
+        self._patience = _FIRST_PATIENCE
+        self._ran = 0
+
+    def exceeded(self, size: int) -> None:
+        """Remember that a batch of `size` ran out of memory."""
+        fits = max(size // 2, 1)
+        if self.limit is not None and self.limit <= size:  # else a batch chosen before the limit was known
+            self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
+        self.limit = fits if self.limit is None else min(self.limit, fits)
+        self._ran = 0
+
+    def ran(self, size: int) -> None:
+        """Remember that a batch of `size` fitted."""
+        if self.limit is None or size < self.limit:
+            return
+        self._ran += 1
+        if self._ran >= self._patience:
+            self._ran = 0
+            self.limit += max(self.limit // 4, 1)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that memory is short: Python's, or an accelerator's by the name of its class."""
+    return isinstance(error, MemoryError) or any(
+        cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__
+    )

@@ -1,0 +1,52 @@
+"""What a batch function may know of its batch besides the items."""
+
+from __future__ import annotations
+
+from contextvars import Context, ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from batched._call import Batch
+
+__all__ = ["RUNNING", "CurrentBatch", "current_batch"]
+
+RUNNING: ContextVar[Batch] = ContextVar("batched.running")
+"""Set by drivers, and left as it is after a batch, whose slices are then gone."""
+
+
+class CurrentBatch:
+    """The batch that the function, which asks for it, is running for."""
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+
+    @property
+    def size(self) -> int:
+        """How many items it has."""
+        return self._batch.size
+
+    @property
+    def contexts(self) -> list[Context]:
+        """The context variables of each item's caller, as they were at its call."""
+        return [call.context for call, start, stop in self._batch.slices for _ in range(start, stop)]
+
+    def cancelled(self) -> bool:
+        """Whether every caller has left, so that nobody wants the results any more."""
+        return all(call.left is not None or not call.missing for call, _, _ in self._batch.slices)
+
+    def __repr__(self) -> str:
+        return f"<batch of {self.size} items{', cancelled' if self.cancelled() else ''}>"
+
+
+def current_batch() -> CurrentBatch:
+    """Return what there is to know of the batch that the calling batch function runs for.
+
+    Raises `RuntimeError` outside a batch function. A thread that the function starts knows no batch, unless
+    it runs in the `contextvars.copy_context()` of the function.
+    """
+    batch = RUNNING.get(None)
+    if batch is None or not batch.slices:
+        raise RuntimeError("current_batch() was called outside a batch function")
+    return CurrentBatch(batch)

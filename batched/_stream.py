@@ -1,0 +1,122 @@
+"""What a consumer of a stream holds: an iterator of the pieces of one item.
+
+`call.results` holds the pieces that have come and not been taken, however many, so that a slow consumer never
+slows its neighbours. A consumer that drops its iterator has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, Self, TypeVar
+
+if TYPE_CHECKING:
+    from batched._call import Call
+
+__all__ = ["AsyncStream", "Stream", "open_stream"]
+
+T = TypeVar("T")
+
+
+class _Driver(Protocol):
+    def cancel(self, call: Call) -> None: ...
+    def refuse(self, call: Call) -> NoReturn: ...
+
+
+def open_stream(call: Call) -> None:
+    """Make `call`, not queued yet, one that takes pieces."""
+    call.results = deque()
+
+
+class Stream(Generic[T]):
+    """Iterates over the pieces of one item; blocks for the next."""
+
+    def __init__(self, driver: _Driver, call: Call) -> None:
+        self._driver = driver
+        self._call = call
+        self._ended = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        call = self._call
+        while not call.results:
+            if self._ended:
+                raise StopIteration
+            if not call.missing:
+                self._ended = True
+                if call.error is not None:
+                    self._driver.refuse(call)
+            elif not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
+                self._ended = True
+                self._driver.refuse(call)
+        piece: T = call.results.popleft()
+        return piece
+
+    def close(self) -> None:
+        """Leave: nobody wants the rest."""
+        self._ended = True
+        self._driver.cancel(self._call)
+        self._call.results.clear()
+
+    def __del__(self) -> None:
+        self._driver.cancel(self._call)
+
+
+class AsyncStream(Generic[T]):
+    """Iterates over the pieces of one item, on an event loop."""
+
+    def __init__(self, driver: _Driver, call: Call) -> None:
+        self._driver = driver
+        self._call = call
+        self._ended = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        call = self._call
+        event: asyncio.Event = call.waiter
+        while not call.results:
+            if self._ended:
+                raise StopAsyncIteration
+            event.clear()
+            if not call.missing:
+                self._ended = True
+                if call.error is not None:
+                    self._driver.refuse(call)
+            else:
+                await self._wait(event)
+        piece: T = call.results.popleft()
+        return piece
+
+    async def _wait(self, event: asyncio.Event) -> None:
+        call = self._call
+        try:
+            async with asyncio.timeout(None if call.deadline is None else _left_s(call)):
+                await event.wait()
+        except TimeoutError:
+            self._ended = True
+            self._driver.refuse(call)
+        except BaseException:  # cancelled
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Leave: nobody wants the rest."""
+        self._ended = True
+        self._driver.cancel(self._call)
+        self._call.results.clear()
+
+    async def aclose(self) -> None:
+        """Like `close`, for `contextlib.aclosing`."""
+        self.close()
+
+    def __del__(self) -> None:
+        self._driver.cancel(self._call)
+
+
+def _left_s(call: Call) -> float:
+    return max((call.deadline or 0.0) - monotonic(), 0.0)

@@ -125,6 +125,10 @@ class FeatureCollator:
             function = partial(_spread, function)
         return self._call(function, features, now)
 
+    def one(self, *_: Any) -> Call:
+        """Raise: what has rows does not stream."""
+        raise TypeError(f"{self._name} takes arrays, which do not stream")
+
     def _argument(self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the features, however they were passed."""
         if args or not named:
@@ -222,6 +226,14 @@ class FeatureCollator:
             return ValueError(f"{self._name} needs at least one feature, got none")
         shapes = ", ".join(f"{key!r}: {_described(value)}" for key, value in features.items())
         return ValueError(f"{self._name}: all features of a call must have as many rows, got {shapes}")
+
+    def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
+        """Return the features of `call`, as the one argument."""
+        return [((dict(zip(call.key.keys, call.inputs.blocks, strict=True)),), {})]
+
+    def pick(self, inputs: Any, places: list[int]) -> Any:  # noqa: ARG002  for the protocol
+        """Return the inputs: a call of features is never divided."""
+        return inputs
 
     def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
         """Return a call for one mapping of features."""

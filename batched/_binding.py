@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 import weakref
+from dataclasses import fields
 from functools import partial, update_wrapper
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from batched._options import CallOptions
+from batched._options import ALWAYS_SHOWN, CallOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,17 @@ __all__ = ["NO_OPTIONS", "Bindable", "Binding", "ThroughClass", "name_of"]
 
 NO_OPTIONS = CallOptions()
 
-BatcherT = TypeVar("BatcherT")
+
+class HasOptions(Protocol):
+    """What a decorated function asks of its batcher."""
+
+    @property
+    def options(self) -> Options:
+        """What it has been told, last."""
+        ...
+
+
+BatcherT = TypeVar("BatcherT", bound=HasOptions)
 
 
 class Binding(Generic[BatcherT]):
@@ -172,12 +183,14 @@ class Bindable(Generic[BatcherT]):
         return hash((id(self._binding), id(self._owner())))
 
     def __repr__(self) -> str:
-        options = self._settings
+        options = self._settings if self._batcher is None else self._batcher.options
         bound = "" if self._binds else " (bound)"
-        return (
-            f"<batched {name_of(self._function, options)}{bound}, batch_size={options.batch_size}, "
-            f"timeout_ms={options.timeout_ms:g}, small_batch_threshold={options.small_batch_threshold}>"
-        )
+        told = [
+            f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value!r}"
+            for field in fields(options)
+            if (value := getattr(options, field.name)) != field.default or field.name in ALWAYS_SHOWN
+        ]
+        return f"<batched {name_of(self._function, options)}{bound}, {', '.join(told)}>"
 
     # -- copies and pickles -----------------------------------------------------------------------------
 

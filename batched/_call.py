@@ -111,6 +111,12 @@ class Collator(Protocol):
         """Return the call that the arguments mean. A size of 0 is answered by an empty list at once."""
         ...
 
+    def one(
+        self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any], now: float
+    ) -> Call:
+        """Return the call for one item, even a list; `TypeError` if the collator knows no single items."""
+        ...
+
     def chunk(self, function: Callable[[Any], Any], items: list[Any], now: float) -> Call:
         """Return a call, which keeps errors, of `chunk_size` elements of a `map` or fewer."""
         ...

@@ -39,6 +39,13 @@ class ListCollator:
             return Call(function, items, 1, False, now)  # noqa: FBT003
         return Call(function, list(items), len(items), True, now)  # noqa: FBT003
 
+    def one(
+        self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any], now: float
+    ) -> Call:
+        """Return the call for one item, even a list."""
+        item = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
+        return Call(function, item, 1, False, now)  # noqa: FBT003
+
     def _argument(self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the one argument, however it was passed."""
         parameter = next(iter(inspect.signature(function).parameters), "items")
@@ -48,6 +55,14 @@ class ListCollator:
         raise TypeError(
             f"{self._name} takes one argument, {parameter!r} (an item or a list of items), got ({given})"
         )
+
+    def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
+        """Return each item of `call`, as arguments."""
+        return [((item,), {}) for item in (call.inputs if call.many else [call.inputs])]
+
+    def pick(self, inputs: list[Any], places: list[int]) -> list[Any]:
+        """Return the inputs of some of the items of a list call."""
+        return [inputs[place] for place in places]
 
     def chunk(self, function: Callable[[Any], Any], items: list[Any], now: float) -> Call:
         """Return a call of several items."""

@@ -6,28 +6,47 @@ that of the next layer.
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from batched._binding import Bindable
-from batched._options import CallOptions
-from batched._patience import Window
-from batched._scheduler import Scheduler
+from batched._binding import Bindable, name_of
+from batched._family import Family
+from batched._options import CONFIGURABLE, CallOptions
 from batched.errors import copied, raise_as_was
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import TypeAlias
 
     from batched._call import Call, Collator
     from batched._options import Options, Priority
     from batched._scheduler import AnyQueue
     from batched._stats import Stats
 
-__all__ = ["Driver", "Face", "new_scheduler", "own_errors"]
+    Join: TypeAlias = Callable[[Any, Any, str, bool], tuple[Collator, type[AnyQueue]]]
+    """From a function, its options and name, and whether it is bound, make its collator and kind of queue."""
+
+__all__ = ["Driver", "Face", "is_stream", "own_errors"]
 
 
 class Driver(Protocol):
     """What a face asks of whatever runs its batches."""
+
+    @property
+    def collator(self) -> Collator:
+        """How its calls become batches."""
+        ...
+
+    @property
+    def options(self) -> Options:
+        """What it has been told, last."""
+        ...
+
+    def configure(self, options: Options) -> None:
+        """Follow new options from the next batch on."""
+        ...
 
     @property
     def stats(self) -> Stats:
@@ -41,16 +60,42 @@ DriverT = TypeVar("DriverT", bound=Driver)
 class Face(Bindable[DriverT]):
     """A decorated function, whose collator reads the arguments."""
 
-    def __init__(
-        self,
-        func: Callable[..., Any],
-        options: Options,
-        collator: Collator,
-        make: Callable[[object], DriverT],
-    ) -> None:
-        super().__init__(func, options, make)
-        self._collator = collator
-        self._read = collator.read  # found once: it is called by every caller
+    _collator: Collator
+    _read: Callable[..., Call]
+    _streams: bool
+
+    def _find(self) -> DriverT:
+        batcher = super()._find()
+        self._collator = batcher.collator
+        self._read = self._refuse_call
+        if not self._streams:
+            self._read = batcher.collator.read  # found once: it is called by every caller
+        return batcher
+
+    def _name(self) -> str:
+        return name_of(self._function, self._settings)
+
+    def _refuse_call(self, *_: Any) -> Call:
+        raise TypeError(f"{self._name()} streams: call its stream or astream")
+
+    def _read_stream(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
+        """Return the call for one item, whose pieces are wanted."""
+        if not self._streams:
+            raise TypeError(f"{self._name()} does not stream: only a batch function that is a generator does")
+        return self._collator.one(self._function, args, named, monotonic())
+
+    def configure(self, **changes: Any) -> None:
+        """Change options of this batcher, all at once; what is queued follows them from the next batch on.
+
+        Any of `batch_size`, `timeout_ms`, `small_batch_threshold`, `max_queue_size`, `on_full` and
+        `isolate_errors`; `TypeError` for others. Of a method, this changes only the instance's.
+        """
+        if fixed := changes.keys() - CONFIGURABLE:
+            raise TypeError(
+                f"configure cannot change {min(fixed)!r}; it can change {', '.join(sorted(CONFIGURABLE))}"
+            )
+        batcher = self._batcher or self._find()
+        batcher.configure(replace(batcher.options, **changes))
 
     def options(
         self,
@@ -83,21 +128,31 @@ class Face(Bindable[DriverT]):
         if options.priority is not None:
             call.bulk = options.priority == "bulk"
         call.keep_errors = options.return_exceptions
+        if isinstance(call, Family):
+            for member in call.members:
+                member.deadline, member.bulk = call.deadline, call.bulk
+                member.keep_errors = call.keep_errors
 
     def _chunk(self, items: list[Any]) -> Call:
         """Return the call for some elements of a `map`."""
         call = self._collator.chunk(self._function, items, monotonic())
         self._collator.own(call)
         self._apply_options(call)
-        call.keep_errors = True
-        if self._call_options.priority is None:
-            call.bulk = True
+        for part in [call, *call.members] if isinstance(call, Family) else [call]:
+            part.keep_errors = True
+            if self._call_options.priority is None:
+                part.bulk = True
         return call
 
     def _chunks(self) -> tuple[int, int]:
         """Return how many elements of a `map` travel as one call, and how many items go ahead."""
+        if self._streams:
+            self._refuse_call()
+        options = (self._batcher or self._find()).options
         size = self._collator.chunk_size if self._call_options.deadline_ms is None else 1
-        return size, 3 * self._settings.batch_size
+        if options.max_queue_size is not None:
+            size = min(size, options.max_queue_size)
+        return size, 3 * options.batch_size
 
     def _in_order(self, call: Call, presentable: Callable[[BaseException], BaseException]) -> Iterator[Any]:
         """Yield the answers of a chunk, and raise what came in the place of one."""
@@ -110,19 +165,14 @@ class Face(Bindable[DriverT]):
                 raise_as_was(presentable(copied(answer)))
 
 
-def new_patience(options: Options) -> Window:
-    """Return the rule by which batches that are not full wait."""
-    return Window(options.timeout_ms / 1000)
-
-
-def new_scheduler(options: Options, name: str, queue: Callable[[int, int], AnyQueue]) -> Scheduler:
-    """Return a scheduler that follows `options`; `queue` is the kind of queue that it keeps."""
-    return Scheduler(
-        options,
-        name=name,
-        queue=queue(options.batch_size, options.small_batch_threshold),
-        patience=new_patience(options),
-    )
+def is_stream(func: Any, options: Options) -> bool:
+    """Whether a batch function yields its results piece by piece."""
+    func = getattr(func, "__func__", func)  # of class and static methods
+    candidates = [func, vars(type(func)).get("__call__")]
+    streams = any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in candidates)
+    if streams and options.isolate_errors:
+        raise TypeError("isolate_errors does not go with a function that streams: items cannot run twice")
+    return streams
 
 
 def own_errors(results: Any) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypedDict, TypeVar, overload
 
 from batched._collate import ListCollator
+from batched._columns import ColumnCollator, parameters_of
+from batched._family import GroupingCollator
+from batched._groups import Groups
 from batched._options import Options, decorate
 from batched._queue import Queue
 from batched._threaded import ThreadedFunction
@@ -14,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
     from concurrent.futures import Future
     from typing import TypeAlias, Unpack
+
+    from batched._call import Collator
+    from batched._scheduler import AnyQueue
 
 __all__ = ["BatchedFunction", "BatchedMethod", "dynamically"]
 
@@ -49,7 +55,7 @@ class BatchedFunction(ThreadedFunction, Generic[T, U]):
     """
 
     def __init__(self, func: Callable[..., Any], options: Options) -> None:
-        super().__init__(func, options, partial(ListCollator, batch_size=options.batch_size), Queue)
+        super().__init__(func, options, join_lists)
 
     if TYPE_CHECKING:
 
@@ -68,8 +74,27 @@ class BatchedFunction(ThreadedFunction, Generic[T, U]):
         @overload
         def submit(self, item: T = ..., /, **named: T) -> Future[U]: ...
         def submit(self, /, *args: Any, **named: Any) -> Any: ...
-        def map(self, items: Iterable[T], /) -> Iterator[U]: ...
-        def amap(self, items: Iterable[T] | AsyncIterable[T], /) -> AsyncIterator[U]: ...
+        def map(self, items: Iterable[T], /, *more: Iterable[Any]) -> Iterator[U]: ...
+        def amap(
+            self, items: Iterable[T] | AsyncIterable[T], /, *more: Iterable[Any] | AsyncIterable[Any]
+        ) -> AsyncIterator[U]: ...
+
+
+def join_lists(
+    func: Callable[..., Any],
+    options: Options,
+    name: str,
+    bound: bool,  # noqa: FBT001
+) -> tuple[Collator, type[AnyQueue]]:
+    """Return the collator of a function over lists, and the kind of queue that it needs."""
+    parameters = parameters_of(func, bound=bound)
+    collator: ListCollator | ColumnCollator = ListCollator(name, options.batch_size)
+    one = len(parameters) == 1 and parameters[0].kind not in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+    if parameters and not one:
+        collator = ColumnCollator(name, options.batch_size, parameters)
+    if options.group_by is not None:
+        return GroupingCollator(collator, options.group_by, name), Groups
+    return collator, Queue if isinstance(collator, ListCollator) else Groups
 
 
 class BatchedMethod(Protocol[S_contra, T, U]):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import AsyncIterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 
     from batched._call import Call
 
@@ -151,7 +152,24 @@ class _Reader:
             self._more.set()
 
 
-async def as_async(source: Iterator[Any]) -> AsyncIterator[Any]:
-    """Return `source`, which does not wait, as an asynchronous iterator."""
+def as_async(
+    source: Iterable[Any] | AsyncIterable[Any], *more: Iterable[Any] | AsyncIterable[Any]
+) -> AsyncIterator[Any]:
+    """Return an asynchronous iterator over `source`, or over tuples of it and `more`."""
+    if more:
+        return _zipped([as_async(one) for one in (source, *more)])
+    return aiter(source) if isinstance(source, AsyncIterable) else _waiting_for_nothing(iter(source))
+
+
+async def _waiting_for_nothing(source: Iterator[Any]) -> AsyncIterator[Any]:
     for item in source:
         yield item
+
+
+async def _zipped(sources: list[AsyncIterator[Any]]) -> AsyncIterator[tuple[Any, ...]]:
+    while True:
+        try:
+            row = tuple([await anext(source) for source in sources])
+        except StopAsyncIteration:
+            return
+        yield row

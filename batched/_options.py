@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ArrayOptions", "CallOptions", "Options", "Priority", "decorate"]
+__all__ = ["ALWAYS_SHOWN", "CONFIGURABLE", "ArrayOptions", "CallOptions", "Options", "Priority", "decorate"]
 
 Priority = Literal["interactive", "bulk"]
 OnFull = Literal["raise", "wait"]
@@ -57,6 +57,15 @@ class Options:
         )
         if self.name is not None and not isinstance(self.name, str):
             raise TypeError(f"name must be a string, got {self.name!r}")
+
+
+ALWAYS_SHOWN = ("batch_size", "timeout_ms", "small_batch_threshold")
+"""What `repr` says though it be the default."""
+
+CONFIGURABLE = frozenset(
+    {"batch_size", "timeout_ms", "small_batch_threshold", "max_queue_size", "on_full", "isolate_errors"}
+)
+"""What can be changed while calls wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from batched._call import Batch
 from batched._capacity import Capacity, is_out_of_memory
+from batched._family import Family
+from batched._patience import Window
 from batched._queue import Queue
 from batched._stats import Counters
 from batched.errors import QueueFullError
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from batched._call import Call
     from batched._groups import Groups
     from batched._options import Options
-    from batched._patience import Window
     from batched._stats import Stats
 
     AnyQueue: TypeAlias = Queue | Groups
@@ -39,10 +40,9 @@ class Scheduler:
     earlier for a call with a deadline, which never spends more than half of its time waiting for company.
     """
 
-    def __init__(self, options: Options, *, queue: AnyQueue, patience: Window, name: str) -> None:
-        self.queue = queue
+    def __init__(self, options: Options, queue: type[AnyQueue], name: str) -> None:
+        self.queue: AnyQueue = queue(options.batch_size, options.small_batch_threshold)
         self.name = name
-        self._patience = patience
         self._counters = Counters()
         self._capacity = Capacity()
         self._running: dict[Batch, float] = {}  # since when
@@ -60,21 +60,21 @@ class Scheduler:
 
     def _follow(self, options: Options) -> None:
         self._options = options
+        self._patience = Window(options.timeout_ms / 1000)
         self._max_queue_size = options.max_queue_size
         self._one_at_a_time = options.max_concurrent_batches == 1
 
-    def configure(self, options: Options, patience: Window) -> None:
+    def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
         self._follow(options)
-        self._patience = patience
         self._resize()
         self._let_in()
 
     # -- calls come and go ------------------------------------------------------------------------------
 
     def push(self, call: Call) -> None:
-        """Queue `call`."""
-        self.push_all(deque([call]))
+        """Queue `call`, or its members."""
+        self.push_all(deque(call.members if isinstance(call, Family) else [call]))
 
     def push_all(self, calls: deque[Call]) -> None:
         """Queue and remove all of `calls`, to which others may be adding."""
@@ -125,6 +125,12 @@ class Scheduler:
         if call in self._outside:
             del self._outside[call]
             self.push(call)  # and out again, so that it counts
+        if isinstance(call, Family):
+            call.missing = 0
+            for member in call.members:
+                member.left = member.left or call.left
+                self.drop(member)
+            return
         if call.waiting == call.size:  # else a part of it may be running
             call.function = call.inputs = None
         dropped = self.queue.drop(call) if call.waiting else 0

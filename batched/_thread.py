@@ -29,6 +29,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 from batched._current import RUNNING
+from batched._family import complete
+from batched._scheduler import Scheduler
 from batched._stream import open_stream
 from batched.errors import ClosedError, copied, for_event_loop, raise_as_was
 
@@ -37,8 +39,7 @@ if TYPE_CHECKING:
 
     from batched._call import Batch, Call, Collator
     from batched._options import Options
-    from batched._patience import Window
-    from batched._scheduler import Scheduler
+    from batched._scheduler import AnyQueue
     from batched._stats import Stats
 
 __all__ = ["Batcher"]
@@ -60,7 +61,7 @@ class Batcher:
     def __init__(  # noqa: PLR0913, PLR0917
         self,
         options: Options,
-        make_scheduler: Callable[[Options], Scheduler],
+        queue: type[AnyQueue],
         collator: Collator,
         name: str,
         owner: object,
@@ -69,8 +70,8 @@ class Batcher:
         self.options = options
         self.name = name
         self.closed = False
-        self._make_scheduler = make_scheduler
-        self._collator = collator
+        self._queue = queue
+        self.collator = collator
         self._streams = streams
         self._owner = weakref.ref(owner, self._retire)
         self._reset()
@@ -78,8 +79,8 @@ class Batcher:
             _live.add(self)
 
     def _reset(self) -> None:
-        self._scheduler = self._make_scheduler(self.options)
-        self._bounded = self.options.max_queue_size is not None
+        self._scheduler = Scheduler(self.options, self._queue, self.name)
+        self._guarded = _is_guarded(self.options)
         self._inbox: deque[Call] = deque()
         self._leaving: deque[Call] = deque()
         self._blocked: dict[Call, _thread.LockType] = {}  # whose `submit` waits for room
@@ -109,13 +110,13 @@ class Batcher:
             self._get_up()
         return stats
 
-    def configure(self, options: Options, patience: Window) -> None:
+    def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
         with self._lock:
             self._empty_inbox()
             self.options = options
-            self._bounded = options.max_queue_size is not None
-            self._scheduler.configure(options, patience)
+            self._guarded = _is_guarded(options)
+            self._scheduler.configure(options)
             self._unblock()
         if self._wanted:  # else there is no thread, and nothing that waits for one
             self._get_up()
@@ -144,7 +145,7 @@ class Batcher:
 
     def push(self, call: Call, *, patient: bool = False) -> None:
         """Queue `call`, whose waiter is set; if the queue is bounded and full, later, if it is `patient`."""
-        if self._bounded:
+        if self._guarded:
             self._admit(call, wait=patient or self.options.on_full == "wait")
             return
         inbox = self._inbox
@@ -179,6 +180,14 @@ class Batcher:
                 gate.acquire()
         self._get_up()
         return gate
+
+    def _release(self, calls: list[Call]) -> list[Call]:
+        """Wake the callers of `calls`; return the calls that have futures instead. Needs the lock."""
+        if self.options.group_by is not None:
+            calls, orphans = complete(calls)
+            for call in orphans:
+                self._scheduler.drop(call)
+        return _release(calls) if calls else calls
 
     def _unblock(self) -> None:
         """Tell those whose call has been let in. Needs the lock."""
@@ -242,7 +251,7 @@ class Batcher:
         call.waiter = future
         call.loop = _FUTURE
         future.add_done_callback(partial(self._notice_cancel, call))
-        if not self._bounded:
+        if not self._guarded:
             self.push(call)
             return future
         gate = self._admit(call, wait=self.options.on_full == "wait")
@@ -436,19 +445,19 @@ class Batcher:
 
     def _run(self, batch: Batch) -> None:
         try:
-            outputs = batch.run(self._collator)
+            outputs = batch.run(self.collator)
             if type(outputs) is not list and hasattr(outputs, "__await__"):
                 outputs = self._await(outputs)
             if self._most_threads == 1:
-                calls = batch.deliver(outputs, self._collator)
+                calls = batch.deliver(outputs, self.collator)
             else:
                 with self._delivery:  # others may have parts of the same calls
-                    calls = batch.deliver(outputs, self._collator)
+                    calls = batch.deliver(outputs, self.collator)
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
             if self._retry(batch, error):
                 return
             with self._delivery:
-                calls = batch.fail(_without_own_frames(error), self._collator)
+                calls = batch.fail(_without_own_frames(error), self.collator)
         self._finish(batch, calls)
 
     def _retry(self, batch: Batch, error: BaseException) -> bool:
@@ -459,17 +468,17 @@ class Batcher:
         """Run a function that yields, for each item its next piece."""
         steps: Any = None
         try:
-            steps = batch.run(self._collator)
+            steps = batch.run(self.collator)
             if isasyncgen(steps):
                 steps = self._steps(cast("AsyncGenerator[Any]", steps))
             for pieces in steps:
-                told, wanted = batch.step(pieces, self._collator)
+                told, wanted = batch.step(pieces, self.collator)
                 _tell(told)
                 if not wanted:
                     break
             calls = batch.end()
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
-            calls = batch.fail(_without_own_frames(error), self._collator)
+            calls = batch.fail(_without_own_frames(error), self.collator)
         finally:
             if hasattr(steps, "close"):
                 try:
@@ -498,7 +507,7 @@ class Batcher:
         with self._lock:
             # Released first, they wake while this thread counts; the lock keeps them from seeing stats in
             # which they are not counted yet.
-            futures = _release(calls) if calls else calls
+            futures = self._release(calls)
             self._scheduler.done(batch, monotonic())
             if self._scheduler.let_in:
                 self._unblock()
@@ -548,7 +557,7 @@ class Batcher:
 
     def _give_up(self, batch: Batch | None, error: BaseException) -> None:
         if batch is not None:
-            batch.fail(error, self._collator)
+            batch.fail(error, self.collator)
             with self._lock:
                 self._scheduler.done(batch, monotonic())
             for call, _, _ in batch.slices:
@@ -558,7 +567,7 @@ class Batcher:
             return
         with self._lock:
             calls = self._clear()
-            self._scheduler = self._make_scheduler(self.options)
+            self._scheduler = Scheduler(self.options, self._queue, self.name)
         for call in calls:
             call.fail(error)
         self._resolve(calls)
@@ -586,7 +595,14 @@ class Batcher:
         if self._streams:
             _tell(calls)
         else:
-            _settle(_release(calls))
+            with self._lock:
+                futures = self._release(calls)
+            _settle(futures)
+
+
+def _is_guarded(options: Options) -> bool:
+    """Whether calls cannot just be left in the inbox: they are counted, or divided."""
+    return options.max_queue_size is not None or options.group_by is not None
 
 
 def _tell(calls: list[Call]) -> None:

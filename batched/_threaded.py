@@ -6,27 +6,26 @@ The same for lists and arrays: the collator knows which.
 from __future__ import annotations
 
 from asyncio import get_running_loop
-from collections.abc import AsyncIterable
 from concurrent.futures import Future
-from functools import partial
 from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from batched._binding import NO_OPTIONS, name_of
-from batched._face import Face, new_scheduler, own_errors
+from batched._face import Face, is_stream, own_errors
 from batched._map import amap_items, as_async, map_items
+from batched._stream import AsyncStream, Stream
 from batched._thread import Batcher
 from batched.errors import for_event_loop
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
     from types import TracebackType
 
-    from batched._call import Call, Collator
+    from batched._call import Call
+    from batched._face import Join
     from batched._options import Options
-    from batched._scheduler import AnyQueue
 
 __all__ = ["ThreadedFunction"]
 
@@ -34,21 +33,18 @@ __all__ = ["ThreadedFunction"]
 class ThreadedFunction(Face[Batcher]):
     """The ways to call a function whose batches run in a thread."""
 
-    ways_to_call = frozenset({"acall", "amap", "map", "submit"})
+    ways_to_call = frozenset({"acall", "amap", "astream", "map", "stream", "submit"})
 
-    def __init__(
-        self,
-        func: Callable[..., Any],
-        options: Options,
-        collator: Callable[[str], Collator],
-        queue: Callable[[int, int], AnyQueue],
-    ) -> None:
+    def __init__(self, func: Callable[..., Any], options: Options, join: Join) -> None:
         name = name_of(func, options)
-        collate = collator(name)
-        scheduler = partial(new_scheduler, name=name, queue=queue)
-        super().__init__(
-            func, options, collate, lambda owner: Batcher(options, scheduler, collate, name, owner)
-        )
+        self._streams = streams = is_stream(func, options)
+
+        def make(owner: object) -> Batcher:
+            # All but the decorated function itself have bound the first parameter.
+            collator, queue = join(func, options, name, not isinstance(owner, Face))
+            return Batcher(options, queue, collator, name, owner, streams)
+
+        super().__init__(func, options, make)
 
     # -- calling ------------------------------------------------------------------------------------
 
@@ -93,11 +89,12 @@ class ThreadedFunction(Face[Batcher]):
         nothing.set_result([])
         return nothing
 
-    def map(self, items: Iterable[Any], /) -> Iterator[Any]:
+    def map(self, items: Iterable[Any], /, *more: Iterable[Any]) -> Iterator[Any]:
         """Yield the result of each item, in order, reading ahead of the consumer by three batches at most.
 
-        Each element is one item, even a list. The first that fails raises at its place. What has not
-        started is dropped then, and when the consumer leaves. A deadline holds for each item.
+        Each element is one item, even a list; further iterables are further parameters. The first that fails
+        raises at its place. What has not started is dropped then, and when the consumer leaves. A deadline
+        holds for each item. A bounded queue is never overrun.
         """
         batcher = self._batcher or self._find()
         batcher.check()
@@ -105,25 +102,28 @@ class ThreadedFunction(Face[Batcher]):
 
         def post(chunk: list[Any]) -> Call:
             call = self._chunk(chunk)
-            batcher.post(call)
+            batcher.post(call, patient=True)
             return call
 
         def collect(call: Call) -> Iterator[Any]:
             batcher.collect(call)
             return self._in_order(call, _as_it_is)
 
-        return map_items(iter(items), size, ahead, post, collect, batcher.cancel)
+        source = zip(items, *more, strict=False) if more else iter(items)
+        return map_items(source, size, ahead, post, collect, batcher.cancel)
 
-    def amap(self, items: Iterable[Any] | AsyncIterable[Any], /) -> AsyncIterator[Any]:
+    def amap(
+        self, items: Iterable[Any] | AsyncIterable[Any], /, *more: Iterable[Any] | AsyncIterable[Any]
+    ) -> AsyncIterator[Any]:
         """Like `map`, from and for an event loop. An asynchronous source is answered as fast as it comes."""
         batcher = self._batcher or self._find()
         batcher.check()
         size, ahead = self._chunks()
-        source = aiter(items) if isinstance(items, AsyncIterable) else as_async(iter(items))
+        source = as_async(items, *more)
 
         def post(chunk: list[Any]) -> Call:
             call = self._chunk(chunk)
-            batcher.post_async(call, get_running_loop())
+            batcher.post_async(call, get_running_loop(), patient=True)
             return call
 
         async def collect(call: Call) -> Iterator[Any]:
@@ -133,6 +133,23 @@ class ThreadedFunction(Face[Batcher]):
             return self._in_order(call, for_event_loop)
 
         return amap_items(source, size, ahead, post, collect, batcher.cancel)
+
+    def stream(self, /, *args: Any, **named: Any) -> Stream[Any]:
+        """Queue one item, even a list, and iterate over its pieces as the function yields them.
+
+        For functions that are generators. A consumer that drops the iterator, or closes it, has left.
+        """
+        batcher = self._batcher or self._find()
+        call = self._ask_one(batcher, args, named)
+        batcher.open(call)
+        return Stream(batcher, call)
+
+    def astream(self, /, *args: Any, **named: Any) -> AsyncStream[Any]:
+        """Like `stream`, on the event loop that runs."""
+        batcher = self._batcher or self._find()
+        call = self._ask_one(batcher, args, named)
+        batcher.open_async(call, get_running_loop())
+        return AsyncStream(batcher, call)
 
     # -- looking and ending ---------------------------------------------------------------------------
 
@@ -178,6 +195,13 @@ class ThreadedFunction(Face[Batcher]):
         call = self._read(self._function, args, named, monotonic())
         if self._call_options is not NO_OPTIONS:
             self._apply_options(call)
+        return call
+
+    def _ask_one(self, batcher: Batcher, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
+        """Return the call for the stream that the arguments mean."""
+        batcher.check()
+        call = self._read_stream(args, named)
+        self._apply_options(call)
         return call
 
 

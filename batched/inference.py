@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, overload
 
 from batched._arrays import FeatureCollator
+from batched._family import GroupingCollator
 from batched._groups import Groups
 from batched._options import ArrayOptions, decorate
 from batched._threaded import ThreadedFunction
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import TypeAlias, Unpack
 
+    from batched._call import Collator
     from batched._options import PaddingSide
+    from batched._scheduler import AnyQueue
 
 __all__ = ["BatchedInference", "dynamically"]
 
@@ -45,15 +47,32 @@ class BatchedInference(ThreadedFunction, Generic[R]):
     """
 
     def __init__(self, func: Callable[..., Any], options: ArrayOptions) -> None:
-        super().__init__(func, options, partial(FeatureCollator, options=options), Groups)
+        super().__init__(func, options, join_arrays)
+        if self._streams:
+            raise TypeError("a function over arrays cannot stream: its outputs are rows")
 
     if TYPE_CHECKING:
 
         def __call__(self, features: Features = ..., /, **named: Feature) -> R: ...
         async def acall(self, features: Features = ..., /, **named: Feature) -> R: ...
         def submit(self, features: Features = ..., /, **named: Feature) -> Future[R]: ...
-        def map(self, items: Iterable[Features], /) -> Iterator[R]: ...
-        def amap(self, items: Iterable[Features] | AsyncIterable[Features], /) -> AsyncIterator[R]: ...
+        def map(self, items: Iterable[Features], /) -> Iterator[R]: ...  # type: ignore[override]
+        def amap(  # type: ignore[override]
+            self, items: Iterable[Features] | AsyncIterable[Features], /
+        ) -> AsyncIterator[R]: ...
+
+
+def join_arrays(
+    func: Callable[..., Any],  # noqa: ARG001  as for lists
+    options: ArrayOptions,
+    name: str,
+    bound: bool,  # noqa: ARG001, FBT001
+) -> tuple[Collator, type[AnyQueue]]:
+    """Return the collator of a function over features, and the kind of queue that it needs."""
+    collator = FeatureCollator(name, options)
+    if options.group_by is not None:
+        return GroupingCollator(collator, options.group_by, name), Groups
+    return collator, Groups
 
 
 class KeywordOptions(TypedDict, total=False):

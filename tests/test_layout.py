@@ -19,11 +19,11 @@ PACKAGE = Path(__file__).parents[1] / "batched"
 # layer, such as a driver its collator. A new module has to find its place here.
 LAYERS = (
     {"_call", "_capacity", "_options", "_patience", "_stats", "errors"},
-    {"_binding", "_current", "_libraries", "_map", "_queue", "_stream"},
+    {"_binding", "_current", "_family", "_libraries", "_map", "_queue", "_stream"},
     {"_groups", "_outputs"},
     {"_scheduler"},
     {"_arrays", "_collate", "_thread"},  # collators and drivers
-    {"_face"},
+    {"_columns", "_face"},
     {"_threaded"},
     {"_function", "inference"},  # a collator joined to a driver
     {"__init__"},
@@ -37,7 +37,9 @@ PURE = {
     "_call",
     "_capacity",
     "_collate",
+    "_columns",
     "_current",
+    "_family",
     "_groups",
     "_libraries",
     "_options",

@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from batched._call import Batch, Call
 from batched._collate import ListCollator
 from batched._options import Options
-from batched._patience import Window
 from batched._queue import Queue
 from batched._scheduler import Scheduler
 
@@ -31,10 +30,9 @@ class SchedulerRules(RuleBasedStateMachine):
         self.batch_size = batch_size
         self.threshold = threshold
         self.scheduler = Scheduler(
-            Options(batch_size=batch_size, small_batch_threshold=threshold),
-            name="f",
-            queue=Queue(batch_size, threshold),
-            patience=Window(WINDOW_S),
+            Options(batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=WINDOW_S * 1000),
+            Queue,
+            "f",
         )
         self.calls: list[Call] = []
         self.running: list[tuple[Batch, list[Any]]] = []

@@ -1,0 +1,131 @@
+"""`group_by`: a list whose items do not belong together is divided, and answered as one all the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from batched._call import Call, Collator
+from batched.errors import BatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+CallT = TypeVar("CallT", bound=Call)
+
+__all__ = ["Family", "GroupingCollator", "Member", "complete"]
+
+
+class Member(Call):
+    """Those items of a list that have one key."""
+
+    __slots__ = ("family", "places")
+
+    family: Family
+    places: list[int]
+    """Where in the list."""
+
+
+class Family(Call):
+    """A list call whose items have several keys. It is never queued itself: its members are."""
+
+    __slots__ = ("members",)
+
+    members: list[Member]
+
+
+def complete(calls: list[Call]) -> tuple[list[Call], list[Call]]:
+    """Return the calls to answer now that `calls` are done, and those to drop as their family has failed."""
+    answered: list[Call] = []
+    orphans: list[Call] = []
+    for call in calls:
+        if not isinstance(call, Member):
+            answered.append(call)
+            continue
+        family = call.family
+        if not family.missing:
+            continue
+        if call.error is not None:
+            family.left = call.left
+            family.fail(call.error)
+            orphans += [member for member in family.members if member.waiting]
+        else:
+            if family.results is None:
+                family.results = [None] * family.size
+            for place, result in zip(call.places, call.results, strict=True):
+                family.results[place] = result
+            family.missing -= call.size
+        if not family.missing:
+            answered.append(family)
+    return answered, orphans
+
+
+class Groupable(Collator, Protocol):
+    """A collator whose calls can be divided by item."""
+
+    def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
+        """Return each item of `call`, as the arguments that it was passed as."""
+        ...
+
+    def pick(self, inputs: Any, places: list[int]) -> Any:
+        """Return the inputs of some of the items of a list call."""
+        ...
+
+
+class GroupingCollator:
+    """Another collator whose calls have the key that `group_by` gives, or are divided by it."""
+
+    def __init__(self, collator: Groupable, group_by: Callable[..., Hashable], name: str) -> None:
+        self._collator = collator
+        self._group_by = group_by
+        self._name = name
+        self.chunk_size = collator.chunk_size
+        self.answers = collator.answers
+        self.collate = collator.collate
+        self.split = collator.split
+        self.place = collator.place
+
+    def read(
+        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
+    ) -> Call:
+        """Return the call that the arguments mean, divided by key."""
+        return self._grouped(self._collator.read(function, args, named, now))
+
+    def one(
+        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
+    ) -> Call:
+        """Return the call for one item, with its key."""
+        return self._grouped(self._collator.one(function, args, named, now))
+
+    def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
+        """Return a call of some elements of a `map`, divided by key."""
+        return self._grouped(self._collator.chunk(function, items, now))
+
+    def own(self, call: Call) -> None:
+        """Copy what of the inputs the caller could still change."""
+        for part in call.members if isinstance(call, Family) else [call]:
+            self._collator.own(part)
+
+    def _grouped(self, call: Call) -> Call:
+        own = getattr(call, "key", None)
+        places: dict[Hashable, list[int]] = {}
+        for place, (args, named) in enumerate(self._collator.items(call)):
+            try:
+                places.setdefault(self._group_by(*args, **named), []).append(place)
+            except Exception as error:
+                raise BatchError(f"{self._name}: group_by failed: {type(error).__name__}: {error}") from error
+        if len(places) <= 1:
+            call.key = (own, *places)
+            return call
+        family = _like(Family, call, None, call.size)
+        family.members = []
+        for key, theirs in places.items():
+            member = _like(Member, call, self._collator.pick(call.inputs, theirs), len(theirs))
+            member.key = (own, key)
+            member.family = family
+            member.places = theirs
+            family.members.append(member)
+        return family
+
+
+def _like(kind: type[CallT], call: Call, inputs: Any, size: int) -> CallT:
+    return kind(call.function, inputs, size, call.many, call.arrived, keep_errors=call.keep_errors)

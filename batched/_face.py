@@ -172,6 +172,8 @@ def is_stream(func: Any, options: Options) -> bool:
     streams = any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in candidates)
     if streams and options.isolate_errors:
         raise TypeError("isolate_errors does not go with a function that streams: items cannot run twice")
+    if streams and options.cache is not None:
+        raise TypeError("cache does not go with a function that streams: it keeps results, not pieces")
     return streams
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 CallT = TypeVar("CallT", bound=Call)
 
-__all__ = ["Family", "GroupingCollator", "Member", "complete"]
+__all__ = ["Family", "Groupable", "GroupingCollator", "Member", "complete"]
 
 
 class Member(Call):
@@ -106,13 +106,26 @@ class GroupingCollator:
             self._collator.own(part)
 
     def _grouped(self, call: Call) -> Call:
-        own = getattr(call, "key", None)
-        places: dict[Hashable, list[int]] = {}
-        for place, (args, named) in enumerate(self._collator.items(call)):
+        return self.divided(call, self.keys(call))
+
+    def keys(self, call: Call) -> list[Hashable]:
+        """Return the key of each item, one for all of arrays."""
+        keys = []
+        for args, named in self._collator.items(call):
             try:
-                places.setdefault(self._group_by(*args, **named), []).append(place)
+                key = self._group_by(*args, **named)
+                hash(key)
             except Exception as error:
                 raise BatchError(f"{self._name}: group_by failed: {type(error).__name__}: {error}") from error
+            keys.append(key)
+        return keys
+
+    def divided(self, call: Call, keys: list[Hashable]) -> Call:
+        """Return `call` with its key, or a family of members with theirs."""
+        own = getattr(call, "key", None)
+        places: dict[Hashable, list[int]] = {}
+        for place, key in enumerate(keys):
+            places.setdefault(key, []).append(place)
         if len(places) <= 1:
             call.key = (own, *places)
             return call
@@ -128,4 +141,6 @@ class GroupingCollator:
 
 
 def _like(kind: type[CallT], call: Call, inputs: Any, size: int) -> CallT:
-    return kind(call.function, inputs, size, call.many, call.arrived, keep_errors=call.keep_errors)
+    like = kind(call.function, inputs, size, call.many, call.arrived, call.deadline, call.bulk)
+    like.keep_errors = call.keep_errors
+    return like

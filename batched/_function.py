@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypedDict, TypeV
 
 from batched._collate import ListCollator
 from batched._columns import ColumnCollator, parameters_of
-from batched._family import GroupingCollator
 from batched._groups import Groups
+from batched._layers import layered
 from batched._options import Options, decorate
 from batched._queue import Queue
 from batched._threaded import ThreadedFunction
@@ -92,9 +92,9 @@ def join_lists(
     one = len(parameters) == 1 and parameters[0].kind not in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
     if parameters and not one:
         collator = ColumnCollator(name, options.batch_size, parameters)
-    if options.group_by is not None:
-        return GroupingCollator(collator, options.group_by, name), Groups
-    return collator, Queue if isinstance(collator, ListCollator) else Groups
+    return layered(
+        collator, Queue if isinstance(collator, ListCollator) else Groups, options, name, bound=bound
+    )
 
 
 class BatchedMethod(Protocol[S_contra, T, U]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from numbers import Real
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -31,6 +32,8 @@ class Options:
     on_full: OnFull = "raise"
     isolate_errors: bool = False
     group_by: Callable[..., Any] | None = None
+    cache: Any = None
+    cache_key: Callable[..., Any] | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -48,6 +51,14 @@ class Options:
             raise TypeError(f"isolate_errors must be True or False, got {self.isolate_errors!r}")
         if self.group_by is not None and not callable(self.group_by):
             raise TypeError(f"group_by must be a function of one item, got {self.group_by!r}")
+        if self.cache_key is not None and not callable(self.cache_key):
+            raise TypeError(f"cache_key must be a function of one item, got {self.cache_key!r}")
+        if self.cache_key is not None and self.cache is None:
+            raise TypeError("cache_key needs a cache")
+        has = partial(hasattr, self.cache)
+        mapping = has("__getitem__") and has("__setitem__")
+        if self.cache is not None and not mapping and not (has("get") and has("set")):
+            raise TypeError(f"cache must be a mapping such as a dict, got {self.cache!r}")
         _set(self, "batch_size", _whole("batch_size", self.batch_size, at_least=1))
         _set(self, "timeout_ms", _milliseconds("timeout_ms", self.timeout_ms))
         _set(

@@ -117,6 +117,10 @@ class Scheduler:
             self.push(call)
             self.let_in.append(call)
 
+    def count_cached(self, items: int) -> None:
+        """Count items that the cache, or an equal item in flight, has answered."""
+        self._counters.cached += items
+
     def drop(self, call: Call) -> None:
         """Forget what of `call` still waits: its caller has left, its deadline has passed or it has failed.
 
@@ -308,8 +312,11 @@ class Scheduler:
         """Drop calls whose deadline has passed, and forget those that no longer wait."""
         heap = self._deadlines
         while heap and (heap[0][0] <= now or not heap[0][2].waiting):
-            call = heappop(heap)[2]
-            if call.waiting:
+            deadline, _, call = heappop(heap)
+            if call.waiting and call.deadline != deadline:  # somebody has joined who can wait longer
+                if call.deadline is not None:
+                    heappush(heap, (call.deadline, next(self._order), call))
+            elif call.waiting:
                 call.left = "expired"
                 call.fail(TimeoutError(call.overdue(self.name)))
                 self.drop(call)

@@ -86,6 +86,8 @@ class Stats:
     """Left before execution because of their deadline."""
     total_rejected: int
     """Not taken from callers, for want of room in the queue."""
+    total_cached: int
+    """Answered by the cache, or by an equal item in flight; not counted as accepted."""
     total_batches: int
     """Runs of the batch function, failed ones too."""
     avg_batch_size: float
@@ -115,7 +117,7 @@ class Stats:
             ("accepted", f"{self.total_accepted}"),
             ("processed", f"{self.total_processed}, {self.total_failed} of them failed"),
             ("cancelled, expired", f"{self.total_cancelled}, {self.total_expired}"),
-            ("rejected", f"{self.total_rejected}"),
+            ("rejected, cached", f"{self.total_rejected}, {self.total_cached}"),
             ("batches", f"{self.total_batches} ({closed})"),
             ("items per batch", _row(self.batch_size, 1, "")),
             ("wait", _row(self.wait, 1000, " ms")),
@@ -159,6 +161,7 @@ class Counters:
 
     __slots__ = (
         "batch_size",
+        "cached",
         "cancelled",
         "closed",
         "expired",
@@ -175,6 +178,7 @@ class Counters:
         self.processed = 0
         self.failed = 0
         self.rejected = 0
+        self.cached = 0
         self.cancelled = 0
         self.expired = 0
         self.real = 0
@@ -210,6 +214,7 @@ class Counters:
             total_cancelled=self.cancelled,
             total_expired=self.expired,
             total_rejected=self.rejected,
+            total_cached=self.cached,
             total_batches=batch_size.count,
             avg_batch_size=self.processed / batch_size.count if batch_size.count else 0.0,
             avg_processing_time=processing_time.mean,

@@ -28,6 +28,7 @@ from inspect import isasyncgen
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
+from batched._cache import CachingCollator, Flights, Lookup
 from batched._current import RUNNING
 from batched._family import complete
 from batched._scheduler import Scheduler
@@ -81,6 +82,7 @@ class Batcher:
     def _reset(self) -> None:
         self._scheduler = Scheduler(self.options, self._queue, self.name)
         self._guarded = _is_guarded(self.options)
+        self._flights = Flights()
         self._inbox: deque[Call] = deque()
         self._leaving: deque[Call] = deque()
         self._blocked: dict[Call, _thread.LockType] = {}  # whose `submit` waits for room
@@ -170,22 +172,44 @@ class Batcher:
         gate = None
         with self._lock:
             self._empty_inbox()
+            asked: Call | None = call
             try:
-                admitted = self._scheduler.admit(call, wait=wait)
+                if isinstance(call, Lookup):
+                    asked = self._flights.enter(call)
+                    self._scheduler.count_cached(call.hits)
+                if asked is not None and not self._scheduler.admit(asked, wait=wait):
+                    self._blocked[asked] = gate = _thread.allocate_lock()
+                    gate.acquire()
             except BaseException:
+                if isinstance(call, Lookup):
+                    self._flights.leave(call)
                 call.missing = call.waiting = 0  # so that nothing is left to be cancelled
                 raise
-            if not admitted:
-                self._blocked[call] = gate = _thread.allocate_lock()
-                gate.acquire()
         self._get_up()
         return gate
 
+    def count_cached(self, items: int) -> None:
+        """Count items that the cache has answered."""
+        with self._lock:
+            self._scheduler.count_cached(items)
+
+    def _whole(self, calls: list[Call]) -> list[Call]:
+        """Return which calls are done now that these are: not a part of a list, but its family."""
+        if self.options.group_by is not None:
+            with self._lock:
+                calls, orphans = complete(calls)
+                for call in orphans:
+                    self._scheduler.drop(call)
+        if isinstance(self.collator, CachingCollator):
+            for call in calls:  # before its callers can ask again
+                self.collator.store(self._flights.results(call))
+        return calls
+
     def _release(self, calls: list[Call]) -> list[Call]:
         """Wake the callers of `calls`; return the calls that have futures instead. Needs the lock."""
-        if self.options.group_by is not None:
-            calls, orphans = complete(calls)
-            for call in orphans:
+        if self.options.cache is not None:
+            calls, unwanted = self._flights.complete(calls)
+            for call in unwanted:
                 self._scheduler.drop(call)
         return _release(calls) if calls else calls
 
@@ -504,6 +528,8 @@ class Batcher:
 
     def _finish(self, batch: Batch, calls: list[Call]) -> None:
         """Release the callers of `calls`, and count `batch`."""
+        if self._guarded:
+            calls = self._whole(calls)
         with self._lock:
             # Released first, they wake while this thread counts; the lock keeps them from seeing stats in
             # which they are not counted yet.
@@ -542,7 +568,10 @@ class Batcher:
         self._scheduler.push_all(self._inbox)
         while leaving:
             leaving -= 1
-            self._scheduler.drop(self._leaving.popleft())
+            call = self._leaving.popleft()
+            for left in self._flights.leave(call) if isinstance(call, Lookup) else [call]:
+                left.left = left.left or call.left
+                self._scheduler.drop(left)
         if self._scheduler.let_in:
             self._unblock()
 
@@ -595,14 +624,15 @@ class Batcher:
         if self._streams:
             _tell(calls)
         else:
+            calls = self._whole(calls)
             with self._lock:
                 futures = self._release(calls)
             _settle(futures)
 
 
 def _is_guarded(options: Options) -> bool:
-    """Whether calls cannot just be left in the inbox: they are counted, or divided."""
-    return options.max_queue_size is not None or options.group_by is not None
+    """Whether calls cannot just be left in the inbox: they are counted, divided or looked up."""
+    return (options.max_queue_size, options.group_by, options.cache) != (None, None, None)
 
 
 def _tell(calls: list[Call]) -> None:

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from batched._binding import NO_OPTIONS, name_of
+from batched._cache import is_async
 from batched._face import Face, is_stream, own_errors
 from batched._map import amap_items, as_async, map_items
 from batched._stream import AsyncStream, Stream
@@ -44,6 +45,8 @@ class ThreadedFunction(Face[Batcher]):
             collator, queue = join(func, options, name, not isinstance(owner, Face))
             return Batcher(options, queue, collator, name, owner, streams)
 
+        if is_async(options.cache):
+            raise TypeError("a cache with asynchronous get and set is for the flavours of batched.aio")
         super().__init__(func, options, make)
 
     # -- calling ------------------------------------------------------------------------------------
@@ -52,8 +55,8 @@ class ThreadedFunction(Face[Batcher]):
         """Return the result of one item, or the results of a list of items; block until they are there."""
         batcher = self._batcher or self._find()
         call = self._ask(batcher, args, named)
-        if not call.size:
-            return []
+        if not call.missing:
+            return self._at_once(batcher, call)
         batcher.post(call)
         batcher.collect(call)
         return call.results if not call.keep_errors else own_errors(call.results)
@@ -62,8 +65,8 @@ class ThreadedFunction(Face[Batcher]):
         """Like a call, without blocking the event loop. Cancelling it drops what has not started."""
         batcher = self._batcher or self._find()
         call = self._ask(batcher, args, named)
-        if not call.size:
-            return []
+        if not call.missing:
+            return self._at_once(batcher, call)
         del args, named  # of many waiting tasks, none need keep them
         try:
             await batcher.post_async(call, get_running_loop())
@@ -82,12 +85,12 @@ class ThreadedFunction(Face[Batcher]):
         """
         batcher = self._batcher or self._find()
         call = self._ask(batcher, args, named)
-        if call.size:
+        if call.missing:
             self._collator.own(call)
             return batcher.submit(call)
-        nothing: Future[Any] = Future()
-        nothing.set_result([])
-        return nothing
+        known: Future[Any] = Future()
+        known.set_result(self._at_once(batcher, call))
+        return known
 
     def map(self, items: Iterable[Any], /, *more: Iterable[Any]) -> Iterator[Any]:
         """Yield the result of each item, in order, reading ahead of the consumer by three batches at most.
@@ -102,11 +105,13 @@ class ThreadedFunction(Face[Batcher]):
 
         def post(chunk: list[Any]) -> Call:
             call = self._chunk(chunk)
-            batcher.post(call, patient=True)
+            if call.missing:
+                batcher.post(call, patient=True)
             return call
 
         def collect(call: Call) -> Iterator[Any]:
-            batcher.collect(call)
+            if hasattr(call, "waiter"):  # else the cache knew it all
+                batcher.collect(call)
             return self._in_order(call, _as_it_is)
 
         source = zip(items, *more, strict=False) if more else iter(items)
@@ -123,11 +128,13 @@ class ThreadedFunction(Face[Batcher]):
 
         def post(chunk: list[Any]) -> Call:
             call = self._chunk(chunk)
-            batcher.post_async(call, get_running_loop(), patient=True)
+            if call.missing:
+                batcher.post_async(call, get_running_loop(), patient=True)
             return call
 
         async def collect(call: Call) -> Iterator[Any]:
-            await call.waiter
+            if hasattr(call, "waiter"):  # else the cache knew it all
+                await call.waiter
             if call.missing or call.error is not None:
                 batcher.refuse(call)
             return self._in_order(call, for_event_loop)
@@ -196,6 +203,13 @@ class ThreadedFunction(Face[Batcher]):
         if self._call_options is not NO_OPTIONS:
             self._apply_options(call)
         return call
+
+    def _at_once(self, batcher: Batcher, call: Call) -> Any:
+        """Return the answer of a call for which nothing is to be queued."""
+        if not call.size:
+            return []
+        batcher.count_cached(call.size)
+        return own_errors(call.results) if call.keep_errors else call.results
 
     def _ask_one(self, batcher: Batcher, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call for the stream that the arguments mean."""

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mappin
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, overload
 
 from batched._arrays import FeatureCollator
-from batched._family import GroupingCollator
 from batched._groups import Groups
+from batched._layers import layered
 from batched._options import ArrayOptions, decorate
 from batched._threaded import ThreadedFunction
 
@@ -48,6 +48,8 @@ class BatchedInference(ThreadedFunction, Generic[R]):
 
     def __init__(self, func: Callable[..., Any], options: ArrayOptions) -> None:
         super().__init__(func, options, join_arrays)
+        if options.cache is not None and options.cache_key is None:
+            raise TypeError("a cache of arrays needs a cache_key, since arrays cannot be keys")
         if self._streams:
             raise TypeError("a function over arrays cannot stream: its outputs are rows")
 
@@ -66,13 +68,10 @@ def join_arrays(
     func: Callable[..., Any],  # noqa: ARG001  as for lists
     options: ArrayOptions,
     name: str,
-    bound: bool,  # noqa: ARG001, FBT001
+    bound: bool,  # noqa: FBT001
 ) -> tuple[Collator, type[AnyQueue]]:
     """Return the collator of a function over features, and the kind of queue that it needs."""
-    collator = FeatureCollator(name, options)
-    if options.group_by is not None:
-        return GroupingCollator(collator, options.group_by, name), Groups
-    return collator, Groups
+    return layered(FeatureCollator(name, options), Groups, options, name, bound=bound)
 
 
 class KeywordOptions(TypedDict, total=False):

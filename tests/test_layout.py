@@ -18,11 +18,11 @@ PACKAGE = Path(__file__).parents[1] / "batched"
 # A module imports only from layers above its own, type checking included; so none knows another of its own
 # layer, such as a driver its collator. A new module has to find its place here.
 LAYERS = (
-    {"_call", "_capacity", "_options", "_patience", "_stats", "errors"},
-    {"_binding", "_current", "_family", "_libraries", "_map", "_queue", "_stream"},
-    {"_groups", "_outputs"},
+    {"_call", "_capacity", "_libraries", "_options", "_patience", "_stats", "errors"},
+    {"_binding", "_current", "_family", "_map", "_outputs", "_queue", "_stream"},
+    {"_cache", "_groups"},
     {"_scheduler"},
-    {"_arrays", "_collate", "_thread"},  # collators and drivers
+    {"_arrays", "_collate", "_layers", "_thread"},  # collators and drivers
     {"_columns", "_face"},
     {"_threaded"},
     {"_function", "inference"},  # a collator joined to a driver
@@ -34,6 +34,7 @@ LAYERS = (
 PURE = {
     "_arrays",
     "_binding",
+    "_cache",
     "_call",
     "_capacity",
     "_collate",

@@ -1,0 +1,334 @@
+"""`cache`: a layer in front of the queue. What it knows is answered at once; equal items in flight run once.
+
+A caller waits for a `Lookup`. What nobody has asked for yet goes off as one call, the errand, which belongs
+to the layer: it is cancelled when nobody waits for any of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import nullcontext
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from batched._call import Call
+from batched._family import Family
+from batched._libraries import library_of
+from batched.errors import BatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+    from contextlib import AbstractContextManager
+
+    from batched._family import Groupable, GroupingCollator
+
+__all__ = ["CachingCollator", "Flights", "Lookup", "is_async"]
+
+_logger = logging.getLogger("batched")
+
+
+class Lookup(Call):
+    """What a caller waits for: some results known, some in flight."""
+
+    __slots__ = ("asked", "collator", "flights", "group_keys", "hits", "keys")
+
+    asked: Call
+    """The call as it would be without a cache."""
+    collator: CachingCollator
+    keys: list[Hashable]
+    """One per item; one in all for arrays."""
+    group_keys: list[Hashable] | None
+    hits: int
+    """Items answered without a run of their own."""
+    flights: list[Flight]
+
+
+class Flight:
+    """The one run of an item that somebody waits for."""
+
+    __slots__ = ("errand", "key", "waiting")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.errand: Call
+        self.waiting: list[tuple[Lookup, int]] = []
+
+
+class Flights:
+    """What is in flight. Its owner sees to it that no two threads are in here at once."""
+
+    def __init__(self) -> None:
+        self._flights: dict[Hashable, Flight] = {}
+        self._errands: dict[Call, list[Flight]] = {}
+
+    def enter(self, lookup: Lookup) -> Call | None:
+        """Join what is in flight; return the call for the rest, to be queued, None if nothing is left."""
+        mine: list[tuple[int, Flight]] = []
+        joined: list[Flight] = []
+        for place, key in enumerate(lookup.keys):
+            if lookup.results[place] is not _UNKNOWN:
+                continue
+            flight = self._flights.get(key)
+            if flight is None:
+                self._flights[key] = flight = Flight(key)
+                mine.append((place, flight))
+            else:
+                joined.append(flight)
+            flight.waiting.append((lookup, place))
+            lookup.flights.append(flight)
+        lookup.hits += len(joined)
+        for flight in joined:
+            if hasattr(flight, "errand"):
+                _extend(flight.errand, lookup.deadline)
+        if not mine:
+            return None
+        errand = lookup.collator.errand(lookup, [place for place, _ in mine])
+        flights = [flight for _, flight in mine]
+        for flight in flights:
+            flight.errand = errand
+        self._errands[errand] = flights
+        return errand
+
+    def results(self, errand: Call) -> list[tuple[Hashable, Any]]:
+        """Return what `errand`, which is done, has found: keys and results, errors left out."""
+        flights = self._errands.get(errand)
+        if flights is None or errand.error is not None:
+            return []
+        found = zip(flights, _found(errand), strict=True)
+        return [(flight.key, result) for flight, result in found if not isinstance(result, BaseException)]
+
+    def complete(self, calls: list[Call]) -> tuple[list[Call], list[Call]]:
+        """Return the calls to answer now that `calls` are done, and those that nobody wants any more."""
+        answered: list[Call] = []
+        unwanted: list[Call] = []
+        for call in calls:
+            flights = self._errands.pop(call, None)
+            if flights is None:
+                answered.append(call)
+                continue
+            results = [call.error] * len(flights) if call.error is not None else _found(call)
+            for flight, result in zip(flights, results, strict=True):
+                if self._flights.get(flight.key) is flight:
+                    del self._flights[flight.key]
+                for lookup, place in flight.waiting:
+                    if not lookup.missing:
+                        continue
+                    failed = isinstance(result, BaseException)
+                    if failed and (call.error is not None or not lookup.keep_errors):
+                        lookup.left = call.left
+                        lookup.fail(result)
+                        unwanted += self.leave(lookup)
+                    else:
+                        lookup.results[place] = _own(result)
+                        lookup.missing -= 1
+                    if not lookup.missing:
+                        answered.append(lookup.collator.answered(lookup))
+        return answered, unwanted
+
+    def leave(self, lookup: Lookup) -> list[Call]:
+        """Wait for nothing any more; return the errands of which nobody wants anything."""
+        lookup.missing = 0
+        errands = []
+        for flight in lookup.flights:
+            flight.waiting = [(other, place) for other, place in flight.waiting if other is not lookup]
+            errand = flight.errand
+            if errand not in errands and not any(other.waiting for other in self._errands.get(errand, ())):
+                errands.append(errand)
+        lookup.flights = []
+        for errand in errands:
+            for flight in self._errands.pop(errand, ()):
+                if self._flights.get(flight.key) is flight:
+                    del self._flights[flight.key]
+        return errands
+
+
+class CachingCollator:
+    """Another collator whose calls are looked up first."""
+
+    def __init__(  # noqa: PLR0913, PLR0917
+        self,
+        collator: Groupable,
+        grouping: GroupingCollator | None,
+        cache: Any,
+        cache_key: Callable[..., Hashable] | None,
+        lock: AbstractContextManager[Any] | None,
+        name: str,
+        *,
+        bound: bool,
+    ) -> None:
+        self._collator = collator
+        self._grouping = grouping
+        self._cache = cache
+        self._cache_key = cache_key
+        self._lock = lock or nullcontext()
+        self._name = name
+        # Instances give different answers, unless `cache_key` says otherwise; and a cache may outlive them.
+        self._whose = uuid4().hex if bound and cache_key is None else None
+        self.chunk_size = collator.chunk_size
+        self.collate = collator.collate
+        self.split = collator.split
+        self.place = collator.place
+
+    def read(
+        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
+    ) -> Call:
+        """Return the lookup that the arguments mean."""
+        return self._lookup(self._collator.read(function, args, named, now))
+
+    def one(
+        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
+    ) -> Call:
+        """Return the lookup of one item."""
+        return self._lookup(self._collator.one(function, args, named, now))
+
+    def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
+        """Return the lookup of some elements of a `map`."""
+        lookup = self._lookup(self._collator.chunk(function, items, now))
+        lookup.keep_errors = True
+        return lookup
+
+    def own(self, call: Call) -> None:
+        """Copy what of the inputs the caller could still change."""
+        if isinstance(call, Lookup):
+            self._collator.own(call.asked)
+
+    def answers(self, call: Call) -> Iterable[Any]:
+        """Return one answer per element of a chunk."""
+        return call.results if call.many else (call.results,)
+
+    def _lookup(self, call: Call) -> Call:
+        """Return a lookup of the keys of `call`."""
+        if not call.size:
+            return call
+        lookup = Lookup(call.function, None, call.size, call.many, call.arrived)
+        lookup.asked = call
+        lookup.collator = self
+        lookup.keys = [self._key(args, named) for args, named in self._collator.items(call)]
+        lookup.group_keys = None if self._grouping is None else self._grouping.keys(call)
+        lookup.results = [_UNKNOWN] * len(lookup.keys)
+        lookup.missing = len(lookup.keys)
+        lookup.hits = 0
+        lookup.flights = []
+        if not is_async(self._cache):
+            for place, key in enumerate(lookup.keys):
+                self.know(lookup, place, self._get(key))
+        return lookup
+
+    def know(self, lookup: Lookup, place: int, result: Any) -> None:
+        """Take what the cache says of an item, `_UNKNOWN` too."""
+        if result is not _UNKNOWN:
+            lookup.results[place] = _own(result)
+            lookup.hits += 1
+            lookup.missing -= 1
+            if not lookup.missing:
+                self.answered(lookup)
+
+    async def look(self, lookup: Lookup) -> None:
+        """Ask a cache that is asynchronous."""
+        for place, key in enumerate(lookup.keys):
+            try:
+                result = await self._cache.get(key)
+            except Exception:
+                _logger.exception("%s: the cache failed, and is bypassed", self._name)
+                return
+            self.know(lookup, place, _UNKNOWN if result is None else result)
+
+    def _key(self, args: tuple[Any, ...], named: dict[str, Any]) -> Hashable:
+        if self._cache_key is not None:
+            try:
+                key = self._cache_key(*args, **named)
+                hash(key)
+            except Exception as error:
+                raise BatchError(
+                    f"{self._name}: cache_key failed: {type(error).__name__}: {error}"
+                ) from error
+            return key
+        key = args[0] if len(args) == 1 and not named else (args, tuple(sorted(named.items())))
+        try:
+            hash(key)
+        except TypeError as error:
+            raise TypeError(f"{self._name}: cache_key is needed, since an item is no key: {error}") from error
+        return key if self._whose is None else (self._whose, key)
+
+    def _get(self, key: Hashable) -> Any:
+        try:
+            with self._lock:
+                return self._cache[key]
+        except KeyError:
+            return _UNKNOWN
+        except Exception:
+            _logger.exception("%s: the cache failed, and is bypassed", self._name)
+            return _UNKNOWN
+
+    def store(self, results: Iterable[tuple[Hashable, Any]]) -> None:
+        """Keep results in a cache that is a mapping."""
+        try:
+            for key, result in results:
+                with self._lock:
+                    self._cache[key] = _own(result)
+        except Exception:
+            _logger.exception("%s: the cache failed, and is bypassed", self._name)
+
+    async def store_async(self, results: Iterable[tuple[Hashable, Any]]) -> None:
+        """Keep results in a cache that is asynchronous."""
+        try:
+            for key, result in results:
+                await self._cache.set(key, result)
+        except Exception:
+            _logger.exception("%s: the cache failed, and is bypassed", self._name)
+
+    def errand(self, lookup: Lookup, places: list[int]) -> Call:
+        """Return the call for some of the items that `lookup` is for."""
+        asked = lookup.asked
+        errand = asked
+        if asked.many:
+            inputs = self._collator.pick(asked.inputs, places)
+            errand = Call(asked.function, inputs, len(places), True, asked.arrived)  # noqa: FBT003
+            if hasattr(asked, "key"):
+                errand.key = asked.key
+        errand.deadline = lookup.deadline
+        errand.bulk = lookup.bulk
+        errand.keep_errors = True
+        if self._grouping is not None and lookup.group_keys is not None:
+            errand = self._grouping.divided(errand, [lookup.group_keys[place] for place in places])
+        return errand
+
+    @staticmethod
+    def answered(lookup: Lookup) -> Lookup:
+        """Give a lookup that has all results its answer."""
+        if not lookup.many and lookup.error is None:
+            lookup.results = lookup.results[0]
+        return lookup
+
+
+def is_async(cache: Any) -> bool:
+    """Whether a cache has asynchronous `get` and `set`."""
+    return all(iscoroutinefunction(getattr(cache, name, None)) for name in ("get", "set"))
+
+
+def _found(errand: Call) -> list[Any]:
+    results: list[Any] = errand.results if errand.many else [errand.results]
+    return results
+
+
+def _extend(errand: Call, deadline: float | None) -> None:
+    """Let `errand` wait as long as somebody waits for it."""
+    for call in errand.members if isinstance(errand, Family) else [errand]:
+        if call.deadline is not None:
+            call.deadline = None if deadline is None else max(call.deadline, deadline)
+
+
+def _own(result: Any) -> Any:
+    """Return a copy of what arrays there are, which are easily changed in place; other results are shared."""
+    library = library_of(result)
+    if library is not None:
+        return library.copy(result)
+    if type(result) is dict:
+        return {key: _own(value) for key, value in result.items()}
+    if type(result) in {list, tuple} and result and library_of(result[0]) is not None:
+        return type(result)(map(_own, result))
+    return result
+
+
+_UNKNOWN: Any = object()

@@ -53,7 +53,7 @@ Shape: TypeAlias = "_Node | bool"
 
 
 def flatten(outputs: Any, leaves: list[Leaf], path: tuple[Any, ...] = ()) -> Shape:
-    """Append the arrays in `outputs` to `leaves`; return how they are nested. Anything else is a `TypeError`."""
+    """Append the arrays in `outputs` to `leaves`; return how they are nested. `TypeError` for all else."""
     if library_of(outputs) is not None:
         leaves.append(Leaf(path, outputs))
         return True
@@ -88,6 +88,8 @@ def rebuild(shape: Shape, arrays: Iterator[Any]) -> Any:
         return _mapping(like, dict(zip(shape.steps, children, strict=True)))
     if hasattr(like, "_make"):
         return like._make(children)
+    if hasattr(like, "n_sequence_fields"):  # what `torch.max(x, dim=1)` returns, say
+        return type(like)(children)
     return children if isinstance(like, list) else tuple(children)
 
 

@@ -103,11 +103,14 @@ class ThreadedFunction(Face[Batcher]):
 
         def post(chunk: list[Any]) -> Call:
             call = self._chunk(chunk)
-            batcher.post(call)
+            call.waiter = None
+            if call.missing:  # else it was refused at the door
+                batcher.post(call)
             return call
 
         def collect(call: Call) -> Iterator[Any]:
-            batcher.collect(call)
+            if call.waiter is not None:
+                batcher.collect(call)
             return self._in_order(call, _as_it_is)
 
         return map_items(iter(items), size, ahead, post, collect, batcher.cancel)
@@ -121,11 +124,14 @@ class ThreadedFunction(Face[Batcher]):
 
         def post(chunk: list[Any]) -> Call:
             call = self._chunk(chunk)
-            batcher.post_async(call, get_running_loop())
+            call.waiter = None
+            if call.missing:
+                batcher.post_async(call, get_running_loop())
             return call
 
         async def collect(call: Call) -> Iterator[Any]:
-            await call.waiter
+            if call.waiter is not None:
+                await call.waiter
             if call.missing or call.error is not None:
                 batcher.refuse(call)
             return self._in_order(call, for_event_loop)

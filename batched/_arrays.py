@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from batched._call import Call
 from batched._libraries import library_of
@@ -45,7 +46,7 @@ class _Feature(NamedTuple):
 class _Layout:
     """The signature of calls that may share a batch: one object for all of them, so cheap to compare."""
 
-    __slots__ = ("features", "fills", "keys")
+    __slots__ = ("__weakref__", "features", "fills", "keys")
 
     def __init__(self, features: tuple[_Feature, ...], fills: list[Any]) -> None:
         self.features = features
@@ -113,6 +114,8 @@ class FeatureCollator:
         self._left = options.padding_side == "left"
         self._multiple = options.pad_to_multiple_of or 1
         self._layouts: dict[tuple[_Feature, ...], _Layout] = {}
+        # Those of waiting calls, so that however many there are, calls that are alike find each other.
+        self._in_use: WeakValueDictionary[tuple[_Feature, ...], _Layout] = WeakValueDictionary()
 
     # -- arguments to calls -----------------------------------------------------------------------------
 
@@ -200,7 +203,7 @@ class FeatureCollator:
         return library, list(rows), trailing[1:]
 
     def _layout(self, signature: tuple[_Feature, ...], blocks: list[Any]) -> _Layout:
-        layout = self._layouts.get(signature)
+        layout = self._layouts.get(signature) or self._in_use.get(signature)
         if layout is None:
             fills = []
             for feature, block in zip(signature, blocks, strict=True):
@@ -213,6 +216,7 @@ class FeatureCollator:
             if len(self._layouts) >= _REMEMBERED:
                 self._layouts.clear()
             layout = self._layouts.setdefault(signature, _Layout(signature, fills))
+            self._in_use[signature] = layout
         return layout
 
     def _unusable(self, key: Hashable, value: Any, library: Library | None) -> TypeError:

@@ -119,9 +119,9 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         pad_to_multiple_of: Round lengths up to a multiple of this, where rows are padded at all.
         unpad_outputs: Cut the padding off the outputs again, so that an answer does not depend on whom it
             shared its batch with. True cuts each output whose second axis is as long as the padded features;
-            names or positions say which outputs; a dict says for each the feature whose padding it has.
-            Rows of a caller that then differ in length come as a list. Where features were padded along
-            further axes, so are those cut.
+            names or positions say which outputs, where another could be that long by chance; a dict says for
+            each the feature whose padding it has. Rows of a caller that then differ in length come as a list.
+            Where features were padded along further axes, those are cut too.
         spread_kwargs: Pass the features by name, as `func(input_ids=..., attention_mask=...)`.
 
     Raises:

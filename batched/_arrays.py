@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from batched._call import Call
 from batched._libraries import library_of
@@ -44,7 +46,7 @@ class _Feature(NamedTuple):
 class _Layout:
     """The signature of calls that may share a batch: one object for all of them, so cheap to compare."""
 
-    __slots__ = ("features", "fills", "keys")
+    __slots__ = ("__weakref__", "features", "fills", "keys")
 
     def __init__(self, features: tuple[_Feature, ...], fills: list[Any]) -> None:
         self.features = features
@@ -70,6 +72,15 @@ class _Features:
             each = [row.shape[0] for row in block] if isinstance(block, list) else [block.shape[1]]
             self._lengths[index] = lengths = each[0] if len(set(each)) == 1 else each
         return lengths
+
+
+class _Cut(NamedTuple):
+    """How the padding of an output comes off."""
+
+    features: list[int]
+    """Those that it is as long as."""
+    padded: tuple[int, ...]
+    """The shape that their rows were padded to."""
 
 
 class _Part(NamedTuple):
@@ -103,6 +114,8 @@ class FeatureCollator:
         self._left = options.padding_side == "left"
         self._multiple = options.pad_to_multiple_of or 1
         self._layouts: dict[tuple[_Feature, ...], _Layout] = {}
+        # Those of waiting calls, so that however many there are, calls that are alike find each other.
+        self._in_use: WeakValueDictionary[tuple[_Feature, ...], _Layout] = WeakValueDictionary()
 
     # -- arguments to calls -----------------------------------------------------------------------------
 
@@ -152,9 +165,9 @@ class FeatureCollator:
             library = library_of(value)
             if library is not None:
                 array = value
-                shape = value.shape
-                if not shape or library.unfit(value):
+                if library.unfit(value) or not value.shape:
                     raise self._unusable(key, value, library)
+                shape = value.shape
                 trailing = tuple(shape[2:]) if len(shape) > 1 else None
                 size = shape[0]
             else:
@@ -194,7 +207,7 @@ class FeatureCollator:
         return library, list(rows), trailing[1:]
 
     def _layout(self, signature: tuple[_Feature, ...], blocks: list[Any]) -> _Layout:
-        layout = self._layouts.get(signature)
+        layout = self._layouts.get(signature) or self._in_use.get(signature)
         if layout is None:
             fills = []
             for feature, block in zip(signature, blocks, strict=True):
@@ -207,6 +220,7 @@ class FeatureCollator:
             if len(self._layouts) >= _REMEMBERED:
                 self._layouts.clear()
             layout = self._layouts.setdefault(signature, _Layout(signature, fills))
+            self._in_use[signature] = layout
         return layout
 
     def _unusable(self, key: Hashable, value: Any, library: Library | None) -> TypeError:
@@ -236,14 +250,21 @@ class FeatureCollator:
         return inputs
 
     def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
-        """Return a call for one mapping of features."""
-        call = self.read(function, (items[0],), {}, now)
+        """Return a call for one mapping of features, answered already if it is malformed."""
+        try:
+            call = self.read(function, (items[0],), {}, now)
+        except Exception as error:  # noqa: BLE001  a mapping may be of a stranger's class
+            call = Call(function, None, 1, False, now)  # noqa: FBT003
+            call.results = error.with_traceback(None)  # which leads here, and so to the call
+            call.waiting = call.missing = 0
         call.keep_errors = True
         return call
 
     def own(self, call: Call) -> None:
         """Copy the blocks: their caller may use its arrays again before the call has run."""
         features = call.inputs
+        if features is None:  # refused
+            return
         features.blocks = [
             [feature.library.copy(row) for row in block]
             if isinstance(block, list)
@@ -261,7 +282,7 @@ class FeatureCollator:
         """Return a new array for each feature, padded where rows differ."""
         slices = batch.slices
         layout = slices[0][0].key
-        lengths: list[int | None] = []
+        padded: list[tuple[int, ...]] = []
         collated: dict[Hashable, Array] = {}
         for index, feature in enumerate(layout.features):
             blocks = [
@@ -272,8 +293,8 @@ class FeatureCollator:
             ]
             array = self._joined(feature, blocks, layout.fills[index], batch)
             collated[feature.key] = array
-            lengths.append(None if feature.trailing is None else array.shape[1])
-        batch.lengths = lengths
+            padded.append(array.shape[1:])
+        batch.shapes = padded
         return collated
 
     def _joined(self, feature: _Feature, blocks: list[Any], fill: Any, batch: Batch) -> Array:
@@ -289,7 +310,7 @@ class FeatureCollator:
             longest = max(lengths)
             if min(lengths) != longest:
                 return self._padded(library, blocks, lengths, fill, batch)
-        array = library.copy(blocks[0]) if len(blocks) == 1 else library.concatenate(blocks)
+        array = library.concatenate(blocks)  # one alone too: it would else keep its subclass and mode
         elements = prod(array.shape)
         batch.real += elements
         batch.padded += elements
@@ -325,11 +346,14 @@ class FeatureCollator:
         shape = [axis[0] if len(set(axis)) == 1 else self._rounded(max(axis)) for axis in axes]
         array = library.full((len(rows), *shape), fill, rows[0])
         for at, row in enumerate(rows):
-            where = zip(row.shape, shape, strict=True)
-            array[(at, *(slice(full - own, full) if self._left else slice(own) for own, full in where))] = row
+            array[(at, *map(self._place_of, row.shape, shape))] = row
             batch.real += prod(row.shape)
         batch.padded += prod(array.shape)
         return array
+
+    def _place_of(self, own: int, padded: int) -> slice:
+        """Return where on a padded axis the row itself is."""
+        return slice(padded - own, padded) if self._left else slice(own)
 
     def _rounded(self, length: int) -> int:
         return -(-length // self._multiple) * self._multiple
@@ -343,6 +367,8 @@ class FeatureCollator:
             shape = flatten(outputs, leaves)
         except TypeError as error:
             raise TypeError(f"{self._name}: {error}") from None
+        if not leaves:
+            raise TypeError(f"{self._name} returned no array, but {outputs!r}")
         rows = batch.size if batch.slices[0][0].inputs.rows else 0
         libraries = [self._library(leaf, rows) for leaf in leaves]
         cuts = self._cuts(outputs, leaves, batch)
@@ -366,7 +392,7 @@ class FeatureCollator:
         shape: Shape,
         leaves: list[Leaf],
         libraries: list[Library],
-        cuts: dict[int, list[int]],
+        cuts: dict[int, _Cut],
     ) -> Any:
         """Return the rows from `at` to `to` of all leaves, or why there can be none."""
         call, start, stop = piece
@@ -389,11 +415,13 @@ class FeatureCollator:
                 f"{self._name} must return one row per row of the batch: {leaf} has shape {shape}, "
                 f"and the batch has {rows} rows"
             )
+        if why := library.unfit(leaf.array):
+            raise BatchError(f"{self._name}: {leaf} cannot be cut into rows: {why}")
         return library
 
     # -- padding, cut off again -------------------------------------------------------------------------
 
-    def _cuts(self, outputs: Any, leaves: list[Leaf], batch: Batch) -> dict[int, list[int]]:
+    def _cuts(self, outputs: Any, leaves: list[Leaf], batch: Batch) -> dict[int, _Cut]:
         """Return which leaves are to be cut, and for each the features whose padding it has."""
         unpad = self._options.unpad_outputs
         if not unpad:
@@ -412,9 +440,9 @@ class FeatureCollator:
         for index, leaf in enumerate(leaves):
             name = leaf.path[0] if leaf.path else 0
             if unpad is True or name in unpad:
-                padded = self._padded_like(leaf, None if unpad is True else unpad[name], batch)
-                if padded:
-                    cuts[index] = padded
+                features = self._padded_like(leaf, None if unpad is True else unpad[name], batch)
+                if features:
+                    cuts[index] = _Cut(features, batch.shapes[features[0]])
                 elif unpad is not True:
                     raise BatchError(
                         f"{self._name}: unpad_outputs names {leaf} of shape {tuple(leaf.array.shape)}, whose "
@@ -435,13 +463,14 @@ class FeatureCollator:
             )
         return [
             index
-            for index, length in enumerate(batch.lengths)
-            if length == shape[1] and (feature is None or keys[index] == feature)
+            for index, padded in enumerate(batch.shapes)
+            if padded and padded[0] == shape[1] and (feature is None or keys[index] == feature)
         ]
 
-    def _cut(self, leaf: Leaf, features: list[int], at: int, to: int, piece: Slice) -> Any:
-        """Return a caller's rows without their padding: a list of rows if the caller's differ in length."""
+    def _cut(self, leaf: Leaf, cut: _Cut, at: int, to: int, piece: Slice) -> Any:
+        """Return a caller's rows without their padding: a list of rows if the caller's differ in shape."""
         call, start, stop = piece
+        features = cut.features
         lengths = call.inputs.lengths(features[0])
         own = lengths if isinstance(lengths, int) else lengths[start:stop]
         for other in features[1:]:
@@ -454,11 +483,23 @@ class FeatureCollator:
                 )
         array = leaf.array
         full = array.shape[1]
+        if None in (call.key.features[features[0]].trailing or ()):
+            shapes = [row.shape for row in call.inputs.blocks[features[0]][start:stop]]
+            return [
+                array[(at + row, *self._within(array, shapes[row], cut.padded))] for row in range(to - at)
+            ]
         if isinstance(own, int):
-            return array[at:to, full - own :] if self._left else array[at:to, :own]
-        if self._left:
-            return [array[row, full - length :] for row, length in zip(range(at, to), own, strict=True)]
-        return [array[row, :length] for row, length in zip(range(at, to), own, strict=True)]
+            return array[at:to, self._place_of(own, full)]
+        return [
+            array[row, self._place_of(length, full)] for row, length in zip(range(at, to), own, strict=True)
+        ]
+
+    def _within(self, array: Array, own: tuple[int, ...], padded: tuple[int, ...]) -> list[slice]:
+        """Return where in a row of `array` a row of shape `own` is, on the axes that were padded like it."""
+        return [
+            self._place_of(length, full) if size == full else slice(None)
+            for size, length, full in zip(array.shape[1:], own, padded, strict=False)
+        ]
 
     # -- rows from several batches ----------------------------------------------------------------------
 
@@ -483,6 +524,11 @@ class FeatureCollator:
         self, whole: Any, leaf: Leaf, library: Library, rows: Any, start: int, size: int
     ) -> Any:
         """Return `whole`, or a new one if there is none, with `rows` in their place."""
+        if whole is not None and isinstance(whole, list) is not isinstance(rows, list):
+            raise BatchError(
+                f"{self._name}: by its shape {leaf} was padded in one batch and not in another; say which "
+                f"outputs are: unpad_outputs=[names or positions]"
+            )
         if isinstance(rows, list):
             whole = whole or [None] * size
             whole[start : start + len(rows)] = map(library.copy, rows)
@@ -517,9 +563,10 @@ def _owned(library: Library, rows: Any) -> Any:
 
 def _described(value: Any) -> str:
     if library_of(value) is not None:
-        return f"{tuple(value.shape)} {value.dtype}"
+        with suppress(RuntimeError):  # a nested tensor has none
+            return f"{tuple(value.shape)} {value.dtype}"
     if isinstance(value, list):
-        return f"a list of {_listed(map(_described, value))}"
+        return f"a list of {_listed(map(_described, value))}" if value else "an empty list"
     return type(value).__qualname__
 
 

@@ -118,7 +118,10 @@ class Collator(Protocol):
         ...
 
     def chunk(self, function: Callable[[Any], Any], items: list[Any], now: float) -> Call:
-        """Return a call, which keeps errors, of `chunk_size` elements of a `map` or fewer."""
+        """Return a call, which keeps errors, of `chunk_size` elements of a `map` or fewer.
+
+        One that nothing is missing of has its answers already, and is not to be queued.
+        """
         ...
 
     def own(self, call: Call) -> None:
@@ -148,7 +151,7 @@ class Collator(Protocol):
 class Batch:
     """Slices of calls that run together, at most once."""
 
-    __slots__ = ("failed", "has_lists", "lengths", "padded", "real", "reason", "size", "slices")
+    __slots__ = ("failed", "has_lists", "padded", "real", "reason", "shapes", "size", "slices")
 
     def __init__(self, slices: list[Slice], size: int, reason: str) -> None:
         self.slices = slices
@@ -158,7 +161,7 @@ class Batch:
         self.has_lists = False  # whether some slice is of a list, as the collator found
         self.real = 0  # elements, for collators that pad
         self.padded = 0  # the same with their padding
-        self.lengths: Any = None  # to which lengths, for the collator to remember
+        self.shapes: Any = None  # to which shapes, for the collator to remember
 
     def __len__(self) -> int:
         return self.size

@@ -7,7 +7,7 @@ item of it waits.
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from batched._call import Call
 
 __all__ = ["Groups"]
+
+_STALE = 64
 
 
 class Groups:
@@ -68,6 +70,8 @@ class Groups:
             self.accepted += pushed
             if before < self.batch_size <= queue.items:
                 heappush(self._full, (queue.oldest(), next(self._order), queue))
+        self._forget_stale(self._all, 1)
+        self._forget_stale(self._full, self.batch_size)
         return urgent
 
     def drop(self, call: Call) -> int:
@@ -124,6 +128,13 @@ class Groups:
         if not self._queues:
             self._all.clear()
             self._full.clear()
+
+    def _forget_stale(self, heap: list[tuple[float, int, Queue]], least: int) -> None:
+        """Make `heap` anew once most of it are queues that have fallen below `least` since."""
+        if len(heap) > 2 * len(self._queues) + _STALE:
+            queues = [queue for queue in self._queues.values() if queue.items >= least]
+            heap[:] = [(queue.oldest(), next(self._order), queue) for queue in queues]
+            heapify(heap)
 
     @staticmethod
     def _oldest_of(heap: list[tuple[float, int, Queue]], least: int) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Library(Protocol):
     name: str
 
     def kind(self, array: Array) -> Hashable:
-        """Return what arrays must have in common to be parts of one: dtype, device."""
+        """Return what arrays must have in common to be parts of one: dtype, device, grad or not."""
         ...
 
     def unfit(self, array: Array) -> str:
@@ -58,7 +58,7 @@ class Library(Protocol):
         ...
 
     def common(self, rows: Sequence[Array]) -> Sequence[Array]:
-        """Return `rows` in one dtype, as far as those dtypes differ in nothing but the length of a string."""
+        """Return `rows` of one kind, if they differ in nothing but the length of strings, or in grad."""
         ...
 
     def widened(self, array: Array, other: Array) -> Array:
@@ -112,7 +112,7 @@ class _Numpy:
         return self._numpy.full(shape, fill, like.dtype)
 
     def empty(self, shape: tuple[int, ...], like: Array) -> Array:
-        return self._numpy.empty(shape, like.dtype)
+        return self._numpy.empty_like(like, shape=shape, order="C")
 
     def concatenate(self, parts: Sequence[Array]) -> Array:
         # Into a buffer: left alone it would turn foreign byte orders into the machine's.
@@ -134,7 +134,7 @@ class _Numpy:
         return [row.astype(dtype) for row in rows]
 
     def widened(self, array: Array, other: Array) -> Array:
-        return array.astype(self._numpy.result_type(array.dtype, other.dtype))
+        return array.astype(self._numpy.result_type(array.dtype, other.dtype), copy=False)
 
     def writing(self, _: Array) -> AbstractContextManager[Any]:
         return self._no_context
@@ -148,7 +148,7 @@ class _Torch:
         self._no_context = nullcontext()
 
     def kind(self, array: Array) -> Hashable:
-        return array.dtype, array.device
+        return array.dtype, array.device, array.requires_grad
 
     def unfit(self, array: Array) -> str:
         if array.layout is not self._torch.strided or array.is_nested:
@@ -190,7 +190,9 @@ class _Torch:
         return array.clone()
 
     def common(self, rows: Sequence[Array]) -> Sequence[Array]:
-        return rows
+        if len({row.requires_grad for row in rows}) == 1:
+            return rows
+        return [row if row.requires_grad else row.detach().requires_grad_() for row in rows]
 
     def widened(self, array: Array, other: Array) -> Array:
         return array.to(self._torch.promote_types(array.dtype, other.dtype))
@@ -234,17 +236,19 @@ def _is_zero(value: Any) -> bool:
 
 def _held(value: Any, kind: str, info: Any, dtype: str) -> Any:
     """Return `value` if a number of this kind and range can be it, else raise `ValueError`."""
+    number = value.item() if hasattr(value, "item") else value
     held = False
-    if isinstance(value, complex):
+    if isinstance(number, complex):
         held = kind == "c"
-    elif not isinstance(value, str | bytes) and hasattr(value, "__float__"):
-        number = float(value)
-        if kind in "iu":
-            held = number.is_integer() and info.min <= int(value) <= info.max
-        elif kind == "b":
-            held = number == 1
-        else:
-            held = not math.isfinite(number) or abs(number) <= float(info.max)
+    elif not isinstance(number, str | bytes) and hasattr(number, "__float__"):
+        with suppress(OverflowError):  # an int that no float can be
+            size = abs(float(number))
+            if kind in "iu":
+                held = size.is_integer() and info.min <= int(number) <= info.max
+            elif kind == "b":
+                held = number == 1
+            else:
+                held = not math.isfinite(size) or size <= float(info.max)
     if not held:
         raise ValueError(f"{value!r} does not fit into {dtype}")
-    return value.item() if hasattr(value, "item") else value
+    return number

@@ -70,7 +70,7 @@ def flatten(outputs: Any, leaves: list[Leaf], path: tuple[Any, ...] = ()) -> Sha
         raise TypeError(
             f"{Leaf(path, None)} must be an array, or a dict, list or tuple of arrays, not {kind}"
         )
-    if not children:
+    if not children and not path:
         raise TypeError(f"{Leaf(path, None)} is an empty {type(outputs).__qualname__}: it has no rows")
     nested = [flatten(child, leaves, (*path, step)) for step, child in zip(steps, children, strict=True)]
     return _Node(outputs, steps, nested)
@@ -88,6 +88,8 @@ def rebuild(shape: Shape, arrays: Iterator[Any]) -> Any:
         return _mapping(like, dict(zip(shape.steps, children, strict=True)))
     if hasattr(like, "_make"):
         return like._make(children)
+    if hasattr(like, "n_sequence_fields"):  # what `torch.max(x, dim=1)` returns, say
+        return type(like)(children)
     return children if isinstance(like, list) else tuple(children)
 
 

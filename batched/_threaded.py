@@ -105,12 +105,13 @@ class ThreadedFunction(Face[Batcher]):
 
         def post(chunk: list[Any]) -> Call:
             call = self._chunk(chunk)
-            if call.missing:
+            call.waiter = None
+            if call.missing:  # else it was refused at the door, or the cache knew it all
                 batcher.post(call, patient=True)
             return call
 
         def collect(call: Call) -> Iterator[Any]:
-            if hasattr(call, "waiter"):  # else the cache knew it all
+            if call.waiter is not None:
                 batcher.collect(call)
             return self._in_order(call, _as_it_is)
 
@@ -128,12 +129,13 @@ class ThreadedFunction(Face[Batcher]):
 
         def post(chunk: list[Any]) -> Call:
             call = self._chunk(chunk)
+            call.waiter = None
             if call.missing:
                 batcher.post_async(call, get_running_loop(), patient=True)
             return call
 
         async def collect(call: Call) -> Iterator[Any]:
-            if hasattr(call, "waiter"):  # else the cache knew it all
+            if call.waiter is not None:
                 await call.waiter
             if call.missing or call.error is not None:
                 batcher.refuse(call)

@@ -38,9 +38,11 @@ class BatchedInference(ThreadedFunction, Generic[R]):
     share the batches of one worker thread, as far as their features are alike: the same keys in the same
     order, dtypes, devices, ranks, and sizes of all axes but the first two.
 
-    The function sees a new array for each feature, of at most `batch_size` rows. Where callers' rows differ
-    in length they are padded. It must return an array, or a dict, list or tuple of arrays, each
-    with as many rows; callers get copies of theirs. A call of no rows runs alone and counts as one item.
+    The function sees a new, plain array for each feature, of at most `batch_size` rows. Where callers' rows
+    differ in length they are padded. It must return an array, or a dict, list or tuple of arrays, each
+    with as many rows; callers get copies of theirs. It runs in a thread of its own, so a caller's
+    `torch.no_grad()` does not reach it: that belongs on the function. A call of no rows runs alone and
+    counts as one item.
 
     A call raises `TypeError` or `ValueError` for features that cannot be batched, `ClosedError` after
     `shutdown`, and `RuntimeError` from inside the batch function itself.
@@ -135,8 +137,9 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         pad_to_multiple_of: Round lengths up to a multiple of this, where rows are padded at all.
         unpad_outputs: Cut the padding off the outputs again, so that an answer does not depend on whom it
             shared its batch with. True cuts each output whose second axis is as long as the padded features;
-            names or positions say which outputs; a dict says for each the feature whose padding it has.
-            Rows of a caller that then differ in length come as a list.
+            names or positions say which outputs, where another could be that long by chance; a dict says for
+            each the feature whose padding it has. Rows of a caller that then differ in length come as a list.
+            Where features were padded along further axes, those are cut too.
         spread_kwargs: Pass the features by name, as `func(input_ids=..., attention_mask=...)`.
 
     Raises:

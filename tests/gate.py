@@ -12,16 +12,23 @@ PATIENCE_S = 20.0
 class Gate:
     """A batch function that notes its batches and, while shut, holds each until it is let through."""
 
-    def __init__(self, answer: Callable[[list[Any]], Any] = list, *, shut: bool = False) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Any], Any] = list,
+        *,
+        shut: bool = False,
+        note: Callable[[Any], Any] = list,
+    ) -> None:
         self.answer = answer
-        self.batches: list[list[Any]] = []
+        self.note = note
+        self.batches: list[Any] = []
         self.entered = threading.Semaphore(0)
         self._passes = threading.Semaphore(0)
         self._open = not shut
 
-    def __call__(self, items: list[Any]) -> Any:
+    def __call__(self, items: Any) -> Any:
         """Note the batch, wait at the gate, answer."""
-        self.batches.append(list(items))
+        self.batches.append(self.note(items))
         self.entered.release()
         if not self._open:
             assert self._passes.acquire(timeout=PATIENCE_S), "nobody opened the gate"

@@ -1,7 +1,11 @@
-"""The scheduler's whole contract as a state machine: no thread, no clock, no sleep."""
+"""The scheduler's whole contract as a state machine: no thread, no clock, no sleep.
+
+It holds for one queue, and for queues by key, of which each has its batches to itself.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any
@@ -12,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from batched._call import Batch, Call
 from batched._collate import ListCollator
+from batched._groups import Groups
 from batched._options import Options
 from batched._queue import Queue
 from batched._scheduler import Scheduler
@@ -23,6 +28,9 @@ COLLATOR = ListCollator("f", 4)
 class SchedulerRules(RuleBasedStateMachine):
     """Whatever is pushed runs once, in its call's order, in batches that fit and are never late."""
 
+    queue: Any = Queue
+    keys = 1
+
     @initialize(batch_size=st.integers(1, 9), threshold=st.integers(0, 4))
     def start(self, batch_size: int, threshold: int) -> None:
         """Begin with an empty queue at time 0."""
@@ -31,25 +39,29 @@ class SchedulerRules(RuleBasedStateMachine):
         self.threshold = threshold
         self.scheduler = Scheduler(
             Options(batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=WINDOW_S * 1000),
-            Queue,
+            self.queue,
             "f",
         )
         self.calls: list[Call] = []
         self.running: list[tuple[Batch, list[Any]]] = []
         self.ran: list[tuple[int, int]] = []
-        self.large_passed_over = 0
+        self.large_passed_over: Counter[int] = Counter()
 
     @rule(
         size=st.integers(1, 20),
         bulk=st.sampled_from([None, True, False]),
         allowed_s=st.sampled_from([None, 0.5, 2.0, 5.0]),
         keep_errors=st.booleans(),
+        key=st.integers(0, 9),
     )
-    def push(self, size: int, bulk: bool | None, allowed_s: float | None, keep_errors: bool) -> None:
+    def push(
+        self, size: int, bulk: bool | None, allowed_s: float | None, keep_errors: bool, key: int
+    ) -> None:
         """A caller comes; its items know whose they are."""
         deadline = None if allowed_s is None else self.now + allowed_s
         items = [(len(self.calls), index) for index in range(size)]
         call = Call(echo, items, size, True, self.now, deadline, bulk, keep_errors)
+        call.key = key % self.keys
         self.calls.append(call)
         self.scheduler.push(call)
 
@@ -78,20 +90,25 @@ class SchedulerRules(RuleBasedStateMachine):
     def pop(self) -> None:
         """A slot is free: the next batch is full or takes all that waits, and follows the rules of order."""
         before = {id(call): call.waiting for call in self.calls}
-        waiting = self.scheduler.queue.items
-        small = [call for call in self.waiting() if not call.large]
-        large = [call for call in self.waiting() if call.large]
-        crowded = sum(call.waiting for call in small) >= self.batch_size and large
+        everybody = self.waiting()
+        full = {key for key, items in self.items_of(everybody).items() if items >= self.batch_size}
 
         batch = self.scheduler.pop(self.now)
 
-        assert len(batch) == min(self.batch_size, waiting)
+        key = batch.slices[0][0].key
+        mine = [call for call in everybody if call.key == key]
+        small = [call for call in mine if not call.large]
+        large = [call for call in mine if call.large]
+        crowded = sum(before[id(call)] for call in small) >= self.batch_size and large
+        assert all(call.key == key for call, _, _ in batch.slices)
+        assert len(batch) == min(self.batch_size, sum(before[id(call)] for call in mine))
         assert len(batch) == sum(stop - start for _, start, stop in batch.slices)
         assert all(call.deadline is None or call.deadline > self.now for call, _, _ in batch.slices)
         assert all(before[id(call)] for call, _, _ in batch.slices)
+        self.check_turn(mine, everybody, full, len(batch))
         self.check_classes(small, large, before)
         self.check_reserve(
-            bool(crowded), sum(stop - start for call, start, stop in batch.slices if call.large)
+            bool(crowded), sum(stop - start for call, start, stop in batch.slices if call.large), key
         )
         items = COLLATOR.collate(batch)
         self.ran += items
@@ -103,12 +120,24 @@ class SchedulerRules(RuleBasedStateMachine):
             for earlier, later in pairwise(queue):
                 assert not earlier.waiting or later.waiting == before[id(later)]
 
-    def check_reserve(self, crowded: bool, large_items: int) -> None:
+    def check_turn(self, mine: list[Call], everybody: list[Call], full: set[int], size: int) -> None:
+        """Keys that are due, full or urgent or their window over, take turns by their oldest item."""
+        oldest: dict[int, float] = {}
+        for call in everybody:
+            oldest[call.key] = min(call.arrived, oldest.get(call.key, call.arrived))
+        key = mine[0].key
+        if min(oldest.values()) + WINDOW_S <= self.now:
+            assert oldest[key] == min(oldest.values())
+            return
+        urgent = [(call.arrived + call.deadline) / 2 for call in mine if call.deadline is not None]
+        assert size == self.batch_size or min(urgent, default=self.now + 1) <= self.now
+        assert all(oldest[key] <= oldest[other] for other in full)
+
+    def check_reserve(self, crowded: bool, large_items: int, key: int) -> None:
         """While small calls alone would fill every batch, large ones get an eighth of all."""
-        self.large_passed_over = (
-            self.large_passed_over + self.batch_size if crowded and not large_items else 0
-        )
-        assert self.large_passed_over < 8 + self.batch_size
+        passed_over = self.large_passed_over[key] + self.batch_size if crowded and not large_items else 0
+        self.large_passed_over[key] = passed_over
+        assert passed_over < 8 + self.batch_size
         assert not crowded or large_items <= max(self.batch_size / 4, 1)
 
     @precondition(lambda self: self.running)
@@ -133,6 +162,13 @@ class SchedulerRules(RuleBasedStateMachine):
         """The calls that wait, in order of arrival."""
         return [call for call in self.calls if call.waiting]
 
+    def items_of(self, calls: list[Call]) -> Counter[int]:
+        """How many items of each key wait."""
+        items: Counter[int] = Counter()
+        for call in calls:
+            items[call.key] += call.waiting
+        return items
+
     @invariant()
     def nobody_waits_past_the_window(self) -> None:
         """The delay is none exactly while nothing waits, and ends with the oldest item's window."""
@@ -146,7 +182,7 @@ class SchedulerRules(RuleBasedStateMachine):
             return
         oldest = min(map(attrgetter("arrived"), waiting))
         assert 0.0 <= delay <= max(oldest + WINDOW_S - self.now, 0.0)
-        assert delay == 0.0 or self.scheduler.queue.items < self.batch_size
+        assert delay == 0.0 or max(self.items_of(waiting).values()) < self.batch_size
         assert all(call.deadline is None or call.deadline > self.now + delay for call in waiting)
 
     @invariant()
@@ -196,5 +232,24 @@ def echo(items: list[Any]) -> list[Any]:
     return items
 
 
+class GroupRules(SchedulerRules):
+    """The same for three keys: none shares a batch with another, and none is forgotten."""
+
+    queue = Groups
+    keys = 3
+
+    @invariant()
+    def a_key_that_nobody_waits_for_is_forgotten(self) -> None:
+        """And what is kept of the others is no more than a few words each."""
+        groups = self.scheduler.queue
+        assert isinstance(groups, Groups)
+        assert set(groups._queues) == {call.key for call in self.waiting()}
+        if not groups.items:
+            assert not groups._all
+            assert not groups._full
+
+
 TestSchedulerRules = SchedulerRules.TestCase
+TestGroupRules = GroupRules.TestCase
 TestSchedulerRules.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
+TestGroupRules.settings = TestSchedulerRules.settings

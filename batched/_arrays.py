@@ -18,7 +18,7 @@ from batched._outputs import flatten, rebuild
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from batched._call import Batch, Slice
     from batched._libraries import Array, Library
@@ -55,21 +55,12 @@ class _Layout:
 class _Features:
     """One call's features: a block for each, an array or a list of rows that differ in shape."""
 
-    __slots__ = ("_lengths", "blocks", "rows")
+    __slots__ = ("blocks", "lengths", "rows")
 
-    def __init__(self, blocks: list[Any], rows: int) -> None:
+    def __init__(self, blocks: list[Any], lengths: list[Any], rows: int) -> None:
         self.blocks = blocks
+        self.lengths = lengths  # of the rows of each block: one for all, or a list; None for no second axis
         self.rows = rows
-        self._lengths: dict[int, int | list[int]] = {}
-
-    def lengths(self, index: int) -> int | list[int]:
-        """Return the length of the rows of a block, or the length of each if they differ."""
-        lengths = self._lengths.get(index)
-        if lengths is None:
-            block = self.blocks[index]
-            each = [row.shape[0] for row in block] if isinstance(block, list) else [block.shape[1]]
-            self._lengths[index] = lengths = each[0] if len(set(each)) == 1 else each
-        return lengths
 
 
 class _Part(NamedTuple):
@@ -142,6 +133,7 @@ class FeatureCollator:
 
     def _call(self, function: Callable[..., Any], features: Mapping[Any, Any], now: float) -> Call:
         blocks: list[Any] = []
+        lengths: list[Any] = []
         signature: list[_Feature] = []
         sizes = set()
         for key, value in features.items():
@@ -151,13 +143,17 @@ class FeatureCollator:
                 shape = value.shape
                 if not shape or library.unfit(value):
                     raise self._unusable(key, value, library)
-                trailing = tuple(shape[2:]) if len(shape) > 1 else None
                 size = shape[0]
+                trailing = length = None
+                if len(shape) > 1:
+                    length = shape[1]
+                    trailing = tuple(shape[2:])
             else:
-                library, value, trailing = self._rows(key, value)  # noqa: PLW2901
+                library, value, length, trailing = self._rows(key, value)  # noqa: PLW2901
                 array = value[0] if isinstance(value, list) else value
                 size = len(value)
             blocks.append(value)
+            lengths.append(length)
             signature.append(_Feature(key, library, library.kind(array), trailing))
             sizes.add(size)
         if len(sizes) != 1:
@@ -165,12 +161,14 @@ class FeatureCollator:
         rows = sizes.pop()
         layout = self._layout(tuple(signature), blocks)
         # A call of no rows can share with nobody: what the function makes of it is its own affair.
-        call = Call(function, _Features(blocks, rows), rows or 1, False, now)  # noqa: FBT003
+        call = Call(function, _Features(blocks, lengths, rows), rows or 1, False, now)  # noqa: FBT003
         call.key = layout if rows else _Layout(layout.features, layout.fills)
         return call
 
-    def _rows(self, key: Hashable, value: Any) -> tuple[Library, Any, tuple[int | None, ...] | None]:
-        """Return the library of a list of rows, the block that it is, and its trailing axes."""
+    def _rows(
+        self, key: Hashable, value: Any
+    ) -> tuple[Library, Any, int | list[int] | None, tuple[int | None, ...] | None]:
+        """Return the library of a list of rows, the block that it is, its lengths and its trailing axes."""
         library = library_of(value[0]) if isinstance(value, list) and value else None
         if library is None or any(library_of(row) is not library or library.unfit(row) for row in value):
             raise self._unusable(key, value, None)
@@ -183,11 +181,14 @@ class FeatureCollator:
         shapes = {tuple(row.shape) for row in rows}
         if len(shapes) == 1:
             block = library.stack(rows)
-            return library, block, tuple(block.shape[2:]) if len(block.shape) > 1 else None
-        trailing = tuple(
+            (shape,) = shapes
+            return library, block, *((shape[0], shape[1:]) if shape else (None, None))
+        _, *trailing = (
             axis.pop() if len(axis) == 1 else None for axis in map(set, zip(*shapes, strict=True))
         )
-        return library, list(rows), trailing[1:]
+        lengths = [row.shape[0] for row in rows]
+        alike = len(set(lengths)) == 1
+        return library, list(rows), lengths[0] if alike else lengths, tuple(trailing)
 
     def _layout(self, signature: tuple[_Feature, ...], blocks: list[Any]) -> _Layout:
         layout = self._layouts.get(signature)
@@ -247,36 +248,41 @@ class FeatureCollator:
 
     def collate(self, batch: Batch) -> dict[Hashable, Array]:
         """Return a new array for each feature, padded where rows differ."""
-        slices = batch.slices
-        layout = slices[0][0].key
-        lengths: list[int | None] = []
-        collated: dict[Hashable, Array] = {}
-        for index, feature in enumerate(layout.features):
-            blocks = [
-                call.inputs.blocks[index]
+        layout = batch.slices[0][0].key
+        blocks = zip(
+            *[
+                call.inputs.blocks
                 if stop - start == call.size
-                else call.inputs.blocks[index][start:stop]
-                for call, start, stop in slices
-            ]
-            array = self._joined(feature, blocks, layout.fills[index], batch)
-            collated[feature.key] = array
-            lengths.append(None if feature.trailing is None else array.shape[1])
-        batch.lengths = lengths
+                else [block[start:stop] for block in call.inputs.blocks]
+                for call, start, stop in batch.slices
+            ],
+            strict=True,
+        )
+        lengths = zip(*[call.inputs.lengths for call, _, _ in batch.slices], strict=True)
+        collated: dict[Hashable, Array] = {}
+        for feature, *passed in zip(layout.features, layout.fills, blocks, lengths, strict=True):
+            collated[feature.key] = self._joined(feature, *passed, batch)
+        batch.lengths = [None if len(array.shape) == 1 else array.shape[1] for array in collated.values()]
         return collated
 
-    def _joined(self, feature: _Feature, blocks: list[Any], fill: Any, batch: Batch) -> Array:
+    def _joined(
+        self, feature: _Feature, fill: Any, blocks: Sequence[Any], lengths: Sequence[Any], batch: Batch
+    ) -> Array:
         """Return `blocks` as one new array."""
         library = feature.library
         trailing = feature.trailing
         if trailing is not None:
             if None in trailing:
                 return self._padded_rows(library, blocks, fill, batch)
-            if any(isinstance(block, list) for block in blocks):
+            if list in map(type, blocks):
                 blocks = [part for block in blocks for part in _parts(block)]
-            lengths = [block.shape[1] for block in blocks]
-            longest = max(lengths)
-            if min(lengths) != longest:
-                return self._padded(library, blocks, lengths, fill, batch)
+                lengths = [block.shape[1] for block in blocks]
+            if lengths.count(lengths[0]) != len(lengths):
+                array, real = self._padded(library, blocks, lengths, fill, batch.size)
+                width = prod(trailing)  # type: ignore[arg-type]  # there is no None
+                batch.real += real * width
+                batch.padded += batch.size * array.shape[1] * width
+                return array
         array = library.copy(blocks[0]) if len(blocks) == 1 else library.concatenate(blocks)
         elements = prod(array.shape)
         batch.real += elements
@@ -284,14 +290,14 @@ class FeatureCollator:
         return array
 
     def _padded(
-        self, library: Library, blocks: list[Array], lengths: list[int], fill: Any, batch: Batch
-    ) -> Array:
-        """Join blocks that differ in length."""
+        self, library: Library, blocks: Sequence[Array], lengths: Sequence[int], fill: Any, rows: int
+    ) -> tuple[Array, int]:
+        """Join blocks that differ in length; return how long their rows are in all, too."""
         longest = self._rounded(max(lengths))
-        trailing = tuple(blocks[0].shape[2:])
-        rows = sum(map(len, blocks))
-        array = library.full((rows, longest, *trailing), fill, blocks[0])
         left = self._left
+        if len(blocks) == rows:
+            return library.padded(blocks, lengths, longest, fill, left), sum(lengths)
+        array = library.full((rows, longest, *blocks[0].shape[2:]), fill, blocks[0])
         at = real = 0
         for block, length in zip(blocks, lengths, strict=True):
             to = at + len(block)
@@ -301,12 +307,9 @@ class FeatureCollator:
                 array[at:to, :length] = block
             real += (to - at) * length
             at = to
-        width = prod(trailing)
-        batch.real += real * width
-        batch.padded += rows * longest * width
-        return array
+        return array, real
 
-    def _padded_rows(self, library: Library, blocks: list[Any], fill: Any, batch: Batch) -> Array:
+    def _padded_rows(self, library: Library, blocks: Sequence[Any], fill: Any, batch: Batch) -> Array:
         """Join lists of rows that differ in more than their length: pad along every axis that differs."""
         rows = [row for block in blocks for row in block]
         axes = zip(*(row.shape for row in rows), strict=True)
@@ -334,15 +337,15 @@ class FeatureCollator:
         rows = batch.size if batch.slices[0][0].inputs.rows else 0
         libraries = [self._library(leaf, rows) for leaf in leaves]
         cuts = self._cuts(outputs, leaves, batch)
+        sizes = [call.size for call, _, _ in batch.slices]
+        if shape is True and not cuts and sum(sizes) == rows:
+            return libraries[0].cut(outputs, sizes)  # whole calls, and nothing but rows: the way of most
         parts: list[Any] = []
         at = 0
         for piece in batch.slices:
-            call, start, stop = piece
+            _, start, stop = piece
             to = at + (stop - start if rows else 0)
-            if shape is True and not cuts and stop - start == call.size:
-                parts.append(libraries[0].copy(outputs[at:to]))  # nothing but rows: the way of most
-            else:
-                parts.append(self._part(piece, at, to, shape, leaves, libraries, cuts))
+            parts.append(self._part(piece, at, to, shape, leaves, libraries, cuts))
             at = to
         return parts
 
@@ -430,10 +433,10 @@ class FeatureCollator:
     def _cut(self, leaf: Leaf, features: list[int], at: int, to: int, piece: Slice) -> Any:
         """Return a caller's rows without their padding: a list of rows if the caller's differ in length."""
         call, start, stop = piece
-        lengths = call.inputs.lengths(features[0])
+        lengths = call.inputs.lengths[features[0]]
         own = lengths if isinstance(lengths, int) else lengths[start:stop]
         for other in features[1:]:
-            others = call.inputs.lengths(other)
+            others = call.inputs.lengths[other]
             if own != (others if isinstance(others, int) else others[start:stop]):
                 raise BatchError(
                     f"{self._name}: {leaf} is as long as features whose rows differ in length, "

@@ -260,8 +260,8 @@ class FeatureCollator:
         )
         lengths = zip(*[call.inputs.lengths for call, _, _ in batch.slices], strict=True)
         collated: dict[Hashable, Array] = {}
-        for feature, *passed in zip(layout.features, layout.fills, blocks, lengths, strict=True):
-            collated[feature.key] = self._joined(feature, *passed, batch)
+        for feature, fill, theirs, long in zip(layout.features, layout.fills, blocks, lengths, strict=True):
+            collated[feature.key] = self._joined(feature, fill, theirs, long, batch)
         batch.lengths = [None if len(array.shape) == 1 else array.shape[1] for array in collated.values()]
         return collated
 

@@ -93,7 +93,7 @@ class FeatureCollator:
         self._options = options
         self._left = options.padding_side == "left"
         self._multiple = options.pad_to_multiple_of or 1
-        self._layouts: dict[tuple[_Feature, ...], _Layout] = {}
+        self._layouts: dict[tuple[tuple[Any, ...], ...], _Layout] = {}
 
     # -- arguments to calls -----------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class FeatureCollator:
     ) -> Call:
         """Return the call for one mapping of features, or for features passed by name."""
         features = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
-        if not isinstance(features, Mapping):
+        if type(features) is not dict and not isinstance(features, Mapping):
             raise TypeError(
                 f"{self._name} takes a mapping of features, such as a dict of arrays, "
                 f"not {type(features).__qualname__}"
@@ -134,7 +134,7 @@ class FeatureCollator:
     def _call(self, function: Callable[..., Any], features: Mapping[Any, Any], now: float) -> Call:
         blocks: list[Any] = []
         lengths: list[Any] = []
-        signature: list[_Feature] = []
+        signature: list[tuple[Any, ...]] = []  # plain, because a named tuple takes ten times as long to make
         sizes = set()
         for key, value in features.items():
             library = library_of(value)
@@ -154,7 +154,7 @@ class FeatureCollator:
                 size = len(value)
             blocks.append(value)
             lengths.append(length)
-            signature.append(_Feature(key, library, library.kind(array), trailing))
+            signature.append((key, library, library.kind(array), trailing))
             sizes.add(size)
         if len(sizes) != 1:
             raise self._uneven(features)
@@ -190,11 +190,12 @@ class FeatureCollator:
         alike = len(set(lengths)) == 1
         return library, list(rows), lengths[0] if alike else lengths, tuple(trailing)
 
-    def _layout(self, signature: tuple[_Feature, ...], blocks: list[Any]) -> _Layout:
+    def _layout(self, signature: tuple[tuple[Any, ...], ...], blocks: list[Any]) -> _Layout:
         layout = self._layouts.get(signature)
         if layout is None:
+            features = tuple(_Feature(*entry) for entry in signature)
             fills = []
-            for feature, block in zip(signature, blocks, strict=True):
+            for feature, block in zip(features, blocks, strict=True):
                 like = block[0] if isinstance(block, list) else block
                 value = self._options.pad_of(feature.key)
                 try:
@@ -203,7 +204,7 @@ class FeatureCollator:
                     raise ValueError(f"{self._name}: pad_token for {feature.key!r}: {error}") from None
             if len(self._layouts) >= _REMEMBERED:
                 self._layouts.clear()
-            layout = self._layouts.setdefault(signature, _Layout(signature, fills))
+            layout = self._layouts.setdefault(signature, _Layout(features, fills))
         return layout
 
     def _unusable(self, key: Hashable, value: Any, library: Library | None) -> TypeError:

@@ -91,6 +91,7 @@ class _Numpy:
 
     def __init__(self, numpy: Any) -> None:
         self._numpy = numpy
+        self._masked = numpy.ma.MaskedArray
         self._no_context = nullcontext()
 
     def kind(self, array: Array) -> Hashable:
@@ -98,7 +99,7 @@ class _Numpy:
         return dtype
 
     def unfit(self, array: Array) -> str:
-        return "masked arrays would lose their mask" if isinstance(array, self._numpy.ma.MaskedArray) else ""
+        return "masked arrays would lose their mask" if isinstance(array, self._masked) else ""
 
     def fill(self, array: Array, value: Any) -> Any:
         dtype = array.dtype

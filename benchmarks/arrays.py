@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,17 @@ from batched import inference
 from batched._arrays import FeatureCollator
 from batched._call import Batch
 from batched._options import ArrayOptions
-from benchmarks.features import BATCH, CALLERS, Features, block, by_hand, copied_slices, doubled, rows, sums
+from benchmarks.features import (
+    BATCH,
+    CALLERS,
+    Features,
+    block,
+    copied_slices,
+    doubled,
+    filled_by_hand,
+    rows,
+    sums,
+)
 from benchmarks.measure import Effort, Row, Stopwatch, interleave, share, times
 from benchmarks.rival import beside_rival
 
@@ -25,56 +34,48 @@ _BLOCK_BATCH = 1024
 def ragged_rows(effort: Effort) -> Iterator[Row]:
     """Single rows of many lengths."""
     calls = rows(CALLERS)
-    name, what = "ragged rows / by hand", "collate + split of a ragged row"
-    numpy_zeros = partial(np.zeros, dtype=np.int64)
-    yield _beside_hand(effort, name, what, calls, numpy_zeros, methodcaller("copy"))
+    name, what = "ragged rows / filled by hand", "collate + split, each ragged row"
+    yield _beside_hand(effort, name, what, calls, partial(np.zeros, dtype=np.int64))
     try:
         import torch  # noqa: PLC0415  not part of the extra
     except ImportError:
         yield Row(f"{name}, torch", f"{what}, torch", note="torch is not installed")
     else:
         tensors = [{key: torch.from_numpy(array) for key, array in features.items()} for features in calls]
-        torch_zeros = partial(torch.zeros, dtype=torch.int64)
-        clone = methodcaller("clone")
-        yield _beside_hand(effort, f"{name}, torch", f"{what}, torch", tensors, torch_zeros, clone)
+        zeros = partial(torch.zeros, dtype=torch.int64)
+        yield _beside_hand(effort, f"{name}, torch", f"{what}, torch", tensors, zeros)
     what = f"CPU per ragged row, {CALLERS} tasks"
-    yield from beside_rival(
-        effort, effort.of(5, 1), "ragged rows / 0.1.5", what, "ragged rows", effort.of(40, 2), times
-    )
+    rounds, each = effort.of(5, 1), effort.of(40, 2)
+    yield from beside_rival(effort, rounds, "ragged rows / 0.1.5", what, "ragged rows", each, times)
 
 
-def _beside_hand(  # noqa: PLR0913, PLR0917  a row and what to measure
-    effort: Effort,
-    name: str,
-    what: str,
-    calls: list[Features],
-    zeros: Callable[[tuple[int, int]], Any],
-    copy: Callable[[Any], Any],
+def _beside_hand(
+    effort: Effort, name: str, what: str, calls: list[Features], zeros: Callable[[tuple[int, int]], Any]
 ) -> Row:
-    outputs = sums(next(by_hand(calls[:BATCH], zeros, copy, zeros((BATCH, 1))))[0])
     collator = FeatureCollator("sums", ArrayOptions(batch_size=BATCH))
     batches = list(_batches(collator, calls))
+    outputs = [sums(padded) for padded in filled_by_hand(calls, zeros)]
 
-    def ours() -> Iterator[tuple[dict[Any, Any], list[Any]]]:
-        for batch in batches:
-            padded = collator.collate(batch)
-            yield padded, collator.split(outputs, batch)
+    def ours() -> Iterator[tuple[Any, Any]]:
+        for batch, rows_of in zip(batches, outputs, strict=True):
+            yield collator.collate(batch), collator.split(rows_of, batch)
 
-    def hand() -> Iterator[tuple[Features, list[Any]]]:
-        return by_hand(calls, zeros, copy, outputs)
+    def hand() -> Iterator[Features]:
+        return filled_by_hand(calls, zeros)
 
-    for (padded, cut), (expected, expected_cut) in zip(ours(), hand(), strict=True):
-        assert padded.keys() == expected.keys()
-        assert all((padded[key] == expected[key]).all() for key in expected)
-        assert cut == expected_cut
+    answers: list[Any] = []
+    for (padded, answered), expected in zip(ours(), hand(), strict=True):
+        assert all((padded[key] == expected[key]).all() for key in (*padded, *expected))
+        answers += answered
+    assert answers == list(range(CALLERS))
     repeats = effort.of(20, 1)
     samples = interleave(
         effort,
         effort.of(25, 2),
         ours=partial(_cpu_per_row, ours, repeats),
-        hand=partial(_cpu_per_row, hand, repeats),
+        fill=partial(_cpu_per_row, hand, repeats),
     )
-    return times(name, what, samples, "hand")
+    return times(name, what, samples, "fill")
 
 
 def _batches(collator: FeatureCollator, calls: list[Features]) -> Iterator[Batch]:

@@ -13,9 +13,9 @@ __all__ = [
     "KEYS",
     "Features",
     "block",
-    "by_hand",
     "copied_slices",
     "doubled",
+    "filled_by_hand",
     "rows",
     "sums",
 ]
@@ -46,10 +46,8 @@ def sums(features: Features) -> Any:
     return features[KEYS[0]].sum(1)
 
 
-def by_hand(
-    calls: list[Features], zeros: Callable[[tuple[int, int]], Any], copy: Callable[[Any], Any], outputs: Any
-) -> Iterator[tuple[Features, list[Any]]]:
-    """Yield each batch of single rows, padded, and its rows of `outputs`, the same for every batch."""
+def filled_by_hand(calls: list[Features], zeros: Callable[[tuple[int, int]], Any]) -> Iterator[Features]:
+    """Yield each batch of single rows, written row by row into buffers of zeros."""
     for start in range(0, len(calls), BATCH):
         batch = calls[start : start + BATCH]
         longest = max(features[KEYS[0]].shape[1] for features in batch)
@@ -59,7 +57,7 @@ def by_hand(
             for at, features in enumerate(batch):
                 row = features[key]
                 buffer[at, : row.shape[1]] = row
-        yield padded, [copy(outputs[at : at + 1]) for at in range(len(batch))]
+        yield padded
 
 
 def block(count: int) -> Features:

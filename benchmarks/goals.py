@@ -41,7 +41,7 @@ GOALS = {
     "CPU, 10,000 tasks": Goal(1.7),
     "backlog of 1M / of 1k": Goal(1.2),
     "pending memory": Goal(450.0),  # bytes
-    "ragged rows / by hand": Goal(1.5),
+    "ragged rows / filled by hand": Goal(1.5),
     "ragged rows / 0.1.5": Goal(0.2),
     "equal rows / slices": Goal(2.0),
     "equal rows / 0.1.5": Goal(50.0, at_least=True),

@@ -20,7 +20,7 @@ from batched._outputs import flatten, rebuild
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from batched._call import Batch, Slice
     from batched._libraries import Array, Library
@@ -57,21 +57,12 @@ class _Layout:
 class _Features:
     """One call's features: a block for each, an array or a list of rows that differ in shape."""
 
-    __slots__ = ("_lengths", "blocks", "rows")
+    __slots__ = ("blocks", "lengths", "rows")
 
-    def __init__(self, blocks: list[Any], rows: int) -> None:
+    def __init__(self, blocks: list[Any], lengths: list[Any], rows: int) -> None:
         self.blocks = blocks
+        self.lengths = lengths  # of the rows of each block: one for all, or a list; None for no second axis
         self.rows = rows
-        self._lengths: dict[int, int | list[int]] = {}
-
-    def lengths(self, index: int) -> int | list[int]:
-        """Return the length of the rows of a block, or the length of each if they differ."""
-        lengths = self._lengths.get(index)
-        if lengths is None:
-            block = self.blocks[index]
-            each = [row.shape[0] for row in block] if isinstance(block, list) else [block.shape[1]]
-            self._lengths[index] = lengths = each[0] if len(set(each)) == 1 else each
-        return lengths
 
 
 class _Cut(NamedTuple):
@@ -113,9 +104,9 @@ class FeatureCollator:
         self._options = options
         self._left = options.padding_side == "left"
         self._multiple = options.pad_to_multiple_of or 1
-        self._layouts: dict[tuple[_Feature, ...], _Layout] = {}
+        self._layouts: dict[tuple[tuple[Any, ...], ...], _Layout] = {}
         # Those of waiting calls, so that however many there are, calls that are alike find each other.
-        self._in_use: WeakValueDictionary[tuple[_Feature, ...], _Layout] = WeakValueDictionary()
+        self._in_use: WeakValueDictionary[tuple[tuple[Any, ...], ...], _Layout] = WeakValueDictionary()
 
     # -- arguments to calls -----------------------------------------------------------------------------
 
@@ -124,7 +115,7 @@ class FeatureCollator:
     ) -> Call:
         """Return the call for one mapping of features, or for features passed by name."""
         features = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
-        if not isinstance(features, Mapping):
+        if type(features) is not dict and not isinstance(features, Mapping):
             raise TypeError(
                 f"{self._name} takes a mapping of features, such as a dict of arrays, "
                 f"not {type(features).__qualname__}"
@@ -159,7 +150,8 @@ class FeatureCollator:
 
     def _call(self, function: Callable[..., Any], features: Mapping[Any, Any], now: float) -> Call:
         blocks: list[Any] = []
-        signature: list[_Feature] = []
+        lengths: list[Any] = []
+        signature: list[tuple[Any, ...]] = []  # plain, because a named tuple takes ten times as long to make
         sizes = set()
         for key, value in features.items():
             library = library_of(value)
@@ -168,26 +160,32 @@ class FeatureCollator:
                 if library.unfit(value) or not value.shape:
                     raise self._unusable(key, value, library)
                 shape = value.shape
-                trailing = tuple(shape[2:]) if len(shape) > 1 else None
                 size = shape[0]
+                trailing = length = None
+                if len(shape) > 1:
+                    length = shape[1]
+                    trailing = tuple(shape[2:])
             else:
-                library, value, trailing = self._rows(key, value)  # noqa: PLW2901
+                library, value, length, trailing = self._rows(key, value)  # noqa: PLW2901
                 array = value[0] if isinstance(value, list) else value
                 size = len(value)
             blocks.append(value)
-            signature.append(_Feature(key, library, library.kind(array), trailing))
+            lengths.append(length)
+            signature.append((key, library, library.kind(array), trailing))
             sizes.add(size)
         if len(sizes) != 1:
             raise self._uneven(features)
         rows = sizes.pop()
         layout = self._layout(tuple(signature), blocks)
         # A call of no rows can share with nobody: what the function makes of it is its own affair.
-        call = Call(function, _Features(blocks, rows), rows or 1, False, now)  # noqa: FBT003
+        call = Call(function, _Features(blocks, lengths, rows), rows or 1, False, now)  # noqa: FBT003
         call.key = layout if rows else _Layout(layout.features, layout.fills)
         return call
 
-    def _rows(self, key: Hashable, value: Any) -> tuple[Library, Any, tuple[int | None, ...] | None]:
-        """Return the library of a list of rows, the block that it is, and its trailing axes."""
+    def _rows(
+        self, key: Hashable, value: Any
+    ) -> tuple[Library, Any, int | list[int] | None, tuple[int | None, ...] | None]:
+        """Return the library of a list of rows, the block that it is, its lengths and its trailing axes."""
         library = library_of(value[0]) if isinstance(value, list) and value else None
         if library is None or any(library_of(row) is not library or library.unfit(row) for row in value):
             raise self._unusable(key, value, None)
@@ -200,17 +198,21 @@ class FeatureCollator:
         shapes = {tuple(row.shape) for row in rows}
         if len(shapes) == 1:
             block = library.stack(rows)
-            return library, block, tuple(block.shape[2:]) if len(block.shape) > 1 else None
-        trailing = tuple(
+            (shape,) = shapes
+            return library, block, *((shape[0], shape[1:]) if shape else (None, None))
+        _, *trailing = (
             axis.pop() if len(axis) == 1 else None for axis in map(set, zip(*shapes, strict=True))
         )
-        return library, list(rows), trailing[1:]
+        lengths = [row.shape[0] for row in rows]
+        alike = len(set(lengths)) == 1
+        return library, list(rows), lengths[0] if alike else lengths, tuple(trailing)
 
-    def _layout(self, signature: tuple[_Feature, ...], blocks: list[Any]) -> _Layout:
+    def _layout(self, signature: tuple[tuple[Any, ...], ...], blocks: list[Any]) -> _Layout:
         layout = self._layouts.get(signature) or self._in_use.get(signature)
         if layout is None:
+            features = tuple(_Feature(*entry) for entry in signature)
             fills = []
-            for feature, block in zip(signature, blocks, strict=True):
+            for feature, block in zip(features, blocks, strict=True):
                 like = block[0] if isinstance(block, list) else block
                 value = self._options.pad_of(feature.key)
                 try:
@@ -219,7 +221,7 @@ class FeatureCollator:
                     raise ValueError(f"{self._name}: pad_token for {feature.key!r}: {error}") from None
             if len(self._layouts) >= _REMEMBERED:
                 self._layouts.clear()
-            layout = self._layouts.setdefault(signature, _Layout(signature, fills))
+            layout = self._layouts.setdefault(signature, _Layout(features, fills))
             self._in_use[signature] = layout
         return layout
 
@@ -280,36 +282,41 @@ class FeatureCollator:
 
     def collate(self, batch: Batch) -> dict[Hashable, Array]:
         """Return a new array for each feature, padded where rows differ."""
-        slices = batch.slices
-        layout = slices[0][0].key
-        padded: list[tuple[int, ...]] = []
-        collated: dict[Hashable, Array] = {}
-        for index, feature in enumerate(layout.features):
-            blocks = [
-                call.inputs.blocks[index]
+        layout = batch.slices[0][0].key
+        blocks = zip(
+            *[
+                call.inputs.blocks
                 if stop - start == call.size
-                else call.inputs.blocks[index][start:stop]
-                for call, start, stop in slices
-            ]
-            array = self._joined(feature, blocks, layout.fills[index], batch)
-            collated[feature.key] = array
-            padded.append(array.shape[1:])
-        batch.shapes = padded
+                else [block[start:stop] for block in call.inputs.blocks]
+                for call, start, stop in batch.slices
+            ],
+            strict=True,
+        )
+        lengths = zip(*[call.inputs.lengths for call, _, _ in batch.slices], strict=True)
+        collated: dict[Hashable, Array] = {}
+        for feature, fill, theirs, long in zip(layout.features, layout.fills, blocks, lengths, strict=True):
+            collated[feature.key] = self._joined(feature, fill, theirs, long, batch)
+        batch.shapes = [array.shape[1:] for array in collated.values()]
         return collated
 
-    def _joined(self, feature: _Feature, blocks: list[Any], fill: Any, batch: Batch) -> Array:
+    def _joined(
+        self, feature: _Feature, fill: Any, blocks: Sequence[Any], lengths: Sequence[Any], batch: Batch
+    ) -> Array:
         """Return `blocks` as one new array."""
         library = feature.library
         trailing = feature.trailing
         if trailing is not None:
             if None in trailing:
                 return self._padded_rows(library, blocks, fill, batch)
-            if any(isinstance(block, list) for block in blocks):
+            if list in map(type, blocks):
                 blocks = [part for block in blocks for part in _parts(block)]
-            lengths = [block.shape[1] for block in blocks]
-            longest = max(lengths)
-            if min(lengths) != longest:
-                return self._padded(library, blocks, lengths, fill, batch)
+                lengths = [block.shape[1] for block in blocks]
+            if lengths.count(lengths[0]) != len(lengths):
+                array, real = self._padded(library, blocks, lengths, fill, batch.size)
+                width = prod(trailing)  # type: ignore[arg-type]  # there is no None
+                batch.real += real * width
+                batch.padded += batch.size * array.shape[1] * width
+                return array
         array = library.concatenate(blocks)  # one alone too: it would else keep its subclass and mode
         elements = prod(array.shape)
         batch.real += elements
@@ -317,14 +324,14 @@ class FeatureCollator:
         return array
 
     def _padded(
-        self, library: Library, blocks: list[Array], lengths: list[int], fill: Any, batch: Batch
-    ) -> Array:
-        """Join blocks that differ in length."""
+        self, library: Library, blocks: Sequence[Array], lengths: Sequence[int], fill: Any, rows: int
+    ) -> tuple[Array, int]:
+        """Join blocks that differ in length; return how long their rows are in all, too."""
         longest = self._rounded(max(lengths))
-        trailing = tuple(blocks[0].shape[2:])
-        rows = sum(map(len, blocks))
-        array = library.full((rows, longest, *trailing), fill, blocks[0])
         left = self._left
+        if len(blocks) == rows:
+            return library.padded(blocks, lengths, longest, fill, left), sum(lengths)
+        array = library.full((rows, longest, *blocks[0].shape[2:]), fill, blocks[0])
         at = real = 0
         for block, length in zip(blocks, lengths, strict=True):
             to = at + len(block)
@@ -334,12 +341,9 @@ class FeatureCollator:
                 array[at:to, :length] = block
             real += (to - at) * length
             at = to
-        width = prod(trailing)
-        batch.real += real * width
-        batch.padded += rows * longest * width
-        return array
+        return array, real
 
-    def _padded_rows(self, library: Library, blocks: list[Any], fill: Any, batch: Batch) -> Array:
+    def _padded_rows(self, library: Library, blocks: Sequence[Any], fill: Any, batch: Batch) -> Array:
         """Join lists of rows that differ in more than their length: pad along every axis that differs."""
         rows = [row for block in blocks for row in block]
         axes = zip(*(row.shape for row in rows), strict=True)
@@ -372,15 +376,15 @@ class FeatureCollator:
         rows = batch.size if batch.slices[0][0].inputs.rows else 0
         libraries = [self._library(leaf, rows) for leaf in leaves]
         cuts = self._cuts(outputs, leaves, batch)
+        sizes = [call.size for call, _, _ in batch.slices]
+        if shape is True and not cuts and sum(sizes) == rows:
+            return libraries[0].cut(outputs, sizes)  # whole calls, and nothing but rows: the way of most
         parts: list[Any] = []
         at = 0
         for piece in batch.slices:
-            call, start, stop = piece
+            _, start, stop = piece
             to = at + (stop - start if rows else 0)
-            if shape is True and not cuts and stop - start == call.size:
-                parts.append(libraries[0].copy(outputs[at:to]))  # nothing but rows: the way of most
-            else:
-                parts.append(self._part(piece, at, to, shape, leaves, libraries, cuts))
+            parts.append(self._part(piece, at, to, shape, leaves, libraries, cuts))
             at = to
         return parts
 
@@ -471,10 +475,10 @@ class FeatureCollator:
         """Return a caller's rows without their padding: a list of rows if the caller's differ in shape."""
         call, start, stop = piece
         features = cut.features
-        lengths = call.inputs.lengths(features[0])
+        lengths = call.inputs.lengths[features[0]]
         own = lengths if isinstance(lengths, int) else lengths[start:stop]
         for other in features[1:]:
-            others = call.inputs.lengths(other)
+            others = call.inputs.lengths[other]
             if own != (others if isinstance(others, int) else others[start:stop]):
                 raise BatchError(
                     f"{self._name}: {leaf} is as long as features whose rows differ in length, "

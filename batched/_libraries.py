@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from contextlib import nullcontext, suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -53,8 +54,23 @@ class Library(Protocol):
         """Return a new array whose rows are `rows`, of one shape."""
         ...
 
+    def padded(
+        self,
+        rows: Sequence[Array],
+        lengths: Sequence[int],
+        longest: int,
+        fill: Any,
+        left: bool,  # noqa: FBT001
+    ) -> Array:
+        """Return a new array of `rows`, blocks of one row each whose second axes are of `lengths`."""
+        ...
+
     def copy(self, array: Array) -> Array:
         """Return a copy that owns its memory."""
+        ...
+
+    def cut(self, array: Array, sizes: Sequence[int]) -> list[Array]:
+        """Return copies of the rows of `array`, so many of them together as each of `sizes` says."""
         ...
 
     def common(self, rows: Sequence[Array]) -> Sequence[Array]:
@@ -75,6 +91,7 @@ class _Numpy:
 
     def __init__(self, numpy: Any) -> None:
         self._numpy = numpy
+        self._masked = numpy.ma.MaskedArray
         self._no_context = nullcontext()
 
     def kind(self, array: Array) -> Hashable:
@@ -82,7 +99,7 @@ class _Numpy:
         return dtype
 
     def unfit(self, array: Array) -> str:
-        return "masked arrays would lose their mask" if isinstance(array, self._numpy.ma.MaskedArray) else ""
+        return "masked arrays would lose their mask" if isinstance(array, self._masked) else ""
 
     def fill(self, array: Array, value: Any) -> Any:
         dtype = array.dtype
@@ -123,8 +140,32 @@ class _Numpy:
     def stack(self, rows: Sequence[Array]) -> Array:
         return self._numpy.stack(rows, out=self._numpy.empty((len(rows), *rows[0].shape), rows[0].dtype))
 
+    def padded(
+        self,
+        rows: Sequence[Array],
+        lengths: Sequence[int],
+        longest: int,
+        fill: Any,
+        left: bool,  # noqa: FBT001
+    ) -> Array:
+        shape = (len(rows), longest, *rows[0].shape[2:])
+        array = self.full(shape, fill, rows[0])
+        # One index for each row: a second one would cost as much again as all the rest.
+        joined = array.reshape((len(rows) * longest, *shape[2:]))
+        if left:
+            for end, row, length in zip(range(longest, len(joined) + 1, longest), rows, lengths, strict=True):
+                joined[end - length : end] = row
+        else:
+            for start, row, length in zip(range(0, len(joined), longest), rows, lengths, strict=True):
+                joined[start : start + length] = row
+        return array
+
     def copy(self, array: Array) -> Array:
         return array.copy()
+
+    def cut(self, array: Array, sizes: Sequence[int]) -> list[Array]:
+        ends = accumulate(sizes)
+        return [array[end - size : end].copy() for end, size in zip(ends, sizes, strict=True)]
 
     def common(self, rows: Sequence[Array]) -> Sequence[Array]:
         dtypes = {row.dtype for row in rows}
@@ -183,11 +224,32 @@ class _Torch:
     def stack(self, rows: Sequence[Array]) -> Array:
         return self._torch.stack(tuple(rows))
 
+    def padded(
+        self,
+        rows: Sequence[Array],
+        lengths: Sequence[int],
+        longest: int,
+        fill: Any,
+        left: bool,  # noqa: FBT001
+    ) -> Array:
+        # Rows and padding in turn, joined at once: to write row by row takes twice as long, and on an
+        # accelerator a kernel for each.
+        trailing = rows[0].shape[2:]
+        missing = [longest - length for length in lengths]
+        padding = self.full((1, sum(missing), *trailing), fill, rows[0]).split(missing, 1)
+        pairs = zip(padding, rows, strict=True) if left else zip(rows, padding, strict=True)
+        joined = self._torch.cat([part for pair in pairs for part in pair], 1)
+        return joined.reshape((len(rows), longest, *trailing))
+
     def copy(self, array: Array) -> Array:
         if array.is_inference():
             with self._torch.inference_mode():
                 return array.clone()
         return array.clone()
+
+    def cut(self, array: Array, sizes: Sequence[int]) -> list[Array]:
+        with self.writing(array):
+            return [rows.clone() for rows in array.split(sizes)]
 
     def common(self, rows: Sequence[Array]) -> Sequence[Array]:
         if len({row.requires_grad for row in rows}) == 1:

@@ -41,6 +41,10 @@ GOALS = {
     "CPU, 10,000 tasks": Goal(1.7),
     "backlog of 1M / of 1k": Goal(1.2),
     "pending memory": Goal(450.0),  # bytes
+    "ragged rows / filled by hand": Goal(1.5),
+    "ragged rows / 0.1.5": Goal(0.2),
+    "equal rows / slices": Goal(2.0),
+    "equal rows / 0.1.5": Goal(50.0, at_least=True),
     "capacity, 1,000 tasks": Goal(0.96, at_least=True),
     "capacity, 64 threads": Goal(0.93, at_least=True),
     "singles beside lists, p99": Goal(1.3),

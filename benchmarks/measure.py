@@ -216,6 +216,8 @@ def environment() -> dict[str, str]:
         "cores": str(os.cpu_count()),
         "load": " ".join(f"{load:.2f}" for load in os.getloadavg()),
         "batched": _version("batched"),
+        "numpy": _version("numpy"),
+        "torch": _version("torch"),
         "rich": _version("rich"),
     }
 

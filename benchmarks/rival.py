@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 from benchmarks.bare import device, echo
@@ -106,11 +107,48 @@ def threads(each: int) -> float:
     return 64 * each / closed_threads(fn, 64, each).wall
 
 
+def ragged_rows(each: int) -> float:
+    """Return the CPU seconds per row of 256 tasks whose rows differ in length."""
+    from batched import inference  # noqa: PLC0415  as above
+    from benchmarks.features import BATCH, CALLERS, rows, sums  # noqa: PLC0415  numpy is for arrays only
+
+    fn = inference.dynamically(sums, batch_size=BATCH, timeout_ms=0)
+    passed = rows(CALLERS * each)
+
+    def spent() -> float:
+        return closed_tasks(lambda item: fn.acall(passed[item]), CALLERS, each).cpu / (CALLERS * each)
+
+    spent()  # the first rows pay for memory that later ones find mapped
+    return median(spent() for _ in range(3))
+
+
+def equal_rows(count: int) -> float:
+    """Return the rows a second of one call of many."""
+    from batched import inference  # noqa: PLC0415  as above
+    from benchmarks.features import block, doubled  # noqa: PLC0415  as above
+
+    fn = inference.dynamically(doubled, batch_size=1024, timeout_ms=0)
+    assert fn(block(1))[0, 1] == 2  # noqa: PLR2004  1, doubled
+    features = block(count)
+    started = perf_counter()
+    results = fn(features)
+    seconds = perf_counter() - started
+    assert (results == doubled(features)).all()
+    return count / seconds
+
+
 def main() -> None:
     """Print the figure that the arguments ask for."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # 0.1.5 would import it, for seconds, unasked
     job, size = sys.argv[1:]
-    jobs = {"round trip": round_trip, "list": one_list, "tasks": tasks, "threads": threads}
+    jobs = {
+        "round trip": round_trip,
+        "list": one_list,
+        "tasks": tasks,
+        "threads": threads,
+        "ragged rows": ragged_rows,
+        "equal rows": equal_rows,
+    }
     with time_limit(LIMIT_S):
         print(jobs[job](int(size)), flush=True)
     os._exit(0)  # a worker of 0.1.5 never ends

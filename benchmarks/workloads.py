@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from benchmarks import overhead, traffic
+from benchmarks import arrays, overhead, traffic
 from benchmarks.measure import Effort, Row
 
 __all__ = ["WORKLOADS"]
@@ -18,6 +18,8 @@ WORKLOADS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "threads": overhead.singles_from_threads,
     "backlog": overhead.waiting_singles,
     "pending-memory": overhead.pending_memory,
+    "ragged-rows": arrays.ragged_rows,
+    "equal-rows": arrays.equal_rows,
     "closed-loops": traffic.closed_loops,
     "singles-beside-lists": traffic.singles_beside_lists,
     "list-beside-singles": traffic.list_beside_singles,

@@ -1,27 +1,31 @@
-"""What every decorated function has in common: a collator, a driver, and what callers say of single calls.
+"""What every decorated function has in common: a collator, a driver, and how event loops call it.
 
-A face joins the two. What may be passed is the collator's business; from where, threads or event loops,
-that of the next layer.
+A face joins the two. What may be passed is the collator's business; how else it may be called, that of the
+next layer.
 """
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
+from collections.abc import AsyncIterable
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
-from batched._binding import Bindable
+from batched._binding import NO_OPTIONS, Bindable
+from batched._map import amap_items, as_async
 from batched._options import CallOptions
 from batched._patience import Window
 from batched._scheduler import Scheduler
-from batched.errors import copied, raise_as_was
+from batched.errors import copied, for_event_loop, raise_as_was
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import asyncio
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from batched._call import Call, Collator
     from batched._options import Options, Priority
     from batched._scheduler import AnyQueue
-    from batched._stats import Stats
+    from batched._stats import Counters, Stats
 
 __all__ = ["Driver", "Face", "new_scheduler", "own_errors"]
 
@@ -32,6 +36,30 @@ class Driver(Protocol):
     @property
     def stats(self) -> Stats:
         """A snapshot of the counters."""
+        ...
+
+    def check(self) -> None:
+        """Raise if a call from here cannot be answered."""
+        ...
+
+    def check_outside(self) -> None:
+        """Raise if this is inside the batch function, which cannot wait for its own end."""
+        ...
+
+    def post_async(self, call: Call, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        """Queue `call` and return its waiter: the future that is done once `call` is answered or late."""
+        ...
+
+    def cancel(self, call: Call) -> None:
+        """Say that nobody waits for `call` any more."""
+        ...
+
+    def refuse(self, call: Call) -> NoReturn:
+        """Raise the error of `call`, or that it is late."""
+        ...
+
+    async def aclose(self) -> None:
+        """Take no more calls, run what is queued, and return when nothing runs any more."""
         ...
 
 
@@ -76,6 +104,62 @@ class Face(Bindable[DriverT]):
         """What the batcher has done so far: a frozen snapshot, taken without waiting for a batch."""
         return (self._batcher or self._find()).stats
 
+    async def acall(self, /, *args: Any, **named: Any) -> Any:
+        """Await the result of one item, or the results of a list. Cancelling drops what has not started."""
+        batcher = self._batcher or self._find()
+        call = self._ask(batcher, args, named)
+        if not call.size:
+            return []
+        del args, named  # of many waiting tasks, none need keep them
+        try:
+            await batcher.post_async(call, get_running_loop())
+        except BaseException:
+            batcher.cancel(call)
+            raise
+        if call.missing or call.error is not None:
+            batcher.refuse(call)
+        return call.results if not call.keep_errors else own_errors(call.results)
+
+    def amap(self, items: Iterable[Any] | AsyncIterable[Any], /) -> AsyncIterator[Any]:
+        """Yield the result of each item, in order, reading ahead of the consumer by three batches at most.
+
+        Each element is one item, even a list; an asynchronous source is answered as fast as it comes. The
+        first that fails raises at its place. What has not started is dropped then, and when the consumer
+        leaves. A deadline holds for each item.
+        """
+        batcher = self._batcher or self._find()
+        batcher.check()
+        size, ahead = self._chunks()
+        source = aiter(items) if isinstance(items, AsyncIterable) else as_async(iter(items))
+
+        def post(chunk: list[Any]) -> Call:
+            batcher.check()
+            call = self._chunk(chunk)
+            batcher.post_async(call, get_running_loop())
+            return call
+
+        async def collect(call: Call) -> Iterator[Any]:
+            await call.waiter
+            if call.missing or call.error is not None:
+                batcher.refuse(call)
+            return self._in_order(call, for_event_loop)
+
+        return amap_items(source, size, ahead, post, collect, batcher.cancel)
+
+    async def aclose(self) -> None:
+        """Run what is queued, wait until nothing runs any more, and take no more calls."""
+        batcher = self._batcher or self._find()
+        batcher.check_outside()
+        await batcher.aclose()
+
+    def _ask(self, batcher: DriverT, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
+        """Return the call that the arguments mean."""
+        batcher.check()
+        call = self._read(self._function, args, named, monotonic())
+        if self._call_options is not NO_OPTIONS:
+            self._apply_options(call)
+        return call
+
     def _apply_options(self, call: Call) -> None:
         options = self._call_options
         if options.deadline_ms is not None:
@@ -110,13 +194,22 @@ class Face(Bindable[DriverT]):
                 raise_as_was(presentable(copied(answer)))
 
 
-def new_scheduler(options: Options, name: str, queue: Callable[[int, int], AnyQueue]) -> Scheduler:
-    """Return a scheduler that follows `options`; `queue` is the kind of queue that it keeps."""
+def new_scheduler(
+    options: Options,
+    name: str,
+    queue: Callable[[int, int], AnyQueue],
+    counters: Counters | None = None,
+) -> Scheduler:
+    """Return a scheduler that follows `options`; `queue` is the kind of queue that it keeps.
+
+    Schedulers that count together are given the same `counters`.
+    """
     return Scheduler(
         name=name,
         queue=queue(options.batch_size, options.small_batch_threshold),
         batch_size=options.batch_size,
         patience=Window(options.timeout_ms / 1000),
+        counters=counters,
     )
 
 

@@ -33,7 +33,6 @@ class Queue:
         "_large_items",
         "_most_saved",
         "_small",
-        "accepted",
         "items",
         "threshold",
     )
@@ -42,7 +41,6 @@ class Queue:
         self.threshold = threshold
         self._batch_size = batch_size
         self.items = 0  # waiting, of both classes
-        self.accepted = 0  # ever pushed
         self._small: deque[Call] = deque()
         self._large: deque[Call] = deque()
         self._large_items = 0
@@ -72,7 +70,6 @@ class Queue:
             if call.deadline is not None:
                 urgent.append(call)
         self.items += items
-        self.accepted += items
         return urgent
 
     def drop(self, call: Call) -> int:

@@ -36,12 +36,20 @@ class Scheduler:
     earlier for a call with a deadline, which never spends more than half of its time waiting for company.
     """
 
-    def __init__(self, *, queue: AnyQueue, batch_size: int, patience: Window, name: str) -> None:
+    def __init__(
+        self,
+        *,
+        queue: AnyQueue,
+        batch_size: int,
+        patience: Window,
+        name: str,
+        counters: Counters | None = None,
+    ) -> None:
         self.queue = queue
         self.batch_size = batch_size
         self.name = name
         self._patience = patience
-        self._counters = Counters()
+        self._counters = Counters() if counters is None else counters
         self._running: dict[Batch, float] = {}  # since when
         self._draining = False
         self._deadlines: list[tuple[float, int, Call]] = []  # a heap; calls no longer waiting stay in it
@@ -56,10 +64,22 @@ class Scheduler:
 
     def push_all(self, calls: deque[Call]) -> None:
         """Queue and remove all of `calls`, to which others may be adding."""
-        for call in self.queue.push_all(calls):
+        queue = self.queue
+        before = queue.items
+        urgent = queue.push_all(calls)
+        self._counters.accepted += queue.items - before
+        for call in urgent:
             heappush(self._deadlines, (call.deadline or 0.0, next(self._order), call))
             if len(self._deadlines) > self._deadlines_limit:
                 self._forget_deadlines()
+
+    def take_in(self, arriving: deque[Call], leaving: deque[Call]) -> None:
+        """Queue all of `arriving`, drop those of `leaving`, and empty both, to which others may be adding."""
+        gone = len(leaving)  # counted first: whoever has left by now came before
+        self.push_all(arriving)
+        while gone:
+            gone -= 1
+            self.drop(leaving.popleft())
 
     def drop(self, call: Call) -> None:
         """Forget what of `call` still waits: its caller has left, its deadline has passed or it has failed.
@@ -168,9 +188,15 @@ class Scheduler:
 
     def stats(self, now: float) -> Stats:
         """Return a snapshot of the counters."""
-        running = [(batch.size, now - started) for batch, started in self._running.items()]
-        queue = self.queue
-        return self._counters.snapshot(accepted=queue.accepted, waiting=queue.items, running=running)
+        return self._counters.snapshot(waiting=self.queue.items, running=self.running(now))
+
+    def running(self, now: float) -> list[tuple[int, float]]:
+        """Return the batches that run: their items, and seconds since."""
+        return [(batch.size, now - started) for batch, started in self._running.items()]
+
+    def runs(self, batch: Batch | None) -> bool:
+        """Whether `batch` has been popped and is not done."""
+        return batch in self._running
 
     def _forget_deadlines(self) -> None:
         # Calls that ended before their deadline would pile up here until it passes.

@@ -150,6 +150,7 @@ class Counters:
     """The running totals behind `Stats`."""
 
     __slots__ = (
+        "accepted",
         "batch_size",
         "cancelled",
         "closed",
@@ -162,6 +163,7 @@ class Counters:
     )
 
     def __init__(self) -> None:
+        self.accepted = 0
         self.failed = 0
         self.cancelled = 0
         self.expired = 0
@@ -172,7 +174,7 @@ class Counters:
         self.processing_time = Histogram(1e-6)
         self.wait = Histogram(1e-6)
 
-    def snapshot(self, *, accepted: int, waiting: int, running: list[tuple[int, float]]) -> Stats:
+    def snapshot(self, *, waiting: int, running: list[tuple[int, float]]) -> Stats:
         """Return the totals so far; `running` are the batches that run: their items, and seconds since."""
         batch_size = self.batch_size.snapshot()
         processing_time = self.processing_time.snapshot()
@@ -180,7 +182,7 @@ class Counters:
             queue_size=waiting,
             running_items=sum(items for items, _ in running),
             running=tuple(age for _, age in running),
-            total_accepted=accepted,
+            total_accepted=self.accepted,
             total_processed=int(batch_size.sum),
             total_failed=self.failed,
             total_cancelled=self.cancelled,

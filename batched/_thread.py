@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import _thread
 import asyncio
-import atexit
 import contextlib
 import logging
-import os
 import sys
 import threading
 import traceback
@@ -23,7 +21,9 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from batched.errors import ClosedError, copied, for_event_loop, raise_as_was
+from batched._process import park_at_exit, register_worker
+from batched._waiting import refusal, resolve_on_loop, set_unless_done, wait_on
+from batched.errors import ClosedError, copied, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,6 +36,8 @@ __all__ = ["Batcher"]
 
 _AWAKE = 1 << 60  # more calls than an inbox ever holds
 _FUTURE = object()  # the `loop` of a call whose waiter is a concurrent future
+
+_inherited: list[object] = []
 
 _logger = logging.getLogger("batched")
 
@@ -54,15 +56,17 @@ class Batcher:
         collator: Collator,
         name: str,
         owner: object,
+        *,
+        awaits: bool = True,
     ) -> None:
         self.name = name
         self.closed = False
+        self._awaits = awaits  # whether a function may be `async def`: it would run on a loop of this thread
         self._make_scheduler = make_scheduler
         self._collator = collator
         self._owner = weakref.ref(owner, self._retire)
         self._reset()
-        with _live_lock:
-            _live.add(self)
+        register_worker(self)
 
     def _reset(self) -> None:
         self._scheduler = self._make_scheduler()
@@ -77,6 +81,12 @@ class Batcher:
         self._ended = False
         self._runner: asyncio.Runner | None = None
         self._when_ended: list[Callable[[], object]] = []
+
+    def after_fork(self) -> None:
+        """Start afresh in the child: it has no worker, and the calls in the queue are the parent's."""
+        # Closing an inherited loop would take its file descriptors out of the parent's epoll.
+        _inherited.append(self._runner)
+        self._reset()
 
     @property
     def stats(self) -> Stats:
@@ -98,7 +108,7 @@ class Batcher:
     def check(self) -> None:
         """Raise if a call from this thread cannot be answered."""
         if self.closed:
-            _park_at_exit()
+            park_at_exit()
             raise ClosedError(f"{self.name} was shut down")
         if self.ident == _thread.get_ident():
             raise RuntimeError(
@@ -162,10 +172,7 @@ class Batcher:
     def post_async(self, call: Call, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         """Queue `call` and return the future that is done once `call` is answered or late."""
         call.loop = loop
-        call.waiter = future = loop.create_future()
-        if call.deadline is not None:
-            timer = loop.call_later(max(call.deadline - monotonic(), 0.0), _wake_task, future)
-            future.add_done_callback(lambda _: timer.cancel())
+        future = wait_on(loop, call)
         self.push(call)
         return future
 
@@ -173,9 +180,7 @@ class Batcher:
         """Raise, in its caller, the error of `call`, or that it is late."""
         if call.error is None:
             self._leave(call, "expired")
-            raise TimeoutError(call.overdue(self.name))
-        _park_at_exit()
-        raise_as_was(copied(call.error) if call.loop is None else for_event_loop(copied(call.error)))
+        raise_as_was(refusal(call, self.name))
 
     def submit(self, call: Call) -> Future[Any]:
         """Queue `call` and return the future of its answer."""
@@ -211,13 +216,16 @@ class Batcher:
             if wait:
                 thread.join()
 
-    def when_ended(self, then: Callable[[], object]) -> None:
-        """Call `then`, from whatever thread, once no batch runs and none ever will."""
+    async def aclose(self) -> None:
+        """As `shutdown()`, without blocking the event loop."""
+        self.shutdown(wait=False, cancel_futures=False)
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
         with self._lock:
-            if self._thread is not None and not self._ended:
-                self._when_ended.append(then)
+            if self._thread is None or self._ended:
                 return
-        then()
+            self._when_ended.append(partial(loop.call_soon_threadsafe, set_unless_done, ended))
+        await ended
 
     # -- wake-up: called by anyone, at any time, without the lock ----------------------------------
 
@@ -235,7 +243,7 @@ class Batcher:
             if not self._ended:
                 if self._thread is not None and self._thread.is_alive():
                     return
-                # A daemon, so that it outlives the main thread only as long as `_at_exit` waits.
+                # A daemon, so that it outlives the main thread only as long as `at_exit` waits.
                 thread = threading.Thread(target=self._work, name=f"batched: {self.name}", daemon=True)
                 self._thread = thread
                 try:
@@ -322,7 +330,7 @@ class Batcher:
                 outputs = self._await(outputs)
             calls = batch.deliver(outputs, self._collator)
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
-            calls = batch.fail(_without_own_frames(error), self._collator)
+            calls = batch.fail(without_own_frames(error), self._collator)
         self._finish(batch, calls)
 
     def _finish(self, batch: Batch, calls: list[Call]) -> None:
@@ -341,6 +349,13 @@ class Batcher:
 
     def _await(self, awaitable: Awaitable[Any]) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
+        if not self._awaits:
+            if hasattr(awaitable, "close"):
+                awaitable.close()  # a coroutine would warn that it was never awaited
+            raise TypeError(
+                f"{self.name} returned an awaitable but is no `async def`, so it ran in a thread and not on "
+                f"the event loop; write `async def f(items): return await ...`"
+            )
         if self._runner is None:
             self._runner = asyncio.Runner()
 
@@ -357,11 +372,7 @@ class Batcher:
 
     def _empty_inbox(self) -> None:
         """Move what callers left at the door into the scheduler. Needs the lock."""
-        leaving = len(self._leaving)  # counted first: whoever leaves by now has come before
-        self._scheduler.push_all(self._inbox)
-        while leaving:
-            leaving -= 1
-            self._scheduler.drop(self._leaving.popleft())
+        self._scheduler.take_in(self._inbox, self._leaving)
 
     def _give_up(self, batch: Batch | None, error: BaseException) -> None:
         if batch is not None:
@@ -418,7 +429,7 @@ def _release(calls: list[Call]) -> list[Call]:
             loops[loop] = [call]
     for loop, theirs in loops.items():
         with contextlib.suppress(RuntimeError):  # the loop was closed, and its tasks with it
-            loop.call_soon_threadsafe(_resolve_on_loop, theirs)
+            loop.call_soon_threadsafe(resolve_on_loop, theirs)
     return futures
 
 
@@ -436,76 +447,3 @@ def _settle(calls: list[Call]) -> None:
             pass
         except BaseException:  # a callback of the caller's; an Exception is logged by the future
             _logger.exception("exception in a callback of %r", call.waiter)
-
-
-def _resolve_on_loop(calls: list[Call]) -> None:
-    for call in calls:
-        future = call.waiter
-        if not future.done():
-            if call.left == "cancelled":
-                _park_at_exit()
-                future.cancel()
-            else:
-                future.set_result(None)
-
-
-def _wake_task(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-def _without_own_frames(error: BaseException) -> BaseException:
-    """Start the traceback in the batch function: the worker's frames would keep the batch alive."""
-    trace = error.__traceback__
-    while trace and trace.tb_frame.f_globals.get("__name__", "").startswith("batched._"):
-        trace = trace.tb_next
-    return BaseException.with_traceback(error, trace)
-
-
-# -- the process: exit and fork ---------------------------------------------------------------------
-
-_live: weakref.WeakSet[Batcher] = weakref.WeakSet()
-_live_lock = _thread.allocate_lock()
-_inherited: list[object] = []
-_exiting = False
-
-
-def _living() -> list[Batcher]:
-    with _live_lock:
-        return list(_live)
-
-
-def _park_at_exit() -> None:
-    """Stop a daemon thread whose call fails because the interpreter exits: that would only be printed."""
-    if _exiting and threading.current_thread().daemon:
-        me = _thread.get_ident()
-        if all(batcher.ident != me for batcher in _living()):
-            parked = _thread.allocate_lock()
-            parked.acquire()
-            parked.acquire()
-
-
-def _at_exit() -> None:
-    """Wait for running batches and cancel what is only queued. All non-daemon threads have ended."""
-    global _exiting  # noqa: PLW0603
-    _exiting = True
-    batchers = _living()
-    for batcher in batchers:
-        batcher.shutdown(wait=False, cancel_futures=True)
-    for batcher in batchers:
-        batcher.shutdown(wait=True, cancel_futures=True)
-
-
-def _after_fork() -> None:
-    """Start afresh in the child: it has no worker, and the calls in the queue are the parent's."""
-    global _live_lock  # noqa: PLW0603
-    _live_lock = _thread.allocate_lock()
-    for batcher in _living():
-        # Closing an inherited loop would take its file descriptors out of the parent's epoll.
-        _inherited.append(batcher._runner)  # noqa: SLF001
-        batcher._reset()  # noqa: SLF001
-
-
-atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -1,27 +1,21 @@
-"""Calling a batcher that has a worker thread: blocking, from event loops, and for a future.
+"""Calling a batcher that has a worker thread from other threads: blocking, and for a future.
 
 The same for lists and arrays: the collator knows which.
 """
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
-from collections.abc import AsyncIterable
 from concurrent.futures import Future
 from functools import partial
-from threading import get_ident
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from batched._binding import NO_OPTIONS, name_of
+from batched._binding import name_of
 from batched._face import Face, new_scheduler, own_errors
-from batched._map import amap_items, as_async, map_items
+from batched._map import map_items
 from batched._thread import Batcher
-from batched.errors import for_event_loop
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from batched._call import Call, Collator
@@ -60,22 +54,6 @@ class ThreadedFunction(Face[Batcher]):
         batcher.collect(call)
         return call.results if not call.keep_errors else own_errors(call.results)
 
-    async def acall(self, /, *args: Any, **named: Any) -> Any:
-        """Like a call, without blocking the event loop. Cancelling it drops what has not started."""
-        batcher = self._batcher or self._find()
-        call = self._ask(batcher, args, named)
-        if not call.size:
-            return []
-        del args, named  # of many waiting tasks, none need keep them
-        try:
-            await batcher.post_async(call, get_running_loop())
-        except BaseException:
-            batcher.cancel(call)
-            raise
-        if call.missing or call.error is not None:
-            batcher.refuse(call)
-        return call.results if not call.keep_errors else own_errors(call.results)
-
     def submit(self, /, *args: Any, **named: Any) -> Future[Any]:
         """Like a call, but return a `concurrent.futures.Future` at once.
 
@@ -112,26 +90,6 @@ class ThreadedFunction(Face[Batcher]):
 
         return map_items(iter(items), size, ahead, post, collect, batcher.cancel)
 
-    def amap(self, items: Iterable[Any] | AsyncIterable[Any], /) -> AsyncIterator[Any]:
-        """Like `map`, from and for an event loop. An asynchronous source is answered as fast as it comes."""
-        batcher = self._batcher or self._find()
-        batcher.check()
-        size, ahead = self._chunks()
-        source = aiter(items) if isinstance(items, AsyncIterable) else as_async(iter(items))
-
-        def post(chunk: list[Any]) -> Call:
-            call = self._chunk(chunk)
-            batcher.post_async(call, get_running_loop())
-            return call
-
-        async def collect(call: Call) -> Iterator[Any]:
-            await call.waiter
-            if call.missing or call.error is not None:
-                batcher.refuse(call)
-            return self._in_order(call, for_event_loop)
-
-        return amap_items(source, size, ahead, post, collect, batcher.cancel)
-
     # -- looking and ending ---------------------------------------------------------------------------
 
     def worker_stack(self) -> str:
@@ -148,16 +106,6 @@ class ThreadedFunction(Face[Batcher]):
         """
         (self._batcher or self._find()).shutdown(wait=wait, cancel_futures=cancel_futures)
 
-    async def aclose(self) -> None:
-        """Like `shutdown()`, without blocking the event loop."""
-        batcher = self._batcher or self._find()
-        batcher.check_outside()
-        batcher.shutdown(wait=False, cancel_futures=False)
-        loop = get_running_loop()
-        ended = loop.create_future()
-        batcher.when_ended(lambda: loop.call_soon_threadsafe(_set_unless_done, ended))
-        await ended
-
     def __enter__(self) -> Self:
         return self
 
@@ -169,20 +117,6 @@ class ThreadedFunction(Face[Batcher]):
     ) -> None:
         self.shutdown()
 
-    def _ask(self, batcher: Batcher, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
-        """Return the call that the arguments mean."""
-        if batcher.closed or batcher.ident == get_ident():
-            batcher.check()
-        call = self._read(self._function, args, named, monotonic())
-        if self._call_options is not NO_OPTIONS:
-            self._apply_options(call)
-        return call
-
 
 def _as_it_is(error: BaseException) -> BaseException:
     return error
-
-
-def _set_unless_done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

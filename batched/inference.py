@@ -126,10 +126,10 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         ValueError: An option is out of range.
 
     """
-    return decorate(BatchedInference, ArrayOptions, args, _renamed(options))
+    return decorate(BatchedInference, ArrayOptions, args, renamed(options))
 
 
-def _renamed(options: dict[str, Any]) -> dict[str, Any]:
+def renamed(options: dict[str, Any]) -> dict[str, Any]:
     """Call `pad_tokens` by its other name."""
     if "pad_tokens" in options:
         if "pad_token" in options:

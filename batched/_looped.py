@@ -1,0 +1,75 @@
+"""Calling a batcher from event loops only: nothing here blocks.
+
+The same for lists and arrays: the collator knows which.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from batched._asyncio import LoopBatcher
+from batched._binding import name_of
+from batched._face import Driver, Face, new_scheduler
+from batched._thread import Batcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from batched._call import Collator
+    from batched._options import Options
+    from batched._scheduler import AnyQueue
+
+__all__ = ["LoopedFunction"]
+
+
+class LoopedFunction(Face[Driver]):
+    """The ways to call a function whose callers are all on event loops.
+
+    The batches of an `async def` function run on the loop of their callers; those of any other callable in a
+    thread, so that the loops stay free.
+    """
+
+    ways_to_call = frozenset({"acall", "amap"})
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        options: Options,
+        collator: Callable[[str], Collator],
+        queue: Callable[[int, int], AnyQueue],
+    ) -> None:
+        name = name_of(func, options)
+        collate = collator(name)
+        scheduler = partial(new_scheduler, options, name, queue)
+
+        def make(owner: object) -> Driver:
+            if _is_async(func):
+                return LoopBatcher(scheduler, collate, name)
+            return Batcher(scheduler, collate, name, owner, awaits=False)
+
+        super().__init__(func, options, collate, make)
+
+    __call__ = Face.acall
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _is_async(func: Any) -> bool:
+    """Whether calling `func` returns a coroutine, whatever it is wrapped in."""
+    if isinstance(func, classmethod | staticmethod):
+        func = func.__func__
+    while isinstance(func, partial):
+        func = func.func
+    return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(getattr(func, "__call__", None))  # noqa: B004

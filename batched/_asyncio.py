@@ -91,7 +91,7 @@ class LoopBatcher:
         """Raise if a call from here cannot be answered."""
         if self.closed:
             raise ClosedError(f"{self.name} was shut down")
-        if _inside.get() is not None and self._is_inside():
+        if self._is_inside():
             raise RuntimeError(
                 f"{self.name} was called from inside its own batch function, where it would wait for itself"
             )
@@ -105,17 +105,27 @@ class LoopBatcher:
         """Whether a batch of the running loop is waiting for whoever asks. A task it has started counts."""
         reference = self._dispatchers.get(id(asyncio.get_running_loop()))
         dispatcher = None if reference is None else reference()
-        return dispatcher is not None and dispatcher.runs(_inside.get())
+        return dispatcher is not None and _inside.get() in dispatcher.running
 
-    def post_async(self, call: Call, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """Queue `call` and return the future that is done once `call` is answered or late."""
+    def post_async(self, call: Call) -> asyncio.Future[None]:
+        """Queue `call` of a task and return the future that is done once `call` is answered or late."""
+        loop = asyncio.get_running_loop()
         reference = self._dispatchers.get(id(loop))
         dispatcher = None if reference is None else reference()
         if dispatcher is None:
             dispatcher = self._join(loop)
+        if self.closed or dispatcher.running:
+            self.check()
         call.loop = dispatcher
-        future = wait_on(loop, call)
-        dispatcher.push(call, loop)
+        if call.deadline is None:
+            call.waiter = future = loop.create_future()
+        else:
+            future = wait_on(loop, call)
+        arriving = dispatcher.arriving
+        arriving.append(call)
+        wanted = dispatcher.wanted
+        if len(arriving) >= wanted or (wanted != _NEVER and (call.size > 1 or call.deadline)):
+            dispatcher.start(loop)
         return future
 
     def cancel(self, call: Call) -> None:
@@ -183,12 +193,13 @@ class _Dispatcher:
         "_free",
         "_key",
         "_timer",
-        "_wanted",
         "_when_resting",
         "arriving",
         "leaving",
         "loop",
+        "running",
         "scheduler",
+        "wanted",
     )
 
     def __init__(
@@ -199,27 +210,16 @@ class _Dispatcher:
         loop: weakref.ref[asyncio.AbstractEventLoop],
     ) -> None:
         self.scheduler = scheduler
+        self.running: set[Batch | None] = set()
         self.arriving: deque[Call] = deque()
         self.leaving: deque[Call] = deque()
         self.loop = loop
         self._batcher = batcher
         self._key = key
         self._free = _SLOTS
-        self._wanted = 1  # calls in the inbox worth starting a task for
+        self.wanted = 1  # calls in the inbox worth starting a task for
         self._timer: asyncio.TimerHandle | None = None
         self._when_resting: list[Callable[[], object]] = []
-
-    def push(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
-        """Queue `call`, whose waiter is set."""
-        arriving = self.arriving
-        arriving.append(call)
-        wanted = self._wanted
-        if len(arriving) >= wanted or (wanted != _NEVER and (call.size > 1 or call.deadline)):
-            self._start(loop)
-
-    def runs(self, batch: Batch | None) -> bool:
-        """Whether `batch` is one of those that run."""
-        return self.scheduler.runs(batch)
 
     def drain(self, then: Callable[[], object]) -> bool:
         """Have the loop, whose thread may be another, run what is queued and call `then`.
@@ -240,14 +240,14 @@ class _Dispatcher:
             return
         self._when_resting.append(then)
         if self._timer is not None:
-            self._start(asyncio.get_running_loop())
+            self.start(asyncio.get_running_loop())
 
-    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start a task that chooses and runs the next batch."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._wanted = _NEVER
+        self.wanted = _NEVER
         self._free -= 1
         self._batcher.resting.pop(self._key, None)
         work = self._work(loop)
@@ -265,6 +265,7 @@ class _Dispatcher:
             await _first_step()
             batch = self._next()
             if batch is not None:
+                self.running.add(batch)
                 _inside.set(batch)
                 outputs = await batch.run(collator)
                 calls = batch.deliver(outputs, collator)
@@ -289,11 +290,13 @@ class _Dispatcher:
     def _finish(self, batch: Batch | None, calls: list[Call], loop: asyncio.AbstractEventLoop) -> None:
         """Count `batch`, release the callers of `calls`, and see to it that what waits goes on."""
         scheduler = self.scheduler
+        self.running.discard(batch)
         with self._batcher.lock:
             now = monotonic()
             if batch is not None:
                 scheduler.done(batch, now)
-            scheduler.take_in(self.arriving, self.leaving)
+            if self.arriving or self.leaving:
+                scheduler.take_in(self.arriving, self.leaving)
             delay = scheduler.delay(now)
             if scheduler.expired:
                 calls += scheduler.expired
@@ -303,10 +306,10 @@ class _Dispatcher:
             if delay is None:
                 self._rest()
             elif delay == 0.0:
-                self._start(loop)  # after the callers just released have had their turn
+                self.start(loop)  # after the callers just released have had their turn
             else:
-                self._wanted = scheduler.queue.lacks()
-                self._timer = loop.call_later(delay, self._start, loop)
+                self.wanted = scheduler.queue.lacks()
+                self._timer = loop.call_later(delay, self.start, loop)
         except RuntimeError:  # the loop was closed
             pass
         # As in the thread: an error whose calls are found by way of this frame would keep itself alive.
@@ -315,7 +318,7 @@ class _Dispatcher:
             batch.slices.clear()
 
     def _rest(self) -> None:
-        self._wanted = 1
+        self.wanted = 1
         if self._free == _SLOTS:
             self._batcher.resting[self._key] = self
             then, self._when_resting = self._when_resting, []

@@ -6,7 +6,6 @@ next layer.
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
 from collections.abc import AsyncIterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
@@ -46,8 +45,11 @@ class Driver(Protocol):
         """Raise if this is inside the batch function, which cannot wait for its own end."""
         ...
 
-    def post_async(self, call: Call, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """Queue `call` and return its waiter: the future that is done once `call` is answered or late."""
+    def post_async(self, call: Call) -> asyncio.Future[None]:
+        """Queue `call`, whose caller is on the running loop, and return its waiter, unless `check` raises.
+
+        The waiter is a future that is done once `call` is answered or late.
+        """
         ...
 
     def cancel(self, call: Call) -> None:
@@ -107,12 +109,16 @@ class Face(Bindable[DriverT]):
     async def acall(self, /, *args: Any, **named: Any) -> Any:
         """Await the result of one item, or the results of a list. Cancelling drops what has not started."""
         batcher = self._batcher or self._find()
-        call = self._ask(batcher, args, named)
+        call = self._read(self._function, args, named, monotonic())
+        if self._call_options is not NO_OPTIONS:
+            self._apply_options(call)
         if not call.size:
+            batcher.check()
             return []
         del args, named  # of many waiting tasks, none need keep them
+        waiter = batcher.post_async(call)
         try:
-            await batcher.post_async(call, get_running_loop())
+            await waiter
         except BaseException:
             batcher.cancel(call)
             raise
@@ -133,9 +139,8 @@ class Face(Bindable[DriverT]):
         source = aiter(items) if isinstance(items, AsyncIterable) else as_async(iter(items))
 
         def post(chunk: list[Any]) -> Call:
-            batcher.check()
             call = self._chunk(chunk)
-            batcher.post_async(call, get_running_loop())
+            batcher.post_async(call)
             return call
 
         async def collect(call: Call) -> Iterator[Any]:
@@ -151,14 +156,6 @@ class Face(Bindable[DriverT]):
         batcher = self._batcher or self._find()
         batcher.check_outside()
         await batcher.aclose()
-
-    def _ask(self, batcher: DriverT, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
-        """Return the call that the arguments mean."""
-        batcher.check()
-        call = self._read(self._function, args, named, monotonic())
-        if self._call_options is not NO_OPTIONS:
-            self._apply_options(call)
-        return call
 
     def _apply_options(self, call: Call) -> None:
         options = self._call_options

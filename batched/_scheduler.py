@@ -194,10 +194,6 @@ class Scheduler:
         """Return the batches that run: their items, and seconds since."""
         return [(batch.size, now - started) for batch, started in self._running.items()]
 
-    def runs(self, batch: Batch | None) -> bool:
-        """Whether `batch` has been popped and is not done."""
-        return batch in self._running
-
     def _forget_deadlines(self) -> None:
         # Calls that ended before their deadline would pile up here until it passes.
         heap = self._deadlines

@@ -169,9 +169,10 @@ class Batcher:
         if call.missing or call.error is not None:
             self.refuse(call)
 
-    def post_async(self, call: Call, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """Queue `call` and return the future that is done once `call` is answered or late."""
-        call.loop = loop
+    def post_async(self, call: Call) -> asyncio.Future[None]:
+        """Queue `call` of a task and return the future that is done once `call` is answered or late."""
+        self.check()
+        call.loop = loop = asyncio.get_running_loop()
         future = wait_on(loop, call)
         self.push(call)
         return future

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from batched._binding import name_of
+from batched._binding import NO_OPTIONS, name_of
 from batched._face import Face, new_scheduler, own_errors
 from batched._map import map_items
 from batched._thread import Batcher
@@ -116,6 +117,14 @@ class ThreadedFunction(Face[Batcher]):
         traceback: TracebackType | None,
     ) -> None:
         self.shutdown()
+
+    def _ask(self, batcher: Batcher, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
+        """Return the call that the arguments mean."""
+        batcher.check()
+        call = self._read(self._function, args, named, monotonic())
+        if self._call_options is not NO_OPTIONS:
+            self._apply_options(call)
+        return call
 
 
 def _as_it_is(error: BaseException) -> BaseException:

@@ -27,13 +27,14 @@ def wait_on(loop: asyncio.AbstractEventLoop, call: Call) -> asyncio.Future[None]
 def resolve_on_loop(calls: list[Call]) -> None:
     """Release the callers of `calls`, which are done, on their own loop."""
     for call in calls:
-        future = call.waiter
-        if not future.done():
+        try:
             if call.left == "cancelled":
                 park_at_exit()
-                future.cancel()
+                call.waiter.cancel()
             else:
-                future.set_result(None)
+                call.waiter.set_result(None)
+        except asyncio.InvalidStateError:  # its caller has left
+            pass
 
 
 def refusal(call: Call, name: str) -> BaseException:

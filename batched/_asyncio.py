@@ -26,7 +26,7 @@ from batched._waiting import refusal, resolve_on_loop, set_unless_done, wait_on
 from batched.errors import ClosedError, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
     from typing import Literal
 
     from batched._call import Batch, Call, Collator
@@ -265,6 +265,8 @@ class _Dispatcher:
             await _first_step()
             batch = self._next()
             if batch is not None:
+                if self._free:
+                    self._go_on(loop)
                 self.running.add(batch)
                 _inside.set(batch)
                 outputs = await batch.run(collator)
@@ -277,7 +279,12 @@ class _Dispatcher:
             elif not isinstance(error, asyncio.CancelledError):
                 calls = self._give_up(error)
         self._free += 1
-        self._finish(batch, calls, loop)
+        self.running.discard(batch)
+        self._go_on(loop, batch, calls)
+        # As in the thread: an error whose calls are found by way of this frame would keep itself alive.
+        calls.clear()
+        if batch is not None:
+            batch.slices.clear()
 
     def _next(self) -> Batch | None:
         """Remove and return the next batch, None if none is due any more."""
@@ -287,10 +294,11 @@ class _Dispatcher:
             now = monotonic()
             return scheduler.pop(now) if scheduler.delay(now) == 0.0 else None
 
-    def _finish(self, batch: Batch | None, calls: list[Call], loop: asyncio.AbstractEventLoop) -> None:
-        """Count `batch`, release the callers of `calls`, and see to it that what waits goes on."""
+    def _go_on(
+        self, loop: asyncio.AbstractEventLoop, batch: Batch | None = None, calls: Iterable[Call] = ()
+    ) -> None:
+        """Count `batch`, which has run, release the callers of `calls`, and plan what a free slot does."""
         scheduler = self.scheduler
-        self.running.discard(batch)
         with self._batcher.lock:
             now = monotonic()
             if batch is not None:
@@ -298,11 +306,16 @@ class _Dispatcher:
             if self.arriving or self.leaving:
                 scheduler.take_in(self.arriving, self.leaving)
             delay = scheduler.delay(now)
-            if scheduler.expired:
-                calls += scheduler.expired
+            expired = scheduler.expired
+            if expired:
                 scheduler.expired = []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         try:
             resolve_on_loop(calls)
+            if expired:
+                resolve_on_loop(expired)
             if delay is None:
                 self._rest()
             elif delay == 0.0:
@@ -312,10 +325,6 @@ class _Dispatcher:
                 self._timer = loop.call_later(delay, self.start, loop)
         except RuntimeError:  # the loop was closed
             pass
-        # As in the thread: an error whose calls are found by way of this frame would keep itself alive.
-        calls.clear()
-        if batch is not None:
-            batch.slices.clear()
 
     def _rest(self) -> None:
         self.wanted = 1

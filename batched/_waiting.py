@@ -10,6 +10,8 @@ from batched._process import park_at_exit
 from batched.errors import copied, for_event_loop
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from batched._call import Call
 
 __all__ = ["refusal", "resolve_on_loop", "set_unless_done", "wait_on"]
@@ -24,7 +26,7 @@ def wait_on(loop: asyncio.AbstractEventLoop, call: Call) -> asyncio.Future[None]
     return future
 
 
-def resolve_on_loop(calls: list[Call]) -> None:
+def resolve_on_loop(calls: Iterable[Call]) -> None:
     """Release the callers of `calls`, which are done, on their own loop."""
     for call in calls:
         try:

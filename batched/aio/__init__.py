@@ -121,10 +121,10 @@ def dynamically(
     **options: Unpack[KeywordOptions],
 ) -> Decorator: ...
 def dynamically(*args: Any, **options: Any) -> Any:
-    """Batch the calls of a function that takes a list, `async def` or not, whose callers await them.
+    """Batch the calls of a function that takes a list, `async def` or not; callers await them.
 
-    `@dynamically`, `@dynamically(batch_size=64)` and `dynamically(client.fetch, batch_size=64)` all work. On a
-    method every instance has a batcher of its own, made at first use. The options, and what is raised for
+    `@dynamically`, `@dynamically(batch_size=64)` and `dynamically(client.fetch, batch_size=64)` all work. On
+    a method every instance has a batcher of its own, made at first use. The options, and what is raised for
     wrong ones, are those of `batched.dynamically`.
     """
     return decorate(BatchedFunction, Options, args, options)

@@ -24,9 +24,9 @@ R = TypeVar("R")
 class BatchedInference(LoopedFunction, Generic[R]):
     """A function over features that tasks await with their own rows.
 
-    `await fn(features)` and `await fn(input_ids=..., attention_mask=...)` return what the function returns, with
-    the caller's rows only. What features and outputs may be is told by `batched.inference.BatchedInference`,
-    where the batches run and what is raised by `batched.aio.BatchedFunction`.
+    `await fn(features)` and `await fn(input_ids=..., attention_mask=...)` return what the function returns,
+    with the caller's rows only. `batched.inference.BatchedInference` tells what features and outputs may be,
+    `batched.aio.BatchedFunction` where the batches run and what is raised.
     """
 
     def __init__(self, func: Callable[..., Any], options: ArrayOptions) -> None:
@@ -74,7 +74,7 @@ def dynamically(
     **options: Unpack[KeywordOptions],
 ) -> Decorator: ...
 def dynamically(*args: Any, **options: Any) -> Any:
-    """Batch the calls of a function that takes a dict of arrays, `async def` or not, whose callers await them.
+    """Batch the calls of a function that takes a dict of arrays, `async def` or not; callers await them.
 
     The options, and what is raised for wrong ones, are those of `batched.inference.dynamically`.
     """

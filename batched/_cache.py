@@ -31,7 +31,7 @@ _logger = logging.getLogger("batched")
 class Lookup(Call):
     """What a caller waits for: some results known, some in flight."""
 
-    __slots__ = ("asked", "collator", "flights", "group_keys", "hits", "keys")
+    __slots__ = ("asked", "collator", "flights", "group_keys", "hits", "keys", "mine")
 
     asked: Call
     """The call as it would be without a cache."""
@@ -41,6 +41,8 @@ class Lookup(Call):
     group_keys: list[Hashable] | None
     hits: int
     """Items answered without a run of their own."""
+    mine: list[int]
+    """The places of those that it has sent off."""
     flights: list[Flight]
 
 
@@ -83,7 +85,8 @@ class Flights:
                 _extend(flight.errand, lookup.deadline)
         if not mine:
             return None
-        errand = lookup.collator.errand(lookup, [place for place, _ in mine])
+        lookup.mine = [place for place, _ in mine]
+        errand = lookup.collator.errand(lookup, lookup.mine)
         flights = [flight for _, flight in mine]
         for flight in flights:
             flight.errand = errand
@@ -160,6 +163,7 @@ class CachingCollator:
         self._collator = collator
         self._grouping = grouping
         self._cache = cache
+        self.is_async = is_async(cache)
         self._cache_key = cache_key
         self._lock = lock or nullcontext()
         self._name = name
@@ -209,8 +213,9 @@ class CachingCollator:
         lookup.results = [_UNKNOWN] * len(lookup.keys)
         lookup.missing = len(lookup.keys)
         lookup.hits = 0
+        lookup.mine = []
         lookup.flights = []
-        if not is_async(self._cache):
+        if not self.is_async:
             for place, key in enumerate(lookup.keys):
                 self.know(lookup, place, self._get(key))
         return lookup
@@ -263,6 +268,8 @@ class CachingCollator:
 
     def store(self, results: Iterable[tuple[Hashable, Any]]) -> None:
         """Keep results in a cache that is a mapping."""
+        if self.is_async:
+            return  # the callers see to it
         try:
             for key, result in results:
                 with self._lock:
@@ -270,11 +277,13 @@ class CachingCollator:
         except Exception:
             _logger.exception("%s: the cache failed, and is bypassed", self._name)
 
-    async def store_async(self, results: Iterable[tuple[Hashable, Any]]) -> None:
-        """Keep results in a cache that is asynchronous."""
+    async def keep(self, lookup: Lookup) -> None:
+        """Keep what `lookup`, which is answered, has sent off, in a cache that is asynchronous."""
+        results = lookup.results if lookup.many else [lookup.results]
         try:
-            for key, result in results:
-                await self._cache.set(key, result)
+            for place in lookup.mine:
+                if not isinstance(results[place], BaseException):
+                    await self._cache.set(lookup.keys[place], _own(results[place]))
         except Exception:
             _logger.exception("%s: the cache failed, and is bypassed", self._name)
 

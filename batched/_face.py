@@ -1,23 +1,28 @@
-"""What every decorated function has in common: a collator, a driver, and what callers say of single calls.
+"""What every decorated function has in common: a collator, a driver, and how event loops call it.
 
-A face joins the two. What may be passed is the collator's business; from where, threads or event loops,
-that of the next layer.
+A face joins the two. What may be passed is the collator's business; how else it may be called, that of the
+next layer.
 """
 
 from __future__ import annotations
 
 import inspect
 from dataclasses import replace
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
-from batched._binding import Bindable, name_of
+from batched._binding import NO_OPTIONS, Bindable, name_of
+from batched._cache import Lookup, is_async
 from batched._family import Family
+from batched._map import amap_items, as_async
 from batched._options import CONFIGURABLE, CallOptions
-from batched.errors import copied, raise_as_was
+from batched._stream import AsyncStream
+from batched.errors import copied, for_event_loop, raise_as_was
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import asyncio
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
     from typing import TypeAlias
 
     from batched._call import Call, Collator
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
     Join: TypeAlias = Callable[[Any, Any, str, bool], tuple[Collator, type[AnyQueue]]]
     """From a function, its options and name, and whether it is bound, make its collator and kind of queue."""
 
-__all__ = ["Driver", "Face", "is_stream", "own_errors"]
+__all__ = ["Driver", "Face", "is_bound", "own_errors"]
 
 
 class Driver(Protocol):
@@ -53,6 +58,42 @@ class Driver(Protocol):
         """A snapshot of the counters."""
         ...
 
+    def check(self) -> None:
+        """Raise if a call from here cannot be answered."""
+        ...
+
+    def check_outside(self) -> None:
+        """Raise if this is inside the batch function, which cannot wait for its own end."""
+        ...
+
+    def post_async(self, call: Call, *, patient: bool = False) -> asyncio.Future[None]:
+        """Queue `call`, whose caller is on the running loop, and return its waiter, unless `check` raises.
+
+        The waiter is a future that is done once `call` is answered or late. One that is `patient` waits for
+        room in a queue that is bounded and full, whatever the options say.
+        """
+        ...
+
+    def open_async(self, call: Call) -> None:
+        """Queue `call`, whose pieces a task of the running loop will take as they come."""
+        ...
+
+    def count_cached(self, items: int) -> None:
+        """Count items that the cache has answered."""
+        ...
+
+    def cancel(self, call: Call) -> None:
+        """Say that nobody waits for `call` any more."""
+        ...
+
+    def refuse(self, call: Call) -> NoReturn:
+        """Raise the error of `call`, or that it is late."""
+        ...
+
+    async def aclose(self) -> None:
+        """Take no more calls, run what is queued, and return when nothing runs any more."""
+        ...
+
 
 DriverT = TypeVar("DriverT", bound=Driver)
 
@@ -63,20 +104,30 @@ class Face(Bindable[DriverT]):
     _collator: Collator
     _read: Callable[..., Call]
     _streams: bool
+    _cache_is_async: bool
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        options: Options,
+        make: Callable[[object], DriverT],
+        *,
+        streams: bool,
+    ) -> None:
+        self._streams = streams
+        self._cache_is_async = is_async(options.cache)
+        super().__init__(func, options, make)
 
     def _find(self) -> DriverT:
         batcher = super()._find()
         self._collator = batcher.collator
-        self._read = self._refuse_call
+        self._read = partial(_refuse_call, self._name())  # not a method: this object would keep itself alive
         if not self._streams:
             self._read = batcher.collator.read  # found once: it is called by every caller
         return batcher
 
     def _name(self) -> str:
         return name_of(self._function, self._settings)
-
-    def _refuse_call(self, *_: Any) -> Call:
-        raise TypeError(f"{self._name()} streams: call its stream or astream")
 
     def _read_stream(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call for one item, whose pieces are wanted."""
@@ -121,6 +172,109 @@ class Face(Bindable[DriverT]):
         """What the batcher has done so far: a frozen snapshot, taken without waiting for a batch."""
         return (self._batcher or self._find()).stats
 
+    async def acall(self, /, *args: Any, **named: Any) -> Any:
+        """Await the result of one item, or the results of a list. Cancelling drops what has not started."""
+        batcher = self._batcher or self._find()
+        call = self._read(self._function, args, named, monotonic())
+        if self._call_options is not NO_OPTIONS:
+            self._apply_options(call)
+        if self._cache_is_async:
+            return await self._acall_cached(batcher, call)
+        if not call.missing:
+            batcher.check()
+            return self._at_once(batcher, call)
+        del args, named  # of many waiting tasks, none need keep them
+        waiter = batcher.post_async(call)
+        try:
+            await waiter
+        except BaseException:
+            batcher.cancel(call)
+            raise
+        if call.missing or call.error is not None:
+            batcher.refuse(call)
+        return call.results if not call.keep_errors else own_errors(call.results)
+
+    async def _acall_cached(self, batcher: DriverT, call: Call) -> Any:
+        """Like `acall`, with a cache that is asynchronous."""
+        if isinstance(call, Lookup):
+            await call.collator.look(call)
+        if not call.missing:
+            batcher.check()
+            return self._at_once(batcher, call)
+        waiter = batcher.post_async(call)
+        try:
+            await waiter
+        except BaseException:
+            batcher.cancel(call)
+            raise
+        if call.missing or call.error is not None:
+            batcher.refuse(call)
+        if isinstance(call, Lookup):
+            await call.collator.keep(call)
+        return call.results if not call.keep_errors else own_errors(call.results)
+
+    def _at_once(self, batcher: DriverT, call: Call) -> Any:
+        """Return the answer of a call for which nothing is to be queued."""
+        if not call.size:
+            return []
+        batcher.count_cached(call.size)
+        return own_errors(call.results) if call.keep_errors else call.results
+
+    def astream(self, /, *args: Any, **named: Any) -> AsyncStream[Any]:
+        """Queue one item, even a list, and iterate over its pieces as the function yields them.
+
+        For functions that are generators, and callers on an event loop. A consumer that drops the iterator,
+        or closes it, has left.
+        """
+        batcher = self._batcher or self._find()
+        call = self._ask_one(batcher, args, named)
+        batcher.open_async(call)
+        return AsyncStream(batcher, call)
+
+    def _ask_one(self, batcher: DriverT, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
+        """Return the call for the stream that the arguments mean."""
+        batcher.check()
+        call = self._read_stream(args, named)
+        self._apply_options(call)
+        return call
+
+    def amap(
+        self, items: Iterable[Any] | AsyncIterable[Any], /, *more: Iterable[Any] | AsyncIterable[Any]
+    ) -> AsyncIterator[Any]:
+        """Yield the result of each item, in order, reading ahead of the consumer by three batches at most.
+
+        Each element is one item, even a list; further iterables are further parameters; an asynchronous
+        source is answered as fast as it comes. The first that fails raises at its place. What has not
+        started is dropped then, and when the consumer leaves. A deadline holds for each item. A bounded queue
+        is never overrun.
+        """
+        batcher = self._batcher or self._find()
+        batcher.check()
+        size, ahead = self._chunks()
+        source = as_async(items, *more)
+
+        def post(chunk: list[Any]) -> Call:
+            call = self._chunk(chunk)
+            call.waiter = None
+            if call.missing:  # else it was refused at the door, or the cache knew it all
+                batcher.post_async(call, patient=True)
+            return call
+
+        async def collect(call: Call) -> Iterator[Any]:
+            if call.waiter is not None:
+                await call.waiter
+            if call.missing or call.error is not None:
+                batcher.refuse(call)
+            return self._in_order(call, for_event_loop)
+
+        return amap_items(source, size, ahead, post, collect, batcher.cancel)
+
+    async def aclose(self) -> None:
+        """Run what is queued, wait until nothing runs any more, and take no more calls."""
+        batcher = self._batcher or self._find()
+        batcher.check_outside()
+        await batcher.aclose()
+
     def _apply_options(self, call: Call) -> None:
         options = self._call_options
         if options.deadline_ms is not None:
@@ -147,7 +301,7 @@ class Face(Bindable[DriverT]):
     def _chunks(self) -> tuple[int, int]:
         """Return how many elements of a `map` travel as one call, and how many items go ahead."""
         if self._streams:
-            self._refuse_call()
+            _refuse_call(self._name())
         options = (self._batcher or self._find()).options
         size = self._collator.chunk_size if self._call_options.deadline_ms is None else 1
         if options.max_queue_size is not None:
@@ -163,6 +317,15 @@ class Face(Bindable[DriverT]):
                 yield copied(answer)
             else:
                 raise_as_was(presentable(copied(answer)))
+
+
+def _refuse_call(name: str, *_: Any) -> Call:
+    raise TypeError(f"{name} streams: call its stream or astream")
+
+
+def is_bound(owner: object) -> bool:
+    """Whether the function of `owner`'s batcher has bound its first parameter."""
+    return not isinstance(owner, Face)  # the decorated function itself
 
 
 def is_stream(func: Any, options: Options) -> bool:

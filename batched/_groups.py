@@ -28,7 +28,6 @@ class Groups:
 
     def __init__(self, batch_size: int, threshold: int) -> None:
         self.items = 0  # waiting, of all keys
-        self.accepted = 0  # ever pushed
         self.batch_size = batch_size
         self.threshold = threshold
         self._queues: dict[Hashable, Queue] = {}
@@ -67,7 +66,6 @@ class Groups:
             urgent += queue.push_all(theirs)
             pushed = queue.items - before
             self.items += pushed
-            self.accepted += pushed
             if before < self.batch_size <= queue.items:
                 heappush(self._full, (queue.oldest(), next(self._order), queue))
         self._forget_stale(self._all, 1)

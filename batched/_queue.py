@@ -32,7 +32,6 @@ class Queue:
         "_large_items",
         "_most_saved",
         "_small",
-        "accepted",
         "batch_size",
         "items",
         "threshold",
@@ -40,7 +39,6 @@ class Queue:
 
     def __init__(self, batch_size: int, threshold: int) -> None:
         self.items = 0  # waiting, of both classes
-        self.accepted = 0  # ever pushed
         self._small: deque[Call] = deque()
         self._large: deque[Call] = deque()
         self._large_items = 0
@@ -81,7 +79,6 @@ class Queue:
             if call.deadline is not None:
                 urgent.append(call)
         self.items += items
-        self.accepted += items
         return urgent
 
     def _append(self, call: Call) -> None:

@@ -12,16 +12,18 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
+from batched._cache import Flights, Lookup
 from batched._call import Batch
 from batched._capacity import Capacity, is_out_of_memory
-from batched._family import Family
+from batched._family import Family, complete
 from batched._patience import Window
 from batched._queue import Queue
 from batched._stats import Counters
 from batched.errors import QueueFullError
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
+    from collections.abc import Hashable
+    from typing import Any, TypeAlias
 
     from batched._call import Call
     from batched._groups import Groups
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     AnyQueue: TypeAlias = Queue | Groups
 
-__all__ = ["Scheduler"]
+__all__ = ["Scheduler", "is_guarded"]
 
 
 class Scheduler:
@@ -40,11 +42,14 @@ class Scheduler:
     earlier for a call with a deadline, which never spends more than half of its time waiting for company.
     """
 
-    def __init__(self, options: Options, queue: type[AnyQueue], name: str) -> None:
+    def __init__(
+        self, options: Options, queue: type[AnyQueue], name: str, counters: Counters | None = None
+    ) -> None:
         self.queue: AnyQueue = queue(options.batch_size, options.small_batch_threshold)
         self.name = name
-        self._counters = Counters()
+        self._counters = Counters() if counters is None else counters  # several may count together
         self._capacity = Capacity()
+        self._flights = Flights()
         self._running: dict[Batch, float] = {}  # since when
         self.again: deque[Batch] = deque()  # the halves of batches that failed
         self._draining = False
@@ -78,16 +83,29 @@ class Scheduler:
 
     def push_all(self, calls: deque[Call]) -> None:
         """Queue and remove all of `calls`, to which others may be adding."""
-        for call in self.queue.push_all(calls):
+        queue = self.queue
+        before = queue.items
+        urgent = queue.push_all(calls)
+        self._counters.accepted += queue.items - before
+        for call in urgent:
             heappush(self._deadlines, (call.deadline or 0.0, next(self._order), call))
             if len(self._deadlines) > self._deadlines_limit:
                 self._forget_deadlines()
 
-    def admit(self, call: Call, *, wait: bool) -> bool:
-        """Queue `call` and return True if there is room; else, if it can `wait`, queue it once there is.
+    def admit(self, call: Call, *, wait: bool) -> Call | None:
+        """Queue `call` if there is room; else, if it can `wait`, return what will be queued once there is.
 
         Raises `QueueFullError` if it cannot wait, and `ValueError` if there will never be room.
         """
+        if isinstance(call, Lookup):
+            try:
+                errand = self._flights.enter(call)
+                outside = None if errand is None else self.admit(errand, wait=wait)
+            except BaseException:
+                self._flights.leave(call)
+                raise
+            self._counters.cached += call.hits
+            return outside
         bound = self._max_queue_size
         if bound is not None and call.size > bound:
             raise ValueError(
@@ -96,7 +114,7 @@ class Scheduler:
             )
         if bound is None or not (self._outside or self.queue.items + call.size > bound):
             self.push(call)
-            return True
+            return None
         if not wait:
             self._counters.rejected += call.size
             raise QueueFullError(
@@ -104,7 +122,7 @@ class Scheduler:
                 f"no room for {call.size} more"
             )
         self._outside[call] = None
-        return False
+        return call
 
     def _let_in(self) -> None:
         """Queue what has waited for room, as far as there is."""
@@ -121,6 +139,14 @@ class Scheduler:
         """Count items that the cache, or an equal item in flight, has answered."""
         self._counters.cached += items
 
+    def take_in(self, arriving: deque[Call], leaving: deque[Call]) -> None:
+        """Queue all of `arriving`, drop those of `leaving`, and empty both, to which others may be adding."""
+        gone = len(leaving)  # counted first: whoever has left by now came before
+        self.push_all(arriving)
+        while gone:
+            gone -= 1
+            self.drop(leaving.popleft())
+
     def drop(self, call: Call) -> None:
         """Forget what of `call` still waits: its caller has left, its deadline has passed or it has failed.
 
@@ -129,11 +155,11 @@ class Scheduler:
         if call in self._outside:
             del self._outside[call]
             self.push(call)  # and out again, so that it counts
-        if isinstance(call, Family):
+        if isinstance(call, Lookup | Family):
             call.missing = 0
-            for member in call.members:
-                member.left = member.left or call.left
-                self.drop(member)
+            for part in self._flights.leave(call) if isinstance(call, Lookup) else call.members:
+                part.left = part.left or call.left
+                self.drop(part)
             return
         if call.waiting == call.size:  # else a part of it may be running
             call.function = call.inputs = None
@@ -145,6 +171,26 @@ class Scheduler:
             self._counters.cancelled += dropped
         if self._outside:
             self._let_in()
+
+    # -- calls are done ---------------------------------------------------------------------------------
+
+    def whole(self, calls: list[Call]) -> list[Call]:
+        """Return which calls are done now that these are: not a part of a list, but its family."""
+        calls, orphans = complete(calls)
+        for call in orphans:
+            self.drop(call)
+        return calls
+
+    def found(self, calls: list[Call]) -> list[tuple[Hashable, Any]]:
+        """Return what a cache should keep of `calls`, which are done: keys and results."""
+        return [result for call in calls for result in self._flights.results(call)]
+
+    def answered(self, calls: list[Call]) -> list[Call]:
+        """Return whom to answer now that `calls` are done: for those of a cache, all who wait for them."""
+        calls, unwanted = self._flights.complete(calls)
+        for call in unwanted:
+            self.drop(call)
+        return calls
 
     # -- batches ----------------------------------------------------------------------------------------
 
@@ -289,15 +335,23 @@ class Scheduler:
 
     def stats(self, now: float) -> Stats:
         """Return a snapshot of the counters."""
-        running = [(batch.size, now - started) for batch, started in self._running.items()]
-        queue = self.queue
         return self._counters.snapshot(
-            accepted=queue.accepted,
-            waiting=queue.items,
-            running=running,
-            again=sum(batch.size for batch in self.again),
-            fits=self._capacity.limit,
+            waiting=self.queue.items, running=self.running(now), again=self.retrying, fits=self.fits
         )
+
+    def running(self, now: float) -> list[tuple[int, float]]:
+        """Return the batches that run: their items, and seconds since."""
+        return [(batch.size, now - started) for batch, started in self._running.items()]
+
+    @property
+    def retrying(self) -> int:
+        """The items that are about to run again, in parts."""
+        return sum(batch.size for batch in self.again)
+
+    @property
+    def fits(self) -> int | None:
+        """The most items of a batch as far as memory is known to go."""
+        return self._capacity.limit
 
     # -- deadlines --------------------------------------------------------------------------------------
 
@@ -321,3 +375,8 @@ class Scheduler:
                 call.fail(TimeoutError(call.overdue(self.name)))
                 self.drop(call)
                 self.expired.append(call)
+
+
+def is_guarded(options: Options) -> bool:
+    """Whether calls must be admitted one by one, not just pushed: they are counted, divided or looked up."""
+    return (options.max_queue_size, options.group_by, options.cache) != (None, None, None)

@@ -160,6 +160,7 @@ class Counters:
     """The running totals behind `Stats`."""
 
     __slots__ = (
+        "accepted",
         "batch_size",
         "cached",
         "cancelled",
@@ -176,6 +177,7 @@ class Counters:
 
     def __init__(self) -> None:
         self.processed = 0
+        self.accepted = 0
         self.failed = 0
         self.rejected = 0
         self.cached = 0
@@ -191,7 +193,6 @@ class Counters:
     def snapshot(
         self,
         *,
-        accepted: int,
         waiting: int,
         running: list[tuple[int, float]],
         again: int,
@@ -208,7 +209,7 @@ class Counters:
             queue_size=waiting,
             running_items=sum(items for items, _ in running) + again,
             running=tuple(age for _, age in running),
-            total_accepted=accepted,
+            total_accepted=self.accepted,
             total_processed=self.processed,
             total_failed=self.failed,
             total_cancelled=self.cancelled,

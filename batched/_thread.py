@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import _thread
 import asyncio
-import atexit
 import contextlib
 import logging
-import os
 import sys
 import threading
 import traceback
@@ -28,12 +26,13 @@ from inspect import isasyncgen
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
-from batched._cache import CachingCollator, Flights, Lookup
+from batched._cache import CachingCollator
 from batched._current import RUNNING
-from batched._family import complete
-from batched._scheduler import Scheduler
+from batched._process import park_at_exit, register_worker
+from batched._scheduler import Scheduler, is_guarded
 from batched._stream import open_stream
-from batched.errors import ClosedError, copied, for_event_loop, raise_as_was
+from batched._waiting import refusal, resolve_on_loop, set_unless_done, wait_on
+from batched.errors import ClosedError, copied, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -48,6 +47,8 @@ __all__ = ["Batcher"]
 _AWAKE = 1 << 60  # more calls than an inbox ever holds
 _FUTURE = object()  # the `loop` of a call whose waiter is a concurrent future
 
+_inherited: list[object] = []
+
 _logger = logging.getLogger("batched")
 
 
@@ -59,30 +60,31 @@ class Batcher:
     function with it.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917
+    def __init__(  # noqa: PLR0913
         self,
         options: Options,
         queue: type[AnyQueue],
         collator: Collator,
         name: str,
         owner: object,
-        streams: bool = False,  # noqa: FBT001, FBT002
+        *,
+        streams: bool = False,
+        awaits: bool = True,
     ) -> None:
         self.options = options
         self.name = name
         self.closed = False
-        self._queue = queue
         self.collator = collator
+        self._queue = queue
         self._streams = streams
+        self._awaits = awaits  # whether a function may be `async def`: it would run on a loop of this thread
         self._owner = weakref.ref(owner, self._retire)
         self._reset()
-        with _live_lock:
-            _live.add(self)
+        register_worker(self)
 
     def _reset(self) -> None:
         self._scheduler = Scheduler(self.options, self._queue, self.name)
-        self._guarded = _is_guarded(self.options)
-        self._flights = Flights()
+        self._guarded = is_guarded(self.options)
         self._inbox: deque[Call] = deque()
         self._leaving: deque[Call] = deque()
         self._blocked: dict[Call, _thread.LockType] = {}  # whose `submit` waits for room
@@ -99,6 +101,12 @@ class Batcher:
         self._ended = False
         self._runners: dict[int, asyncio.Runner] = {}
         self._when_ended: list[Callable[[], object]] = []
+
+    def after_fork(self) -> None:
+        """Start afresh in the child: it has no worker, and the calls in the queue are the parent's."""
+        # Closing an inherited loop would take its file descriptors out of the parent's epoll.
+        _inherited.append(self._runners)
+        self._reset()
 
     @property
     def stats(self) -> Stats:
@@ -117,7 +125,7 @@ class Batcher:
         with self._lock:
             self._empty_inbox()
             self.options = options
-            self._guarded = _is_guarded(options)
+            self._guarded = is_guarded(options)
             self._scheduler.configure(options)
             self._unblock()
         if self._wanted:  # else there is no thread, and nothing that waits for one
@@ -132,7 +140,7 @@ class Batcher:
     def check(self) -> None:
         """Raise if a call from this thread cannot be answered."""
         if self.closed:
-            _park_at_exit()
+            park_at_exit()
             raise ClosedError(f"{self.name} was shut down")
         if _thread.get_ident() in self.idents:
             raise RuntimeError(
@@ -172,19 +180,14 @@ class Batcher:
         gate = None
         with self._lock:
             self._empty_inbox()
-            asked: Call | None = call
             try:
-                if isinstance(call, Lookup):
-                    asked = self._flights.enter(call)
-                    self._scheduler.count_cached(call.hits)
-                if asked is not None and not self._scheduler.admit(asked, wait=wait):
-                    self._blocked[asked] = gate = _thread.allocate_lock()
-                    gate.acquire()
+                outside = self._scheduler.admit(call, wait=wait)
             except BaseException:
-                if isinstance(call, Lookup):
-                    self._flights.leave(call)
                 call.missing = call.waiting = 0  # so that nothing is left to be cancelled
                 raise
+            if outside is not None:
+                self._blocked[outside] = gate = _thread.allocate_lock()
+                gate.acquire()
         self._get_up()
         return gate
 
@@ -197,20 +200,15 @@ class Batcher:
         """Return which calls are done now that these are: not a part of a list, but its family."""
         if self.options.group_by is not None:
             with self._lock:
-                calls, orphans = complete(calls)
-                for call in orphans:
-                    self._scheduler.drop(call)
+                calls = self._scheduler.whole(calls)
         if isinstance(self.collator, CachingCollator):
-            for call in calls:  # before its callers can ask again
-                self.collator.store(self._flights.results(call))
+            self.collator.store(self._scheduler.found(calls))  # before their callers can ask again
         return calls
 
     def _release(self, calls: list[Call]) -> list[Call]:
         """Wake the callers of `calls`; return the calls that have futures instead. Needs the lock."""
-        if self.options.cache is not None:
-            calls, unwanted = self._flights.complete(calls)
-            for call in unwanted:
-                self._scheduler.drop(call)
+        if self._guarded:
+            calls = self._scheduler.answered(calls)
         return _release(calls) if calls else calls
 
     def _unblock(self) -> None:
@@ -249,15 +247,11 @@ class Batcher:
         if call.missing or call.error is not None:
             self.refuse(call)
 
-    def post_async(
-        self, call: Call, loop: asyncio.AbstractEventLoop, *, patient: bool = False
-    ) -> asyncio.Future[None]:
-        """Queue `call` and return the future that is done once `call` is answered or late."""
-        call.loop = loop
-        call.waiter = future = loop.create_future()
-        if call.deadline is not None:
-            timer = loop.call_later(max(call.deadline - monotonic(), 0.0), _wake_task, future)
-            future.add_done_callback(lambda _: timer.cancel())
+    def post_async(self, call: Call, *, patient: bool = False) -> asyncio.Future[None]:
+        """Queue `call` of a task and return the future that is done once `call` is answered or late."""
+        self.check()
+        call.loop = loop = asyncio.get_running_loop()
+        future = wait_on(loop, call)
         self.push(call, patient=patient)
         return future
 
@@ -265,9 +259,7 @@ class Batcher:
         """Raise, in its caller, the error of `call`, or that it is late."""
         if call.error is None:
             self._leave(call, "expired")
-            raise TimeoutError(call.overdue(self.name))
-        _park_at_exit()
-        raise_as_was(copied(call.error) if call.loop is None else for_event_loop(copied(call.error)))
+        raise_as_was(refusal(call, self.name))
 
     def submit(self, call: Call) -> Future[Any]:
         """Queue `call` and return the future of its answer; may block while there is no room."""
@@ -301,10 +293,10 @@ class Batcher:
         open_stream(call)
         self.post(call)
 
-    def open_async(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
-        """Queue `call`, whose pieces a task of `loop` will take as they come."""
+    def open_async(self, call: Call) -> None:
+        """Queue `call`, whose pieces a task of the running loop will take as they come."""
         open_stream(call)
-        call.loop = loop
+        call.loop = asyncio.get_running_loop()
         call.waiter = asyncio.Event()
         self.push(call)
 
@@ -331,13 +323,16 @@ class Batcher:
             with self._lock:  # others may have started meanwhile, for what was queued
                 threads = list(self._threads)
 
-    def when_ended(self, then: Callable[[], object]) -> None:
-        """Call `then`, from whatever thread, once no batch runs and none ever will."""
+    async def aclose(self) -> None:
+        """As `shutdown()`, without blocking the event loop."""
+        self.shutdown(wait=False, cancel_futures=False)
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
         with self._lock:
-            if self._threads and not self._ended:
-                self._when_ended.append(then)
+            if not self._threads or self._ended:
                 return
-        then()
+            self._when_ended.append(partial(loop.call_soon_threadsafe, set_unless_done, ended))
+        await ended
 
     # -- wake-up: called by anyone, at any time, without the lock ----------------------------------
 
@@ -369,7 +364,7 @@ class Batcher:
 
     def _start_thread(self) -> None:
         """Start one more worker. Needs the lock."""
-        # A daemon, so that it outlives the main thread only as long as `_at_exit` waits.
+        # A daemon, so that it outlives the main thread only as long as `at_exit` waits.
         thread = threading.Thread(target=self._work, name=f"batched: {self.name}", daemon=True)
         self._threads.append(thread)
         try:
@@ -481,7 +476,7 @@ class Batcher:
             if self._retry(batch, error):
                 return
             with self._delivery:
-                calls = batch.fail(_without_own_frames(error), self.collator)
+                calls = batch.fail(without_own_frames(error), self.collator)
         self._finish(batch, calls)
 
     def _retry(self, batch: Batch, error: BaseException) -> bool:
@@ -502,7 +497,7 @@ class Batcher:
                     break
             calls = batch.end()
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
-            calls = batch.fail(_without_own_frames(error), self.collator)
+            calls = batch.fail(without_own_frames(error), self.collator)
         finally:
             if hasattr(steps, "close"):
                 try:
@@ -546,6 +541,13 @@ class Batcher:
 
     def _await(self, awaitable: Awaitable[Any]) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
+        if not self._awaits:
+            if hasattr(awaitable, "close"):
+                awaitable.close()  # a coroutine would warn that it was never awaited
+            raise TypeError(
+                f"{self.name} returned an awaitable but is no `async def`, so it ran in a thread and not on "
+                f"the event loop; write `async def f(items): return await ...`"
+            )
         me = _thread.get_ident()
         runner = self._runners.get(me)
         if runner is None:
@@ -564,14 +566,7 @@ class Batcher:
 
     def _empty_inbox(self) -> None:
         """Move what callers left at the door into the scheduler. Needs the lock."""
-        leaving = len(self._leaving)  # counted first: whoever leaves by now has come before
-        self._scheduler.push_all(self._inbox)
-        while leaving:
-            leaving -= 1
-            call = self._leaving.popleft()
-            for left in self._flights.leave(call) if isinstance(call, Lookup) else [call]:
-                left.left = left.left or call.left
-                self._scheduler.drop(left)
+        self._scheduler.take_in(self._inbox, self._leaving)
         if self._scheduler.let_in:
             self._unblock()
 
@@ -630,11 +625,6 @@ class Batcher:
             _settle(futures)
 
 
-def _is_guarded(options: Options) -> bool:
-    """Whether calls cannot just be left in the inbox: they are counted, divided or looked up."""
-    return (options.max_queue_size, options.group_by, options.cache) != (None, None, None)
-
-
 def _tell(calls: list[Call]) -> None:
     """Wake the consumers of streams, who look for themselves what there is."""
     loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
@@ -673,7 +663,7 @@ def _release(calls: list[Call]) -> list[Call]:
             loops[loop] = [call]
     for loop, theirs in loops.items():
         with contextlib.suppress(RuntimeError):  # the loop was closed, and its tasks with it
-            loop.call_soon_threadsafe(_resolve_on_loop, theirs)
+            loop.call_soon_threadsafe(resolve_on_loop, theirs)
     return futures
 
 
@@ -691,76 +681,3 @@ def _settle(calls: list[Call]) -> None:
             pass
         except BaseException:  # a callback of the caller's; an Exception is logged by the future
             _logger.exception("exception in a callback of %r", call.waiter)
-
-
-def _resolve_on_loop(calls: list[Call]) -> None:
-    for call in calls:
-        future = call.waiter
-        if not future.done():
-            if call.left == "cancelled":
-                _park_at_exit()
-                future.cancel()
-            else:
-                future.set_result(None)
-
-
-def _wake_task(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-def _without_own_frames(error: BaseException) -> BaseException:
-    """Start the traceback in the batch function: the worker's frames would keep the batch alive."""
-    trace = error.__traceback__
-    while trace and trace.tb_frame.f_globals.get("__name__", "").startswith("batched._"):
-        trace = trace.tb_next
-    return BaseException.with_traceback(error, trace)
-
-
-# -- the process: exit and fork ---------------------------------------------------------------------
-
-_live: weakref.WeakSet[Batcher] = weakref.WeakSet()
-_live_lock = _thread.allocate_lock()
-_inherited: list[object] = []
-_exiting = False
-
-
-def _living() -> list[Batcher]:
-    with _live_lock:
-        return list(_live)
-
-
-def _park_at_exit() -> None:
-    """Stop a daemon thread whose call fails because the interpreter exits: that would only be printed."""
-    if _exiting and threading.current_thread().daemon:
-        me = _thread.get_ident()
-        if all(me not in batcher.idents for batcher in _living()):
-            parked = _thread.allocate_lock()
-            parked.acquire()
-            parked.acquire()
-
-
-def _at_exit() -> None:
-    """Wait for running batches and cancel what is only queued. All non-daemon threads have ended."""
-    global _exiting  # noqa: PLW0603
-    _exiting = True
-    batchers = _living()
-    for batcher in batchers:
-        batcher.shutdown(wait=False, cancel_futures=True)
-    for batcher in batchers:
-        batcher.shutdown(wait=True, cancel_futures=True)
-
-
-def _after_fork() -> None:
-    """Start afresh in the child: it has no worker, and the calls in the queue are the parent's."""
-    global _live_lock  # noqa: PLW0603
-    _live_lock = _thread.allocate_lock()
-    for batcher in _living():
-        # Closing an inherited loop would take its file descriptors out of the parent's epoll.
-        _inherited.append(batcher._runners)  # noqa: SLF001
-        batcher._reset()  # noqa: SLF001
-
-
-atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

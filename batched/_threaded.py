@@ -1,27 +1,22 @@
-"""Calling a batcher that has a worker thread: blocking, from event loops, and for a future.
+"""Calling a batcher that has a worker thread from other threads: blocking, and for a future.
 
 The same for lists and arrays: the collator knows which.
 """
 
 from __future__ import annotations
 
-from asyncio import get_running_loop
 from concurrent.futures import Future
-from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from batched._binding import NO_OPTIONS, name_of
-from batched._cache import is_async
-from batched._face import Face, is_stream, own_errors
-from batched._map import amap_items, as_async, map_items
-from batched._stream import AsyncStream, Stream
+from batched._face import Face, is_bound, is_stream, own_errors
+from batched._map import map_items
+from batched._stream import Stream
 from batched._thread import Batcher
-from batched.errors import for_event_loop
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from batched._call import Call
@@ -38,16 +33,15 @@ class ThreadedFunction(Face[Batcher]):
 
     def __init__(self, func: Callable[..., Any], options: Options, join: Join) -> None:
         name = name_of(func, options)
-        self._streams = streams = is_stream(func, options)
+        streams = is_stream(func, options)
 
         def make(owner: object) -> Batcher:
-            # All but the decorated function itself have bound the first parameter.
-            collator, queue = join(func, options, name, not isinstance(owner, Face))
-            return Batcher(options, queue, collator, name, owner, streams)
+            collator, queue = join(func, options, name, is_bound(owner))
+            return Batcher(options, queue, collator, name, owner, streams=streams)
 
-        if is_async(options.cache):
+        super().__init__(func, options, make, streams=streams)
+        if self._cache_is_async:
             raise TypeError("a cache with asynchronous get and set is for the flavours of batched.aio")
-        super().__init__(func, options, make)
 
     # -- calling ------------------------------------------------------------------------------------
 
@@ -59,22 +53,6 @@ class ThreadedFunction(Face[Batcher]):
             return self._at_once(batcher, call)
         batcher.post(call)
         batcher.collect(call)
-        return call.results if not call.keep_errors else own_errors(call.results)
-
-    async def acall(self, /, *args: Any, **named: Any) -> Any:
-        """Like a call, without blocking the event loop. Cancelling it drops what has not started."""
-        batcher = self._batcher or self._find()
-        call = self._ask(batcher, args, named)
-        if not call.missing:
-            return self._at_once(batcher, call)
-        del args, named  # of many waiting tasks, none need keep them
-        try:
-            await batcher.post_async(call, get_running_loop())
-        except BaseException:
-            batcher.cancel(call)
-            raise
-        if call.missing or call.error is not None:
-            batcher.refuse(call)
         return call.results if not call.keep_errors else own_errors(call.results)
 
     def submit(self, /, *args: Any, **named: Any) -> Future[Any]:
@@ -118,31 +96,6 @@ class ThreadedFunction(Face[Batcher]):
         source = zip(items, *more, strict=False) if more else iter(items)
         return map_items(source, size, ahead, post, collect, batcher.cancel)
 
-    def amap(
-        self, items: Iterable[Any] | AsyncIterable[Any], /, *more: Iterable[Any] | AsyncIterable[Any]
-    ) -> AsyncIterator[Any]:
-        """Like `map`, from and for an event loop. An asynchronous source is answered as fast as it comes."""
-        batcher = self._batcher or self._find()
-        batcher.check()
-        size, ahead = self._chunks()
-        source = as_async(items, *more)
-
-        def post(chunk: list[Any]) -> Call:
-            call = self._chunk(chunk)
-            call.waiter = None
-            if call.missing:
-                batcher.post_async(call, get_running_loop(), patient=True)
-            return call
-
-        async def collect(call: Call) -> Iterator[Any]:
-            if call.waiter is not None:
-                await call.waiter
-            if call.missing or call.error is not None:
-                batcher.refuse(call)
-            return self._in_order(call, for_event_loop)
-
-        return amap_items(source, size, ahead, post, collect, batcher.cancel)
-
     def stream(self, /, *args: Any, **named: Any) -> Stream[Any]:
         """Queue one item, even a list, and iterate over its pieces as the function yields them.
 
@@ -152,13 +105,6 @@ class ThreadedFunction(Face[Batcher]):
         call = self._ask_one(batcher, args, named)
         batcher.open(call)
         return Stream(batcher, call)
-
-    def astream(self, /, *args: Any, **named: Any) -> AsyncStream[Any]:
-        """Like `stream`, on the event loop that runs."""
-        batcher = self._batcher or self._find()
-        call = self._ask_one(batcher, args, named)
-        batcher.open_async(call, get_running_loop())
-        return AsyncStream(batcher, call)
 
     # -- looking and ending ---------------------------------------------------------------------------
 
@@ -176,16 +122,6 @@ class ThreadedFunction(Face[Batcher]):
         """
         (self._batcher or self._find()).shutdown(wait=wait, cancel_futures=cancel_futures)
 
-    async def aclose(self) -> None:
-        """Like `shutdown()`, without blocking the event loop."""
-        batcher = self._batcher or self._find()
-        batcher.check_outside()
-        batcher.shutdown(wait=False, cancel_futures=False)
-        loop = get_running_loop()
-        ended = loop.create_future()
-        batcher.when_ended(lambda: loop.call_soon_threadsafe(_set_unless_done, ended))
-        await ended
-
     def __enter__(self) -> Self:
         return self
 
@@ -199,32 +135,12 @@ class ThreadedFunction(Face[Batcher]):
 
     def _ask(self, batcher: Batcher, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call that the arguments mean."""
-        if batcher.closed or get_ident() in batcher.idents:
-            batcher.check()
+        batcher.check()
         call = self._read(self._function, args, named, monotonic())
         if self._call_options is not NO_OPTIONS:
             self._apply_options(call)
         return call
 
-    def _at_once(self, batcher: Batcher, call: Call) -> Any:
-        """Return the answer of a call for which nothing is to be queued."""
-        if not call.size:
-            return []
-        batcher.count_cached(call.size)
-        return own_errors(call.results) if call.keep_errors else call.results
-
-    def _ask_one(self, batcher: Batcher, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
-        """Return the call for the stream that the arguments mean."""
-        batcher.check()
-        call = self._read_stream(args, named)
-        self._apply_options(call)
-        return call
-
 
 def _as_it_is(error: BaseException) -> BaseException:
     return error
-
-
-def _set_unless_done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -78,5 +78,13 @@ def for_event_loop(error: BaseException) -> Exception:
     return wrapped
 
 
+def without_own_frames(error: BaseException) -> BaseException:
+    """Start the traceback in the batch function: this library's frames would keep the batch alive."""
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_globals.get("__name__", "").startswith("batched._"):
+        trace = trace.tb_next
+    return BaseException.with_traceback(error, trace)
+
+
 def _is_slot(attribute: object) -> bool:
     return isinstance(attribute, MemberDescriptorType)

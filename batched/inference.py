@@ -6,6 +6,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mappin
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, overload
 
 from batched._arrays import FeatureCollator
+from batched._face import is_stream
 from batched._groups import Groups
 from batched._layers import layered
 from batched._options import ArrayOptions, decorate
@@ -49,11 +50,8 @@ class BatchedInference(ThreadedFunction, Generic[R]):
     """
 
     def __init__(self, func: Callable[..., Any], options: ArrayOptions) -> None:
+        check_arrays(func, options)
         super().__init__(func, options, join_arrays)
-        if options.cache is not None and options.cache_key is None:
-            raise TypeError("a cache of arrays needs a cache_key, since arrays cannot be keys")
-        if self._streams:
-            raise TypeError("a function over arrays cannot stream: its outputs are rows")
 
     if TYPE_CHECKING:
 
@@ -64,6 +62,14 @@ class BatchedInference(ThreadedFunction, Generic[R]):
         def amap(  # type: ignore[override]
             self, items: Iterable[Features] | AsyncIterable[Features], /
         ) -> AsyncIterator[R]: ...
+
+
+def check_arrays(func: Callable[..., Any], options: ArrayOptions) -> None:
+    """Raise `TypeError` for what arrays cannot do."""
+    if is_stream(func, options):
+        raise TypeError("a function over arrays cannot stream: its outputs are rows")
+    if options.cache is not None and options.cache_key is None:
+        raise TypeError("a cache of arrays needs a cache_key, since arrays cannot be keys")
 
 
 def join_arrays(
@@ -147,10 +153,10 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         ValueError: An option is out of range.
 
     """
-    return decorate(BatchedInference, ArrayOptions, args, _renamed(options))
+    return decorate(BatchedInference, ArrayOptions, args, renamed(options))
 
 
-def _renamed(options: dict[str, Any]) -> dict[str, Any]:
+def renamed(options: dict[str, Any]) -> dict[str, Any]:
     """Call `pad_tokens` by its other name."""
     if "pad_tokens" in options:
         if "pad_token" in options:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -10,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import batched
+from batched import aio
 from tests.gate import PATIENCE_S, until
 
 
@@ -18,6 +21,10 @@ class Flavour:
 
     name = "submit"
     cancels = True
+    in_tasks = False
+    """Whether callers are tasks of an event loop."""
+    blocks = True
+    """Whether a call without `await` has its answer."""
 
     def decorate(self, function: Callable[..., Any], **options: Any) -> Any:
         """Return `function` batched."""
@@ -76,6 +83,7 @@ class Tasks(Flavour):
     """A task per caller, on an event loop in another thread."""
 
     name = "acall"
+    in_tasks = True
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -121,4 +129,57 @@ class Tasks(Flavour):
         return result
 
 
-FLAVOURS = [Flavour, Threads, Tasks]
+class Awaited(Tasks):
+    """As a task per caller, of a function for event loops only: `async def`, on the loop of its callers."""
+
+    name = "aio"
+    blocks = False
+
+    def decorate(self, function: Callable[..., Any], **options: Any) -> Any:
+        """Return `function` as an `async def`, batched."""
+        return aio.dynamically(as_async(function), **options)
+
+    def start(self, fn: Any, *args: Any, **named: Any) -> Future[Any]:
+        """Begin a call in a task of its own."""
+        future = asyncio.run_coroutine_threadsafe(fn(*args, **named), self.loop)
+        self.run(asyncio.sleep(0))  # the task has run to its first wait
+        return future
+
+
+class AwaitedPlain(Awaited):
+    """The same, of a function that is no `async def`, and runs in a thread."""
+
+    name = "aio-plain"
+
+    def decorate(self, function: Callable[..., Any], **options: Any) -> Any:
+        """Return `function` batched."""
+        return aio.dynamically(function, **options)
+
+
+def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function`, which may block, as an `async def` that leaves the loop free."""
+    if inspect.iscoroutinefunction(function):
+        return function
+
+    @functools.wraps(function)
+    async def asynchronous(items: list[Any]) -> Any:
+        outcome: list[Any] = []
+
+        def work() -> None:
+            try:
+                outcome.append(function(items))
+            except BaseException as error:
+                outcome.extend((None, error))
+
+        await asyncio.to_thread(work)
+        if len(outcome) == 2:
+            try:
+                raise outcome.pop()
+            finally:
+                del outcome  # the error's traceback leads here
+        return outcome[0]
+
+    return asynchronous
+
+
+FLAVOURS = [Flavour, Threads, Tasks, Awaited, AwaitedPlain]

@@ -56,3 +56,10 @@ def until(condition: Callable[[], Any]) -> None:
             return
         done.wait(0.001)
     raise AssertionError("the condition never came true")
+
+
+def is_idle(batcher: Any) -> bool:
+    """Whether a batcher, of a thread or of event loops, has put its last batch aside."""
+    return (
+        batcher._wanted == 1 if hasattr(batcher, "_wanted") else not batcher._alive() or bool(batcher.resting)
+    )

@@ -25,10 +25,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batched import BatchError, inference
-from tests.flavours import Flavour
+from tests.flavours import Flavour, Tasks, Threads
 from tests.gate import PATIENCE_S, Gate, until
 
 ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(params=[Flavour, Threads, Tasks], ids=lambda flavour: flavour.name)
+def flavour(request: pytest.FixtureRequest) -> Iterator[Flavour]:
+    """Each way to call a function over arrays that has a thread."""
+    flavour = request.param()
+    with flavour.running():
+        yield flavour
 
 
 def copied(features: dict[Any, Any]) -> dict[Any, Any]:

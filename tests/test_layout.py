@@ -18,14 +18,15 @@ PACKAGE = Path(__file__).parents[1] / "batched"
 # A module imports only from layers above its own, type checking included; so none knows another of its own
 # layer, such as a driver its collator. A new module has to find its place here.
 LAYERS = (
-    {"_call", "_capacity", "_libraries", "_options", "_patience", "_stats", "errors"},
-    {"_binding", "_current", "_family", "_map", "_outputs", "_queue", "_stream"},
+    {"_call", "_capacity", "_libraries", "_options", "_patience", "_process", "_stats", "errors"},
+    {"_binding", "_current", "_family", "_map", "_outputs", "_queue", "_stream", "_waiting"},
     {"_cache", "_groups"},
     {"_scheduler"},
-    {"_arrays", "_collate", "_layers", "_thread"},  # collators and drivers
+    {"_arrays", "_asyncio", "_collate", "_layers", "_thread"},  # collators and drivers
     {"_columns", "_face"},
-    {"_threaded"},
+    {"_looped", "_threaded"},
     {"_function", "inference"},  # a collator joined to a driver
+    {"aio.__init__", "aio.inference"},
     {"__init__"},
     {"demo"},
 )

@@ -150,9 +150,9 @@ def test_calls_after_the_exit_has_begun_are_refused() -> None:
                 double(1)
             except batched.ClosedError as error:
                 print(error)
-        atexit.unregister(batched._thread._at_exit)
+        atexit.unregister(batched._process.at_exit)
         atexit.register(handler)
-        atexit.register(batched._thread._at_exit)
+        atexit.register(batched._process.at_exit)
         double(1)
         """
     )
@@ -183,7 +183,7 @@ def test_dropped_instances_leave_no_thread_and_no_memory() -> None:
         grown = tracemalloc.get_traced_memory()[0] - before
         assert grown < 200_000, grown
         assert not Model.__dict__["run"]._binding._made
-        assert len(batched._thread._live) <= 2
+        assert len(batched._process._live) <= 2
         """
     )
 

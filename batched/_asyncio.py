@@ -1,0 +1,467 @@
+"""The event loop: every loop that calls has a queue of its own, a timer, and a task for each running batch.
+
+A loop's callers only append to its inbox, and start a task if one is wanted; the task chooses its batch when
+it runs, so that all who come in the same turn of the loop share it. The lock guards the schedulers, so that
+a snapshot of the stats is whole, whatever thread takes it, and never waits for a batch.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import contextlib
+import logging
+import types
+import weakref
+from collections import deque
+from contextlib import aclosing
+from contextvars import Context
+from dataclasses import replace
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from batched._cache import CachingCollator
+from batched._current import RUNNING
+from batched._process import register
+from batched._scheduler import Scheduler, is_guarded
+from batched._stats import Counters
+from batched._stream import open_stream
+from batched._waiting import refusal, resolve_on_loop, set_unless_done, wait_on
+from batched.errors import ClosedError, raise_as_was, without_own_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Literal
+
+    from batched._call import Batch, Call, Collator
+    from batched._options import Options
+    from batched._scheduler import AnyQueue
+    from batched._stats import Stats
+
+__all__ = ["LoopBatcher"]
+
+_NEVER = 1 << 60  # more calls than an inbox ever holds
+
+_logger = logging.getLogger("batched")
+
+
+class LoopBatcher:
+    """The queues of one batcher, one for each event loop that calls; their stats are one.
+
+    Each loop runs up to `max_concurrent_batches` at once, and has a queue of up to `max_queue_size` items.
+
+    A queue at rest refers to nothing of its loop and is kept here, until the loop is gone. A busy one is kept
+    by its loop alone, by way of the timer or the task that will go on with it: a loop that is closed with
+    calls pending takes them along.
+    """
+
+    def __init__(
+        self, options: Options, queue: type[AnyQueue], collator: Collator, name: str, *, streams: bool
+    ) -> None:
+        self.options = options
+        self.name = name
+        self.closed = False
+        self.collator = collator
+        self.streams = streams
+        self._queue = queue
+        self.guarded = is_guarded(options)
+        self.after_fork()
+        register(self)
+
+    def after_fork(self) -> None:
+        """Start afresh in the child: the loops, and what is queued on them, are the parent's."""
+        self.lock = _thread.allocate_lock()
+        self.resting: dict[int, _Dispatcher] = {}  # by the id of their loop, as below
+        self._dispatchers: dict[int, weakref.ref[_Dispatcher]] = {}
+        self._counters = Counters()
+
+    @property
+    def stats(self) -> Stats:
+        """A snapshot of the counters, of all loops together."""
+        with self.lock:
+            dispatchers = self._alive()
+            arriving = sum(call.size for each in dispatchers for call in each.arriving.copy())
+            waiting = sum(each.scheduler.queue.items for each in dispatchers)
+            now = monotonic()
+            running = [batch for each in dispatchers for batch in each.scheduler.running(now)]
+            fitting = [each.scheduler.fits for each in dispatchers if each.scheduler.fits is not None]
+            stats = self._counters.snapshot(
+                waiting=waiting + arriving,
+                running=running,
+                again=sum(each.scheduler.retrying for each in dispatchers),
+                fits=min(fitting, default=None),
+            )
+        accepted = stats.total_accepted + arriving
+        known = stats.total_processed + stats.total_cancelled + stats.total_expired
+        lost = accepted - known - stats.queue_size - stats.running_items  # with the loop that they waited on
+        return replace(stats, total_accepted=accepted, total_cancelled=stats.total_cancelled + lost)
+
+    def configure(self, options: Options) -> None:
+        """Follow new options from the next batch on."""
+        with self.lock:
+            self.options = options
+            self.guarded = is_guarded(options)
+            dispatchers = self._alive()
+            for dispatcher in dispatchers:
+                dispatcher.scheduler.configure(options)
+        for dispatcher in dispatchers:
+            loop = dispatcher.loop()
+            if loop is not None and loop.is_running():
+                loop.call_soon_threadsafe(dispatcher.plan, loop)
+
+    def count_cached(self, items: int) -> None:
+        """Count items that the cache has answered."""
+        with self.lock:
+            self._counters.cached += items
+
+    def _alive(self) -> list[_Dispatcher]:
+        found = (reference() for reference in list(self._dispatchers.values()))
+        return [dispatcher for dispatcher in found if dispatcher is not None]
+
+    def check(self) -> None:
+        """Raise if a call from here cannot be answered."""
+        if self.closed:
+            raise ClosedError(f"{self.name} was shut down")
+        if self._is_inside():
+            raise RuntimeError(
+                f"{self.name} was called from inside its own batch function, where it would wait for itself"
+            )
+
+    def check_outside(self) -> None:
+        """Raise if this is inside the batch function, which cannot wait for its own end."""
+        if self._is_inside():
+            raise ClosedError(f"{self.name} cannot wait for its end inside its own batch function")
+
+    def _is_inside(self) -> bool:
+        """Whether a batch of the running loop is waiting for whoever asks. A task it has started counts."""
+        reference = self._dispatchers.get(id(asyncio.get_running_loop()))
+        dispatcher = None if reference is None else reference()
+        return dispatcher is not None and RUNNING.get(None) in dispatcher.running
+
+    def post_async(self, call: Call, *, patient: bool = False) -> asyncio.Future[None]:
+        """Queue `call` of a task and return the future that is done once `call` is answered or late."""
+        loop = asyncio.get_running_loop()
+        reference = self._dispatchers.get(id(loop))
+        dispatcher = None if reference is None else reference()
+        if dispatcher is None:
+            dispatcher = self._join(loop)
+        if self.closed or dispatcher.running:
+            self.check()
+        call.loop = dispatcher
+        if call.deadline is None:
+            call.waiter = future = loop.create_future()
+        else:
+            future = wait_on(loop, call)
+        if self.guarded:
+            self._admit(call, dispatcher, wait=patient or self.options.on_full == "wait")
+            dispatcher.plan(loop)
+            return future
+        arriving = dispatcher.arriving
+        arriving.append(call)
+        wanted = dispatcher.wanted
+        if len(arriving) >= wanted or (wanted != _NEVER and (call.size > 1 or call.deadline)):
+            dispatcher.start(loop)
+        return future
+
+    def open_async(self, call: Call) -> None:
+        """Queue `call`, whose pieces a task will take as they come."""
+        open_stream(call)
+        self.post_async(call).cancel()
+        call.waiter = asyncio.Event()
+
+    def _admit(self, call: Call, dispatcher: _Dispatcher, *, wait: bool) -> None:
+        with self.lock:
+            dispatcher.scheduler.take_in(dispatcher.arriving, dispatcher.leaving)
+            try:
+                dispatcher.scheduler.admit(call, wait=wait)
+            except BaseException:
+                call.missing = call.waiting = 0  # so that nothing is left to be cancelled
+                raise
+            dispatcher.scheduler.let_in.clear()  # they wait for their answers, not at the door
+
+    def cancel(self, call: Call) -> None:
+        """Say that nobody waits for `call` any more: what of it has not started never runs."""
+        self._leave(call, "cancelled")
+
+    def _leave(self, call: Call, why: Literal["cancelled", "expired"]) -> None:
+        # Without the lock: it may be the garbage collector that ends a caller, wherever it runs.
+        if call.missing:
+            call.left = why
+            call.loop.leaving.append(call)
+
+    def refuse(self, call: Call) -> NoReturn:
+        """Raise, in its caller, the error of `call`, or that it is late."""
+        if call.error is None:
+            self._leave(call, "expired")
+        raise_as_was(refusal(call, self.name))
+
+    async def aclose(self) -> None:
+        """Take no more calls, run what is queued, and return when no loop runs a batch any more."""
+        self.closed = True
+        loop = asyncio.get_running_loop()
+        drained = []
+        for dispatcher in self._alive():
+            rested = loop.create_future()
+            if dispatcher.drain(partial(_wake, loop, rested)):
+                drained.append(rested)
+        for rested in drained:
+            await rested
+
+    def _join(self, loop: asyncio.AbstractEventLoop) -> _Dispatcher:
+        """Return a queue for `loop`, which has none."""
+        key = id(loop)
+        gone = weakref.ref(loop, partial(_forget_loop, self.resting, key))
+        scheduler = Scheduler(self.options, self._queue, self.name, self._counters)
+        dispatcher = _Dispatcher(self, scheduler, key, gone)
+        reference = weakref.ref(dispatcher, partial(_forget, self._dispatchers, key))
+        with self.lock:
+            self._dispatchers[key] = reference
+            self.resting[key] = dispatcher
+        return dispatcher
+
+
+def _forget_loop(resting: dict[int, _Dispatcher], key: int, _: object) -> None:
+    resting.pop(key, None)
+
+
+def _forget(
+    dispatchers: dict[int, weakref.ref[_Dispatcher]], key: int, reference: weakref.ref[_Dispatcher]
+) -> None:
+    if dispatchers.get(key) is reference:  # else the id is another loop's by now
+        del dispatchers[key]
+
+
+def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop was closed, and nobody waits there any more
+        loop.call_soon_threadsafe(set_unless_done, future)
+
+
+class _Dispatcher:
+    """One loop's queue, timer, and the tasks that run its batches. Only for the thread of the loop."""
+
+    __slots__ = (
+        "__weakref__",
+        "_batcher",
+        "_busy",
+        "_key",
+        "_timer",
+        "_when_resting",
+        "arriving",
+        "leaving",
+        "loop",
+        "running",
+        "scheduler",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        batcher: LoopBatcher,
+        scheduler: Scheduler,
+        key: int,
+        loop: weakref.ref[asyncio.AbstractEventLoop],
+    ) -> None:
+        self.scheduler = scheduler
+        self.running: set[Batch | None] = set()
+        self.arriving: deque[Call] = deque()
+        self.leaving: deque[Call] = deque()
+        self.loop = loop
+        self._batcher = batcher
+        self._key = key
+        self._busy = 0
+        self.wanted = 1  # calls in the inbox worth starting a task for
+        self._timer: asyncio.TimerHandle | None = None
+        self._when_resting: list[Callable[[], object]] = []
+
+    def drain(self, then: Callable[[], object]) -> bool:
+        """Have the loop, whose thread may be another, run what is queued and call `then`.
+
+        Returns whether it will: not if it does not run.
+        """
+        loop = self.loop()
+        if loop is None or not loop.is_running():
+            return False
+        loop.call_soon_threadsafe(self._drain, then)
+        return True
+
+    def _drain(self, then: Callable[[], object]) -> None:
+        with self._batcher.lock:
+            self.scheduler.drain()
+        if not self._busy and self._timer is None:
+            then()
+            return
+        self._when_resting.append(then)
+        if self._timer is not None:
+            self.start(asyncio.get_running_loop())
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start a task that chooses and runs the next batch."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.wanted = _NEVER
+        self._busy += 1
+        self._batcher.resting.pop(self._key, None)
+        work = self._work(loop)
+        work.send(None)  # so that a cancel before the task's first step is raised in it, not instead of it
+        # Not by the loop's factory, which may run the task at once, before others have come. The context is
+        # empty, so that nothing of one caller's reaches the function or other callers.
+        task = asyncio.Task(work, loop=loop, name=self._batcher.name, context=Context())
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  its loop may be closed
+
+    def plan(self, loop: asyncio.AbstractEventLoop) -> None:
+        """See to it that what waits goes on."""
+        with self._batcher.lock:
+            if self.arriving or self.leaving:
+                self.scheduler.take_in(self.arriving, self.leaving)
+            delay = self.scheduler.delay(monotonic())
+            expired, self.scheduler.expired = self.scheduler.expired, []
+        self._go_on(delay, loop)
+        if expired:
+            self._release(expired)
+
+    def _go_on(self, delay: float | None, loop: asyncio.AbstractEventLoop) -> None:
+        if self._busy >= self._batcher.options.max_concurrent_batches:
+            self.wanted = _NEVER
+        elif delay is None:
+            self._rest()
+        elif delay == 0.0:
+            self.start(loop)  # after the callers just released have had their turn
+        else:
+            if self._timer is not None:
+                self._timer.cancel()
+            self.wanted = self.scheduler.queue.lacks()
+            self._timer = loop.call_later(delay, self.start, loop)
+
+    async def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        batcher = self._batcher
+        collator = batcher.collator
+        calls: list[Call] = []
+        batch = None
+        try:
+            await _first_step()
+            batch = self._next()
+            if batch is not None:
+                self.running.add(batch)
+                RUNNING.set(batch)
+                if self._busy < batcher.options.max_concurrent_batches:
+                    self.plan(loop)
+                if batcher.streams:
+                    await self._run_stream(batch)
+                    calls = batch.end()
+                else:
+                    outputs = await batch.run(collator)
+                    calls = batch.deliver(outputs, collator)
+        except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
+            if isinstance(error, GeneratorExit) and (batch is None or RUNNING.get(None) is not batch):
+                return  # not raised by the function: loop and callers are gone, and this task is collected
+            if batch is not None:
+                if not self._retry(batch, error):
+                    calls = batch.fail(without_own_frames(error), collator)
+            elif not isinstance(error, asyncio.CancelledError):
+                calls = self._give_up(error)
+        self._busy -= 1
+        self._finish(batch, calls, loop)
+
+    async def _run_stream(self, batch: Batch) -> None:
+        """Run a function that yields, for each item its next piece."""
+        async with aclosing(batch.run(self._batcher.collator)) as steps:
+            async for pieces in steps:
+                told, wanted = batch.step(pieces, self._batcher.collator)
+                for call in told:
+                    call.waiter.set()
+                if not wanted:
+                    break
+
+    def _retry(self, batch: Batch, error: BaseException) -> bool:
+        with self._batcher.lock:
+            return self.scheduler.retry(batch, error, monotonic())
+
+    def _next(self) -> Batch | None:
+        """Remove and return the next batch, None if none is due any more."""
+        scheduler = self.scheduler
+        with self._batcher.lock:
+            scheduler.take_in(self.arriving, self.leaving)
+            now = monotonic()
+            batch = scheduler.pop(now) if scheduler.delay(now) == 0.0 else None
+            scheduler.let_in.clear()
+            return batch
+
+    def _finish(self, batch: Batch | None, calls: list[Call], loop: asyncio.AbstractEventLoop) -> None:
+        """Count `batch`, release the callers of `calls`, and see to it that what waits goes on."""
+        scheduler = self.scheduler
+        self.running.discard(batch)
+        guarded = self._batcher.guarded
+        if guarded:
+            calls = self._whole(calls)
+        with self._batcher.lock:
+            now = monotonic()
+            if guarded:
+                calls = scheduler.answered(calls)
+            if batch is not None:
+                scheduler.done(batch, now)
+            if self.arriving or self.leaving:
+                scheduler.take_in(self.arriving, self.leaving)
+            delay = scheduler.delay(now)
+            expired = scheduler.expired
+            if expired:
+                scheduler.expired = []
+        try:
+            self._wake(calls)
+            if expired:
+                self._release(expired)
+            self._go_on(delay, loop)
+        except RuntimeError:  # the loop was closed
+            pass
+        # As in the thread: an error whose calls are found by way of this frame would keep itself alive.
+        calls.clear()
+        if batch is not None:
+            batch.slices.clear()
+
+    def _whole(self, calls: list[Call]) -> list[Call]:
+        """Return which calls are done now that these are, and keep their results in the cache."""
+        with self._batcher.lock:
+            calls = self.scheduler.whole(calls)
+        collator = self._batcher.collator
+        if isinstance(collator, CachingCollator):
+            collator.store(self.scheduler.found(calls))  # before their callers can ask again
+        return calls
+
+    def _release(self, calls: list[Call]) -> None:
+        """Release the callers of `calls`, which are done without a batch."""
+        if self._batcher.guarded:
+            calls = self._whole(calls)
+            with self._batcher.lock:
+                calls = self.scheduler.answered(calls)
+        self._wake(calls)
+
+    def _wake(self, calls: list[Call]) -> None:
+        if self._batcher.streams:
+            for call in calls:
+                call.waiter.set()
+        else:
+            resolve_on_loop(calls)
+
+    def _rest(self) -> None:
+        self.wanted = 1
+        if not self._busy:
+            self._batcher.resting[self._key] = self
+            then, self._when_resting = self._when_resting, []
+            for callback in then:
+                callback()
+
+    def _give_up(self, error: BaseException) -> list[Call]:
+        """Answer all that waits with `error`, a fault of this library."""
+        _logger.error("%s: its event loop's task failed", self._batcher.name, exc_info=error)
+        with self._batcher.lock:
+            calls = self.scheduler.clear()
+        for call in calls:
+            call.fail(error)
+        return calls
+
+
+@types.coroutine
+def _first_step() -> Generator[None, None, Any]:
+    """Wait for a task's first step."""
+    yield

@@ -1,0 +1,69 @@
+"""Calling a batcher from event loops only: nothing here blocks.
+
+The same for lists and arrays: the collator knows which.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from batched._asyncio import LoopBatcher
+from batched._binding import name_of
+from batched._face import Driver, Face, is_bound, is_stream
+from batched._thread import Batcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from batched._face import Join
+    from batched._options import Options
+
+__all__ = ["LoopedFunction"]
+
+
+class LoopedFunction(Face[Driver]):
+    """The ways to call a function whose callers are all on event loops.
+
+    The batches of an `async def` function run on the loop of their callers; those of any other callable in a
+    thread, so that the loops stay free.
+    """
+
+    ways_to_call = frozenset({"acall", "amap", "astream"})
+
+    def __init__(self, func: Callable[..., Any], options: Options, join: Join) -> None:
+        name = name_of(func, options)
+        streams = is_stream(func, options)
+
+        def make(owner: object) -> Driver:
+            collator, queue = join(func, options, name, is_bound(owner))
+            if _is_async(func):
+                return LoopBatcher(options, queue, collator, name, streams=streams)
+            return Batcher(options, queue, collator, name, owner, streams=streams, awaits=False)
+
+        super().__init__(func, options, make, streams=streams)
+
+    __call__ = Face.acall
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _is_async(func: Any) -> bool:
+    """Whether calling `func` returns what only a loop can run, whatever it is wrapped in."""
+    if isinstance(func, classmethod | staticmethod):
+        func = func.__func__
+    while isinstance(func, partial):
+        func = func.func
+    kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    return any(kind(f) for kind in kinds for f in (func, getattr(func, "__call__", None)))  # noqa: B004

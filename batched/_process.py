@@ -1,0 +1,89 @@
+"""What the process does to batchers: it forks, and it exits."""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import os
+import threading
+import weakref
+from typing import Protocol
+
+__all__ = ["park_at_exit", "register", "register_worker"]
+
+
+class Forkable(Protocol):
+    """A batcher, in a child process too."""
+
+    def after_fork(self) -> None:
+        """Start afresh in the child: what is queued and running is the parent's."""
+        ...
+
+
+class Worker(Forkable, Protocol):
+    """A batcher with threads of its own."""
+
+    idents: set[int]
+
+    def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
+        """Take no more calls, run or cancel what is queued, and end the threads."""
+        ...
+
+
+_live: weakref.WeakSet[Forkable] = weakref.WeakSet()
+_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
+_lock = _thread.allocate_lock()
+_exiting = False
+
+
+def register(batcher: Forkable) -> None:
+    """Tell `batcher` when it finds itself in a child process."""
+    with _lock:
+        _live.add(batcher)
+
+
+def register_worker(worker: Worker) -> None:
+    """Tell `worker` that, and end it when the interpreter exits."""
+    with _lock:
+        _live.add(worker)
+        _workers.add(worker)
+
+
+def _living() -> list[Worker]:
+    with _lock:
+        return list(_workers)
+
+
+def park_at_exit() -> None:
+    """Stop a daemon thread whose call fails because the interpreter exits: that would only be printed."""
+    if _exiting and threading.current_thread().daemon:
+        me = _thread.get_ident()
+        if all(me not in worker.idents for worker in _living()):
+            parked = _thread.allocate_lock()
+            parked.acquire()
+            parked.acquire()
+
+
+def at_exit() -> None:
+    """Wait for running batches and cancel what is only queued. All non-daemon threads have ended."""
+    global _exiting  # noqa: PLW0603
+    _exiting = True
+    workers = _living()
+    for worker in workers:
+        worker.shutdown(wait=False, cancel_futures=True)
+    for worker in workers:
+        worker.shutdown(wait=True, cancel_futures=True)
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603
+    _lock = _thread.allocate_lock()
+    with _lock:
+        batchers = list(_live)
+    for batcher in batchers:
+        batcher.after_fork()
+
+
+atexit.register(at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

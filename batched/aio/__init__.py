@@ -1,0 +1,129 @@
+"""Dynamic batching on event loops: `dynamically` for functions whose callers are all tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
+
+from batched._function import KeywordOptions, Outputs, join_lists
+from batched._looped import LoopedFunction
+from batched._options import Options, decorate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+    from typing import Unpack
+
+__all__ = ["BatchedFunction", "BatchedMethod", "dynamically"]
+
+T = TypeVar("T")
+U = TypeVar("U")
+S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
+
+
+class BatchedFunction(LoopedFunction, Generic[T, U]):
+    """A batch function that tasks await with one item or a list of items.
+
+    `await fn(item)` returns the item's result, `await fn([item, ...])` the list of theirs; a `list` is many
+    items, anything else, a tuple or an array too, is one. Callers get what the function would have returned
+    for their own items alone, or what it would have raised. `acall` is the same as a call.
+
+    The batches of an `async def` function are tasks on the loop of their callers: every loop batches its own,
+    one batch at a time. Any other function runs in one thread, for the callers of all loops. In both, a
+    caller's context variables do not reach it.
+
+    The function sees a new list of at most `batch_size` items. It must return one result per item, as a list,
+    tuple, array or anything else that is sized and ordered; a result that is an exception fails its own item
+    only.
+
+    A call raises `ClosedError` after `aclose`, and `RuntimeError` from inside the batch function itself, or
+    from a task that it has started, as long as it runs.
+    """
+
+    def __init__(self, func: Callable[..., Any], options: Options) -> None:
+        super().__init__(func, options, join_lists)
+
+    if TYPE_CHECKING:
+
+        @overload
+        async def __call__(self, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
+        @overload
+        async def __call__(self, item: T = ..., /, **named: T) -> U: ...
+        async def __call__(self, /, *args: Any, **named: Any) -> Any: ...
+        @overload
+        async def acall(self, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
+        @overload
+        async def acall(self, item: T = ..., /, **named: T) -> U: ...
+        async def acall(self, /, *args: Any, **named: Any) -> Any: ...
+        def amap(
+            self, items: Iterable[T] | AsyncIterable[T], /, *more: Iterable[Any] | AsyncIterable[Any]
+        ) -> AsyncIterator[U]: ...
+
+
+class BatchedMethod(Protocol[S_contra, T, U]):
+    """What a type checker sees of a batched method in its class.
+
+    The first `__get__` is for class methods, whose `self` is a class.
+    """
+
+    @overload
+    def __get__(
+        self: BatchedMethod[type[S], T, U], instance: S | None, owner: type[S], /
+    ) -> BatchedFunction[T, U]: ...
+    @overload
+    def __get__(self, instance: None, owner: type, /) -> Self: ...
+    @overload
+    def __get__(self, instance: S_contra, owner: type | None = None, /) -> BatchedFunction[T, U]: ...
+
+    @overload
+    async def __call__(self, instance: S_contra, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
+    @overload
+    async def __call__(self, instance: S_contra, item: T = ..., /, **named: T) -> U: ...
+    @overload
+    async def acall(self, instance: S_contra, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
+    @overload
+    async def acall(self, instance: S_contra, item: T = ..., /, **named: T) -> U: ...
+    def amap(self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /) -> AsyncIterator[U]: ...
+
+
+class Decorator(Protocol):
+    """`dynamically` with its options given and the function still to come."""
+
+    @overload
+    def __call__(self, func: Callable[[list[T]], Outputs[U]], /) -> BatchedFunction[T, U]: ...
+    @overload
+    def __call__(self, func: Callable[[S, list[T]], Outputs[U]], /) -> BatchedMethod[S, T, U]: ...
+
+
+@overload
+def dynamically(
+    func: Callable[[list[T]], Outputs[U]],
+    /,
+    batch_size: int = ...,
+    timeout_ms: float = ...,
+    small_batch_threshold: int = ...,
+    **options: Unpack[KeywordOptions],
+) -> BatchedFunction[T, U]: ...
+@overload
+def dynamically(
+    func: Callable[[S, list[T]], Outputs[U]],
+    /,
+    batch_size: int = ...,
+    timeout_ms: float = ...,
+    small_batch_threshold: int = ...,
+    **options: Unpack[KeywordOptions],
+) -> BatchedMethod[S, T, U]: ...
+@overload
+def dynamically(
+    batch_size: int = ...,
+    timeout_ms: float = ...,
+    small_batch_threshold: int = ...,
+    **options: Unpack[KeywordOptions],
+) -> Decorator: ...
+def dynamically(*args: Any, **options: Any) -> Any:
+    """Batch the calls of a function that takes a list, `async def` or not; callers await them.
+
+    `@dynamically`, `@dynamically(batch_size=64)` and `dynamically(client.fetch, batch_size=64)` all work. On
+    a method every instance has a batcher of its own, made at first use. The options, and what is raised for
+    wrong ones, are those of `batched.dynamically`.
+    """
+    return decorate(BatchedFunction, Options, args, options)

@@ -1117,7 +1117,8 @@ MALFORMED = [
         r"alike in dtype, device and rank, got \(2,\) float64, \(3, 1\)",
     ),
     ({"x": [torch.ones(2), torch.ones(2, device="meta")]}, ValueError, "alike in dtype, device and rank"),
-    ({"x": None}, TypeError, "got NoneType"),
+    ({"x": None}, TypeError, "got NoneType: it has no rows, so leave it out"),
+    ({"x": np.ones(1), "modality": "text"}, TypeError, "'modality' must be .* got str: it has no rows, so leave"),
 ]
 
 
@@ -1202,19 +1203,23 @@ def test_results_stay_right_when_the_function_returns_the_same_buffer_every_time
     make: Any, batch_size: int, unpad: bool
 ) -> None:
     """And when callers write into their own."""
-    buffer = make((8, 3))
+    buffer = make((16, 3))
 
     def reuse(features: dict[str, Any]) -> Any:
-        rows = len(features["x"])
-        buffer[:rows] = features["x"]
-        return {"a": buffer[:rows], "b": buffer[:rows]}
+        rows, length = features["x"].shape
+        part = buffer[:rows, :length]
+        part[:] = features["x"]
+        return {"a": part, "b": part}
 
     blocks = [make((rows, 3)) + number for number, rows in enumerate([1, 3, 2, 1])]
+    if unpad:
+        blocks.append([make(length) + length for length in (1, 3, 2)])
     with company(reuse, batch_size=batch_size, unpad_outputs=unpad) as there:
         answers = there.answers(*({"x": block} for block in blocks))
         buffer[:] = -1
         for answer in answers:
-            answer["b"][:] = -2
+            for row in answer["b"]:
+                row[:] = -2
         assert all(same(answer["a"], block) for answer, block in zip(answers, blocks, strict=True))
 
 

@@ -1118,7 +1118,7 @@ MALFORMED = [
     ),
     ({"x": [torch.ones(2), torch.ones(2, device="meta")]}, ValueError, "alike in dtype, device and rank"),
     ({"x": None}, TypeError, "got NoneType: it has no rows, so leave it out"),
-    ({"x": np.ones(1), "modality": "text"}, TypeError, "'modality' must be .* got str: it has no rows, so leave"),
+    ({"x": np.ones(1), "modality": "text"}, TypeError, "'modality' must be .* got str: it has no rows"),
 ]
 
 

@@ -668,8 +668,8 @@ def test_rows_are_padded_along_every_axis_that_is_ragged(make: Any, side: Any) -
 def test_stats_say_what_padding_costs() -> None:
     """Real and padded elements of all features, and the waste in percent."""
     with company(lambda features: features["x"][:, 0]) as there:
-        before = there.fn.stats.padding
-        assert (before.real, before.padded, before.waste_percent) == (0, 0, 0.0)
+        nothing = there.fn.stats.padding
+        assert (nothing.real, nothing.padded, nothing.waste_percent) == (0, 0, 0.0)
         there.answers(
             {"x": np.ones((1, 2)), "y": np.ones((1, 4))}, {"x": np.ones((2, 4)), "y": np.ones((2, 4))}
         )
@@ -678,10 +678,18 @@ def test_stats_say_what_padding_costs() -> None:
         assert (padding.real, padding.padded) == (1 + 2 + 8 + 12, 1 + 12 + 12)
         assert padding.waste_percent == pytest.approx(8.0)
         assert "8.0 % of 25 elements" in str(there.fn.stats)
-        there.fn(x=[np.ones((1, 2)), np.ones((3, 1))])
-        until(lambda: there.fn.stats.total_batches == 3)
-        assert there.fn.stats.padding.real - padding.real == 5
-        assert there.fn.stats.padding.padded - padding.padded == 12
+        for rows, real, padded_ in [
+            ([np.ones((1, 2)), np.ones((3, 1))], 5, 12),  # ragged along two axes
+            ([np.ones((1, 5)), np.ones((3, 5))], 20, 30),  # along one of two
+        ]:
+            before = there.fn.stats
+            there.fn(x=rows)
+            until(lambda: there.fn.stats.total_batches > before.total_batches)
+            padding = there.fn.stats.padding
+            assert (padding.real - before.padding.real, padding.padded - before.padding.padded) == (
+                real,
+                padded_,
+            )
 
 
 # -- outputs ------------------------------------------------------------------------------------------------

@@ -1190,7 +1190,7 @@ def test_a_caller_may_use_its_arrays_again_after_submit_and_map(make: Any) -> No
     """What it puts in them then is not what the function sees."""
     x, row = make((1, 3)), make(3)
     with company(itself) as there:
-        future, listed = there.fn.submit(x=x), there.fn.submit(x=[row, row])
+        future, listed = there.fn.submit(x=x), there.fn.submit(x=[row, make(1)])
         x += 1
         row += 1
         there.gate.open()

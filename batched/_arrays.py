@@ -230,6 +230,8 @@ class FeatureCollator:
             what = library.unfit(value) or "it has no axis of rows"
         elif isinstance(value, list):
             what = "a list must hold arrays of one library, one per row"
+        elif value is None or isinstance(value, str | bytes | int | float):
+            what = "it has no rows, so leave it out"
         else:
             what = "convert it first, with numpy.asarray say"
         return TypeError(

@@ -676,8 +676,8 @@ def test_rows_are_padded_along_every_axis_that_is_ragged(make: Any, side: Any) -
 def test_stats_say_what_padding_costs() -> None:
     """Real and padded elements of all features, and the waste in percent."""
     with company(lambda features: features["x"][:, 0]) as there:
-        before = there.fn.stats.padding
-        assert (before.real, before.padded, before.waste_percent) == (0, 0, 0.0)
+        nothing = there.fn.stats.padding
+        assert (nothing.real, nothing.padded, nothing.waste_percent) == (0, 0, 0.0)
         there.answers(
             {"x": np.ones((1, 2)), "y": np.ones((1, 4))}, {"x": np.ones((2, 4)), "y": np.ones((2, 4))}
         )
@@ -686,10 +686,18 @@ def test_stats_say_what_padding_costs() -> None:
         assert (padding.real, padding.padded) == (1 + 2 + 8 + 12, 1 + 12 + 12)
         assert padding.waste_percent == pytest.approx(8.0)
         assert "8.0 % of 25 elements" in str(there.fn.stats)
-        there.fn(x=[np.ones((1, 2)), np.ones((3, 1))])
-        until(lambda: there.fn.stats.total_batches == 3)
-        assert there.fn.stats.padding.real - padding.real == 5
-        assert there.fn.stats.padding.padded - padding.padded == 12
+        for rows, real, padded_ in [
+            ([np.ones((1, 2)), np.ones((3, 1))], 5, 12),  # ragged along two axes
+            ([np.ones((1, 5)), np.ones((3, 5))], 20, 30),  # along one of two
+        ]:
+            before = there.fn.stats
+            there.fn(x=rows)
+            until(lambda: there.fn.stats.total_batches > before.total_batches)
+            padding = there.fn.stats.padding
+            assert (padding.real - before.padding.real, padding.padded - before.padding.padded) == (
+                real,
+                padded_,
+            )
 
 
 # -- outputs ------------------------------------------------------------------------------------------------
@@ -1125,7 +1133,8 @@ MALFORMED = [
         r"alike in dtype, device and rank, got \(2,\) float64, \(3, 1\)",
     ),
     ({"x": [torch.ones(2), torch.ones(2, device="meta")]}, ValueError, "alike in dtype, device and rank"),
-    ({"x": None}, TypeError, "got NoneType"),
+    ({"x": None}, TypeError, "got NoneType: it has no rows, so leave it out"),
+    ({"x": np.ones(1), "modality": "text"}, TypeError, "'modality' must be .* got str: it has no rows"),
 ]
 
 
@@ -1189,7 +1198,7 @@ def test_a_caller_may_use_its_arrays_again_after_submit_and_map(make: Any) -> No
     """What it puts in them then is not what the function sees."""
     x, row = make((1, 3)), make(3)
     with company(itself) as there:
-        future, listed = there.fn.submit(x=x), there.fn.submit(x=[row, row])
+        future, listed = there.fn.submit(x=x), there.fn.submit(x=[row, make(1)])
         x += 1
         row += 1
         there.gate.open()
@@ -1210,19 +1219,23 @@ def test_results_stay_right_when_the_function_returns_the_same_buffer_every_time
     make: Any, batch_size: int, unpad: bool
 ) -> None:
     """And when callers write into their own."""
-    buffer = make((8, 3))
+    buffer = make((16, 3))
 
     def reuse(features: dict[str, Any]) -> Any:
-        rows = len(features["x"])
-        buffer[:rows] = features["x"]
-        return {"a": buffer[:rows], "b": buffer[:rows]}
+        rows, length = features["x"].shape
+        part = buffer[:rows, :length]
+        part[:] = features["x"]
+        return {"a": part, "b": part}
 
     blocks = [make((rows, 3)) + number for number, rows in enumerate([1, 3, 2, 1])]
+    if unpad:
+        blocks.append([make(length) + length for length in (1, 3, 2)])
     with company(reuse, batch_size=batch_size, unpad_outputs=unpad) as there:
         answers = there.answers(*({"x": block} for block in blocks))
         buffer[:] = -1
         for answer in answers:
-            answer["b"][:] = -2
+            for row in answer["b"]:
+                row[:] = -2
         assert all(same(answer["a"], block) for answer, block in zip(answers, blocks, strict=True))
 
 

@@ -93,13 +93,14 @@ def test_a_full_key_goes_ahead_of_one_in_its_window() -> None:
 
 
 def test_a_call_with_a_deadline_brings_its_own_key_forward() -> None:
-    """Once half of its time is over; the others wait on."""
+    """Once half of its time is over; the others wait on, and who is full but younger comes after it."""
     scheduler, _ = scheduler_of(batch_size=4)
     scheduler.push(call_of("patient", arrived=0.0))
     scheduler.push(call_of("urgent", arrived=1.0))
     scheduler.push(call_of("urgent", arrived=1.0, deadline=5.0))
     assert scheduler.delay(1.0) == 2.0
-    assert keys_of(run_all(scheduler, 3.0)) == [("urgent", 2)]
+    scheduler.push(call_of("younger", size=4, arrived=2.0))
+    assert keys_of(run_all(scheduler, 3.0)) == [("urgent", 2), ("younger", 4)]
     assert scheduler.delay(3.0) == WINDOW_S - 3.0
 
 

@@ -8,11 +8,15 @@ import random
 import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import batched
+from batched import inference
 from tests.gate import until
 
 
@@ -88,7 +92,7 @@ class Caller:
                         future.cancel()
                     self.check(asked, future.result(30))
                 elif self.rng.random() < 0.05:
-                    self.check([5] * 200, list(fn.map(iter([5] * 200))))
+                    self.map(fn)
                 else:
                     self.check(asked, fn(asked))
             except CancelledError:
@@ -96,6 +100,10 @@ class Caller:
             except (TimeoutError, Odd, ValueError) as error:
                 self.note(asked, error)
         return self
+
+    def map(self, fn: Any) -> None:
+        """Ask for many at once, and forget what was drawn."""
+        self.check([5] * 200, list(fn.map(iter([5] * 200))))
 
     async def in_a_task(self) -> Caller:
         """The same from an event loop."""
@@ -115,16 +123,70 @@ class Caller:
 
     async def tasks(self, count: int) -> list[Caller]:
         """Many tasks on one loop."""
-        callers = [Caller(self.fn, self.rng.randrange(10**9), self.until_s) for _ in range(count)]
+        callers = [type(self)(self.fn, self.rng.randrange(10**9), self.until_s) for _ in range(count)]
         return await asyncio.gather(*(caller.in_a_task() for caller in callers))
 
 
-def soak(seconds: float) -> None:
-    fn = batched.dynamically(function, batch_size=32, timeout_ms=0.5, small_batch_threshold=4)
+def array_function(features: dict[str, Any]) -> dict[str, Any]:
+    x = features["x"]
+    if random.random() < 0.02:
+        raise ValueError("a whole batch fails")
+    if len(x) > 20:
+        time.sleep(0.001)
+    return {"tokens": x * 3, "sums": x.sum(1)}
+
+
+class ArrayCaller(Caller):
+    """The same with arrays of two libraries, dtypes and ranks, of any length, in blocks and ragged lists."""
+
+    def draw(self) -> tuple[Any, Any]:
+        """Return a view of the function and what to ask it."""
+        fn, _ = super().draw()
+        rng = self.rng
+        size = rng.choice([0, 1, 1, 1, 2, 5, 40])
+        ragged = size > 0 and rng.random() < 0.3
+        trailing = rng.choice([(), (2,)])
+        dtype = rng.choice([np.float32, np.int64])
+        lengths = [rng.randrange(9) for _ in range(size or 1)]
+        shapes = [(length if ragged else lengths[0], *trailing) for length in lengths]
+        rows: list[Any] = [np.full(shape, rng.randrange(1, 100), dtype) for shape in shapes]
+        if rng.random() < 0.5:
+            rows = [torch.from_numpy(row) for row in rows]
+        if ragged:
+            return fn, {"x": rows}
+        block = np.stack(rows) if isinstance(rows[0], np.ndarray) else torch.stack(rows)
+        return fn, {"x": block[:size]}
+
+    def check(self, asked: Any, got: Any) -> None:
+        """Every row is that row's own answer, of its own length, dtype and library."""
+        if not isinstance(got, ValueError):
+            for row, tokens, total in zip(asked["x"], got["tokens"], got["sums"], strict=True):
+                assert (type(tokens), tokens.dtype, tokens.shape) == (type(row), row.dtype, row.shape)
+                assert (tokens == row * 3).all()
+                assert (total == row.sum(0)).all()
+        self.answered += 1
+
+    def map(self, fn: Any) -> None:
+        """Ask for some at once, and forget what was drawn."""
+        self.asked -= 1
+        asked = [self.draw()[1] for _ in range(20)]
+        before = self.answered
+        answers = fn.options(return_exceptions=True).map(asked)
+        for one, answer in zip(asked, answers, strict=True):
+            self.check(one, answer)
+        assert self.answered == before + 20
+
+
+LISTS = partial(batched.dynamically, function), Caller
+ARRAYS = partial(inference.dynamically, array_function, unpad_outputs=["tokens"]), ArrayCaller
+
+
+def soak(seconds: float, decorate: Any, kind: type[Caller]) -> None:
+    fn = decorate(batch_size=32, timeout_ms=0.5, small_batch_threshold=4)
     until_s = time.monotonic() + seconds
     with ThreadPoolExecutor(10) as pool:
-        threads = [pool.submit(Caller(fn, seed, until_s).in_a_thread) for seed in range(8)]
-        loops = [pool.submit(asyncio.run, Caller(fn, seed, until_s).tasks(20)) for seed in (100, 101)]
+        threads = [pool.submit(kind(fn, seed, until_s).in_a_thread) for seed in range(8)]
+        loops = [pool.submit(asyncio.run, kind(fn, seed, until_s).tasks(20)) for seed in (100, 101)]
         callers = [future.result(seconds + 60) for future in threads]
         callers += [caller for future in loops for caller in future.result(seconds + 60)]
     for caller in callers:
@@ -139,16 +201,18 @@ def soak(seconds: float) -> None:
     assert not batcher._scheduler._running
     assert not batcher._scheduler.queue.waiting_calls()
     gc.collect()
-    assert not [thread for thread in threading.enumerate() if thread.name == "batched: function"]
+    assert not [thread for thread in threading.enumerate() if thread.name == f"batched: {fn.__name__}"]
 
 
-def test_a_short_soak() -> None:
+@pytest.mark.parametrize("what", [LISTS, ARRAYS], ids=["lists", "arrays"])
+def test_a_short_soak(what: Any) -> None:
     """Two seconds of it."""
-    soak(2)
+    soak(2, *what)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_long_soak() -> None:
+@pytest.mark.parametrize("what", [LISTS, ARRAYS], ids=["lists", "arrays"])
+def test_a_long_soak(what: Any) -> None:
     """Half a minute of it."""
-    soak(30)
+    soak(30, *what)

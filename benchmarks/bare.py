@@ -17,7 +17,17 @@ from typing import Any, Self
 
 from benchmarks.measure import LIMIT_S
 
-__all__ = ["Gate", "LoopHandOff", "ThreadHandOff", "TwoLocks", "capacity", "device", "echo", "joined_slices"]
+__all__ = [
+    "Gate",
+    "LoopHandOff",
+    "LoopTurn",
+    "ThreadHandOff",
+    "TwoLocks",
+    "capacity",
+    "device",
+    "echo",
+    "joined_slices",
+]
 
 Function = Callable[[list[Any]], list[Any]]
 _PR_SET_TIMERSLACK = 29
@@ -118,6 +128,34 @@ class LoopHandOff(_HandOff):
 def _set_results(batch: list[Any], outputs: list[Any]) -> None:
     for (_, future), output in zip(batch, outputs, strict=True):
         future.set_result(output)
+
+
+class LoopTurn:
+    """An event loop to itself: what waits is answered in the next turn, by a function that is simply called.
+
+    An `async def` could not be awaited there: it would need a task, which takes half as long again.
+    """
+
+    def __init__(self, function: Function, batch_size: int = 32) -> None:
+        self._function = function
+        self._batch_size = batch_size
+        self._entries: list[tuple[Any, asyncio.Future[Any]]] = []
+
+    async def acall(self, item: Any) -> Any:
+        """Answer one item."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        if not self._entries:
+            loop.call_soon(self._work, loop)
+        self._entries.append((item, future))
+        return await future
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        batch = self._entries[: self._batch_size]
+        _set_results(batch, self._function([item for item, _ in batch]))
+        del self._entries[: self._batch_size]
+        if self._entries:
+            loop.call_soon(self._work, loop)
 
 
 def joined_slices(function: Function, items: list[Any], batch_size: int) -> list[Any]:

@@ -14,7 +14,7 @@ import logging
 import types
 import weakref
 from collections import deque
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -258,33 +258,37 @@ class _Dispatcher:
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  its loop may be closed
 
     async def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the next batch, and further ones as long as they are due at once."""
         collator = self._batcher.collator
-        calls: list[Call] = []
-        batch = None
-        try:
-            await _first_step()
-            batch = self._next()
+        going_on = True
+        while going_on:
+            calls: list[Call] = []
+            batch = None
+            try:
+                await _turn()
+                batch = self._next()
+                if batch is not None:
+                    if self._free:
+                        self._go_on(loop)
+                    self.running.add(batch)
+                    _inside.set(batch)
+                    outputs = await batch.run(collator)
+                    calls = batch.deliver(outputs, collator)
+            except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
+                if isinstance(error, GeneratorExit) and (batch is None or _inside.get() is not batch):
+                    return  # not raised by the function: loop and callers are gone, and the task with them
+                if batch is not None:
+                    calls = batch.fail(without_own_frames(error), collator)
+                elif not isinstance(error, asyncio.CancelledError):
+                    calls = self._give_up(error)
+                going_on = isinstance(error, Exception)  # else somebody has ended this task
+            self._free += 1
+            self.running.discard(batch)
+            going_on = self._go_on(loop, batch, calls, can_go_on=going_on)
+            # As in the thread: an error whose calls are found by way of this frame would keep itself alive.
+            calls.clear()
             if batch is not None:
-                if self._free:
-                    self._go_on(loop)
-                self.running.add(batch)
-                _inside.set(batch)
-                outputs = await batch.run(collator)
-                calls = batch.deliver(outputs, collator)
-        except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
-            if isinstance(error, GeneratorExit) and (batch is None or _inside.get() is not batch):
-                return  # not raised by the function: loop and callers are gone, and this task is collected
-            if batch is not None:
-                calls = batch.fail(without_own_frames(error), collator)
-            elif not isinstance(error, asyncio.CancelledError):
-                calls = self._give_up(error)
-        self._free += 1
-        self.running.discard(batch)
-        self._go_on(loop, batch, calls)
-        # As in the thread: an error whose calls are found by way of this frame would keep itself alive.
-        calls.clear()
-        if batch is not None:
-            batch.slices.clear()
+                batch.slices.clear()
 
     def _next(self) -> Batch | None:
         """Remove and return the next batch, None if none is due any more."""
@@ -295,9 +299,17 @@ class _Dispatcher:
             return scheduler.pop(now) if scheduler.delay(now) == 0.0 else None
 
     def _go_on(
-        self, loop: asyncio.AbstractEventLoop, batch: Batch | None = None, calls: Iterable[Call] = ()
-    ) -> None:
-        """Count `batch`, which has run, release the callers of `calls`, and plan what a free slot does."""
+        self,
+        loop: asyncio.AbstractEventLoop,
+        batch: Batch | None = None,
+        calls: Iterable[Call] = (),
+        *,
+        can_go_on: bool = False,
+    ) -> bool:
+        """Count `batch`, which has run, release the callers of `calls`, and plan what a free slot does.
+
+        Returns whether the running task has to go on with another batch.
+        """
         scheduler = self.scheduler
         with self._batcher.lock:
             now = monotonic()
@@ -313,18 +325,26 @@ class _Dispatcher:
             self._timer.cancel()
             self._timer = None
         try:
-            resolve_on_loop(calls)
-            if expired:
-                resolve_on_loop(expired)
+            if calls and scheduler.queue.is_full():
+                # The batch starts first: the function may be busy elsewhere while they have their turn.
+                loop.call_soon(resolve_on_loop, tuple(calls))
+            else:
+                resolve_on_loop(calls)  # they may come straight back, and share the next batch
+            resolve_on_loop(expired)
             if delay is None:
                 self._rest()
-            elif delay == 0.0:
-                self.start(loop)  # after the callers just released have had their turn
-            else:
+            elif delay > 0.0:
                 self.wanted = scheduler.queue.lacks()
                 self._timer = loop.call_later(delay, self.start, loop)
+            elif can_go_on and len(copy_context()) <= 1:  # else what it set would stay
+                self.wanted = _NEVER
+                self._free -= 1
+                return True
+            else:
+                self.start(loop)
         except RuntimeError:  # the loop was closed
             pass
+        return False
 
     def _rest(self) -> None:
         self.wanted = 1
@@ -345,6 +365,6 @@ class _Dispatcher:
 
 
 @types.coroutine
-def _first_step() -> Generator[None, None, Any]:
-    """Wait for a task's first step."""
+def _turn() -> Generator[None, None, Any]:
+    """Wait for the next turn of the loop."""
     yield

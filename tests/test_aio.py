@@ -352,11 +352,11 @@ def test_a_deadline_fires_while_a_batch_runs(run: Any) -> None:
     async def main() -> None:
         gate = AsyncGate()
         fn = aio.dynamically(gate, batch_size=1, timeout_ms=0)
-        running = asyncio.create_task(fn.options(deadline_ms=30)("running"))
+        running = asyncio.create_task(fn.options(deadline_ms=1000)("running"))
         await gate.entered.acquire()
         with pytest.raises(TimeoutError, match="deadline_ms=20"):
             await fn.options(deadline_ms=20)("late")
-        with pytest.raises(TimeoutError, match="deadline_ms=30"):
+        with pytest.raises(TimeoutError, match="deadline_ms=1000"):
             await running
         gate.opened.set()
         assert await fn("next") == "next"
@@ -574,8 +574,7 @@ def test_ten_loops_one_after_another(run: Any, function: Any) -> None:
 
     for number in range(10):
         run(main(number))
-    gc.collect()
-    assert [loop() for loop in loops] == [None] * 10
+    until(lambda: gc.collect() is not None and not any(loop() for loop in loops))  # a thread may be the last
     assert (fn.stats.total_accepted, fn.stats.total_processed) == (200, 200)
     if function is echo:
         assert not fn._batcher.resting

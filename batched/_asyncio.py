@@ -13,6 +13,7 @@ import contextlib
 import logging
 import types
 import weakref
+from asyncio import Task, current_task, get_running_loop
 from collections import deque
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import replace
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["LoopBatcher"]
 
 _SLOTS = 1  # batches that one loop runs at once
+_HURRY_S = 0.0005  # for how long full batches of a function that never waits keep others from their turn
 _NEVER = 1 << 60  # more calls than an inbox ever holds
 
 _inside: ContextVar[Batch | None] = ContextVar("batched: the batch that runs", default=None)
@@ -103,13 +105,13 @@ class LoopBatcher:
 
     def _is_inside(self) -> bool:
         """Whether a batch of the running loop is waiting for whoever asks. A task it has started counts."""
-        reference = self._dispatchers.get(id(asyncio.get_running_loop()))
+        reference = self._dispatchers.get(id(get_running_loop()))
         dispatcher = None if reference is None else reference()
         return dispatcher is not None and _inside.get() in dispatcher.running
 
     def post_async(self, call: Call) -> asyncio.Future[None]:
         """Queue `call` of a task and return the future that is done once `call` is answered or late."""
-        loop = asyncio.get_running_loop()
+        loop = get_running_loop()
         reference = self._dispatchers.get(id(loop))
         dispatcher = None if reference is None else reference()
         if dispatcher is None:
@@ -147,7 +149,7 @@ class LoopBatcher:
     async def aclose(self) -> None:
         """Take no more calls, run what is queued, and return when no loop runs a batch any more."""
         self.closed = True
-        loop = asyncio.get_running_loop()
+        loop = get_running_loop()
         drained = []
         for dispatcher in self._alive():
             rested = loop.create_future()
@@ -192,6 +194,7 @@ class _Dispatcher:
         "_batcher",
         "_free",
         "_key",
+        "_lock",
         "_timer",
         "_when_resting",
         "arriving",
@@ -215,6 +218,7 @@ class _Dispatcher:
         self.leaving: deque[Call] = deque()
         self.loop = loop
         self._batcher = batcher
+        self._lock = batcher.lock
         self._key = key
         self._free = _SLOTS
         self.wanted = 1  # calls in the inbox worth starting a task for
@@ -233,20 +237,18 @@ class _Dispatcher:
         return True
 
     def _drain(self, then: Callable[[], object]) -> None:
-        with self._batcher.lock:
+        with self._lock:
             self.scheduler.drain()
         if self._free == _SLOTS and self._timer is None:
             then()
             return
         self._when_resting.append(then)
         if self._timer is not None:
-            self.start(asyncio.get_running_loop())
+            self.start(get_running_loop())
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start a task that chooses and runs the next batch."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         self.wanted = _NEVER
         self._free -= 1
         self._batcher.resting.pop(self._key, None)
@@ -254,18 +256,21 @@ class _Dispatcher:
         work.send(None)  # so that a cancel before the task's first step is raised in it, not instead of it
         # Not by the loop's factory, which may run the task at once, before others have come. The context is
         # empty, so that nothing of one caller's reaches the function or other callers.
-        task = asyncio.Task(work, loop=loop, name=self._batcher.name, context=Context())
+        task = Task(work, loop=loop, name=self._batcher.name, context=Context())
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  its loop may be closed
 
     async def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run the next batch, and further ones as long as they are due at once."""
         collator = self._batcher.collator
-        going_on = True
+        going_on = turn_due = True
+        hurrying_since = None
         while going_on:
             calls: list[Call] = []
             batch = None
             try:
-                await _turn()
+                if turn_due:
+                    await _turn()
+                    hurrying_since = None
                 batch = self._next()
                 if batch is not None:
                     if self._free:
@@ -277,14 +282,14 @@ class _Dispatcher:
             except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
                 if isinstance(error, GeneratorExit) and (batch is None or _inside.get() is not batch):
                     return  # not raised by the function: loop and callers are gone, and the task with them
-                if batch is not None:
-                    calls = batch.fail(without_own_frames(error), collator)
-                elif not isinstance(error, asyncio.CancelledError):
-                    calls = self._give_up(error)
+                calls = self._failed(error, batch)
                 going_on = isinstance(error, Exception)  # else somebody has ended this task
             self._free += 1
             self.running.discard(batch)
             going_on = self._go_on(loop, batch, calls, can_go_on=going_on)
+            if going_on:
+                hurrying_since = hurrying_since or monotonic()
+                turn_due = not self.scheduler.queue.is_full() or monotonic() - hurrying_since > _HURRY_S
             # As in the thread: an error whose calls are found by way of this frame would keep itself alive.
             calls.clear()
             if batch is not None:
@@ -293,7 +298,7 @@ class _Dispatcher:
     def _next(self) -> Batch | None:
         """Remove and return the next batch, None if none is due any more."""
         scheduler = self.scheduler
-        with self._batcher.lock:
+        with self._lock:
             scheduler.take_in(self.arriving, self.leaving)
             now = monotonic()
             return scheduler.pop(now) if scheduler.delay(now) == 0.0 else None
@@ -311,7 +316,7 @@ class _Dispatcher:
         Returns whether the running task has to go on with another batch.
         """
         scheduler = self.scheduler
-        with self._batcher.lock:
+        with self._lock:
             now = monotonic()
             if batch is not None:
                 scheduler.done(batch, now)
@@ -321,22 +326,21 @@ class _Dispatcher:
             expired = scheduler.expired
             if expired:
                 scheduler.expired = []
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         try:
-            if calls and scheduler.queue.is_full():
-                # The batch starts first: the function may be busy elsewhere while they have their turn.
-                loop.call_soon(resolve_on_loop, tuple(calls))
-            else:
+            if not scheduler.queue.is_full():
                 resolve_on_loop(calls)  # they may come straight back, and share the next batch
-            resolve_on_loop(expired)
+                resolve_on_loop(expired)
+            elif calls or expired:
+                # The batch starts first: the function may be busy elsewhere while they have their turn.
+                loop.call_soon(resolve_on_loop, (*calls, *expired))
             if delay is None:
                 self._rest()
             elif delay > 0.0:
                 self.wanted = scheduler.queue.lacks()
                 self._timer = loop.call_later(delay, self.start, loop)
-            elif can_go_on and len(copy_context()) <= 1:  # else what it set would stay
+            elif can_go_on and not _is_cancelled(loop) and len(copy_context()) <= 1:
+                # Else the task is to end, or what the function has set in its context would stay.
                 self.wanted = _NEVER
                 self._free -= 1
                 return True
@@ -346,6 +350,11 @@ class _Dispatcher:
             pass
         return False
 
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _rest(self) -> None:
         self.wanted = 1
         if self._free == _SLOTS:
@@ -354,10 +363,15 @@ class _Dispatcher:
             for callback in then:
                 callback()
 
-    def _give_up(self, error: BaseException) -> list[Call]:
-        """Answer all that waits with `error`, a fault of this library."""
+    def _failed(self, error: BaseException, batch: Batch | None) -> list[Call]:
+        """Answer the calls of `batch` with `error`, and return those that are now done."""
+        if batch is not None:
+            return batch.fail(without_own_frames(error), self._batcher.collator)
+        if isinstance(error, asyncio.CancelledError):  # of the task, whose batch another will choose
+            return []
+        # A fault of this library: answer what waits, and go on.
         _logger.error("%s: its event loop's task failed", self._batcher.name, exc_info=error)
-        with self._batcher.lock:
+        with self._lock:
             calls = self.scheduler.clear()
         for call in calls:
             call.fail(error)
@@ -368,3 +382,9 @@ class _Dispatcher:
 def _turn() -> Generator[None, None, Any]:
     """Wait for the next turn of the loop."""
     yield
+
+
+def _is_cancelled(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether somebody wants the running task to end, even if the batch function has not listened."""
+    task = current_task(loop)
+    return task is not None and task.cancelling() > 0

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from batched import aio
-from benchmarks.bare import LoopTurn, capacity, device, echo
+from benchmarks.bare import LoopTask, LoopTurn, capacity, device, echo
 from benchmarks.callers import Acall, around_asynchronously, closed_tasks, run_precisely
 from benchmarks.fresh import in_own_process
 from benchmarks.measure import LIMIT_S, Effort, Row, Stopwatch, alone, interleave, share, time_limit, times
@@ -36,14 +36,16 @@ async def _echo(items: list[Any]) -> list[Any]:
 def idle_await(effort: Effort) -> Iterator[Row]:
     """One task that awaits, nobody else there."""
     what, trips = "idle await, async function", effort.of(3_000, 50)
-    bare, ours = LoopTurn(echo), _dynamically(_echo)
+    turn, task, ours = LoopTurn(echo), LoopTask(_echo), _dynamically(_echo)  # type: ignore[arg-type]
     samples = interleave(
         effort,
         effort.of(25, 2),
         ours=lambda: around_asynchronously(ours.acall, trips),
-        bare=lambda: around_asynchronously(bare.acall, trips),
+        turn=lambda: around_asynchronously(turn.acall, trips),
+        task=lambda: around_asynchronously(task.acall, trips),
     )
-    yield times("await / call_soon", what, samples, "bare")
+    yield times("await / call_soon", what, samples, "turn")
+    yield times("await / call_soon and a task", what, samples, "task")
     for rival in ("aiodataloader", "async-batcher", RIVAL):
         yield from _beside(effort, f"await / {rival}", what, "await", trips, times, rival)
 
@@ -51,14 +53,14 @@ def idle_await(effort: Effort) -> Iterator[Row]:
 def singles(effort: Effort) -> Iterator[Row]:
     """The CPU of singles from 64 tasks."""
     what, each = "CPU per single, 64 tasks, async function", effort.of(500, 2)
-    bare, ours = LoopTurn(echo), _dynamically(_echo)
+    turn, ours = LoopTurn(echo), _dynamically(_echo)
     samples = interleave(
         effort,
         effort.of(15, 1),
         ours=lambda: closed_tasks(ours, 64, each).cpu / (64 * each),
-        bare=lambda: closed_tasks(bare.acall, 64, each).cpu / (64 * each),
+        turn=lambda: closed_tasks(turn.acall, 64, each).cpu / (64 * each),
     )
-    yield times("loop CPU, 64 tasks", what, samples, "bare")
+    yield times("loop CPU, 64 tasks", what, samples, "turn")
     for rival in ("aiodataloader", "async-batcher", RIVAL):
         yield from _beside(effort, f"loop CPU, 64 tasks / {rival}", what, "singles", each, times, rival)
 

@@ -59,6 +59,7 @@ class LoopBatcher:
         self.name = name
         self.closed = False
         self.collator = collator
+        self.task_name = f"batched: {name}"
         self._make_scheduler = make_scheduler
         self.after_fork()
         register(self)
@@ -105,9 +106,12 @@ class LoopBatcher:
 
     def _is_inside(self) -> bool:
         """Whether a batch of the running loop is waiting for whoever asks. A task it has started counts."""
+        batch = _inside.get()
+        if batch is None:
+            return False
         reference = self._dispatchers.get(id(get_running_loop()))
         dispatcher = None if reference is None else reference()
-        return dispatcher is not None and _inside.get() in dispatcher.running
+        return dispatcher is not None and batch in dispatcher.running
 
     def post_async(self, call: Call) -> asyncio.Future[None]:
         """Queue `call` of a task and return the future that is done once `call` is answered or late."""
@@ -213,7 +217,7 @@ class _Dispatcher:
         loop: weakref.ref[asyncio.AbstractEventLoop],
     ) -> None:
         self.scheduler = scheduler
-        self.running: set[Batch | None] = set()
+        self.running: set[Batch] = set()
         self.arriving: deque[Call] = deque()
         self.leaving: deque[Call] = deque()
         self.loop = loop
@@ -256,7 +260,7 @@ class _Dispatcher:
         work.send(None)  # so that a cancel before the task's first step is raised in it, not instead of it
         # Not by the loop's factory, which may run the task at once, before others have come. The context is
         # empty, so that nothing of one caller's reaches the function or other callers.
-        task = Task(work, loop=loop, name=self._batcher.name, context=Context())
+        task = Task(work, loop=loop, name=self._batcher.task_name, context=Context())
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  its loop may be closed
 
     async def _work(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -285,7 +289,8 @@ class _Dispatcher:
                 calls = self._failed(error, batch)
                 going_on = isinstance(error, Exception)  # else somebody has ended this task
             self._free += 1
-            self.running.discard(batch)
+            if batch is not None:
+                self.running.discard(batch)
             going_on = self._go_on(loop, batch, calls, can_go_on=going_on)
             if going_on:
                 hurrying_since = hurrying_since or monotonic()

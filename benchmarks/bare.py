@@ -132,7 +132,7 @@ def _set_results(batch: list[Any], outputs: list[Any]) -> None:
 
 
 class LoopTurn:
-    """An event loop to itself: what waits is answered in the next turn, by a function that is simply called."""
+    """An event loop to itself: what waits is answered in the next turn, by a function that is just called."""
 
     def __init__(self, function: Function, batch_size: int = 32) -> None:
         self._function = function

@@ -111,6 +111,17 @@ def test_every_way_to_call(run: Any, function: Any) -> None:
     run(main())
 
 
+def test_an_amap_may_be_made_where_no_loop_runs() -> None:
+    """As any asynchronous iterator."""
+    for function in (echo, plain_echo):
+        answers = aio.dynamically(function, timeout_ms=0).amap([1, 2])
+
+        async def main(answers: Any = answers) -> list[int]:
+            return [answer async for answer in answers]
+
+        assert asyncio.run(main()) == [1, 2]
+
+
 def test_nothing_is_queued_before_a_call_is_awaited() -> None:
     """A call is a coroutine, whatever it is given."""
     fn = aio.dynamically(echo, timeout_ms=0)
@@ -282,6 +293,22 @@ def test_who_comes_while_a_batch_awaits_is_in_the_next(run: Any) -> None:
         gate.opened.set()
         await asyncio.gather(first, *others)
         assert gate.batches == [[0], [1, 2, 0]]
+
+    run(main())
+
+
+def test_a_function_that_never_waits_does_not_keep_the_loop_to_itself(run: Any) -> None:
+    """Others have their turn between the batches of a long list."""
+
+    async def main() -> None:
+        fn = aio.dynamically(echo, batch_size=4, timeout_ms=0)
+        task = asyncio.create_task(fn(list(range(100_000))))
+        ticks = 0
+        while not task.done():
+            await asyncio.sleep(0)
+            ticks += 1
+        assert task.result() == list(range(100_000))
+        assert ticks > 20
 
     run(main())
 

@@ -13,9 +13,10 @@ import contextlib
 import logging
 import types
 import weakref
+from asyncio import Task, current_task, get_running_loop
 from collections import deque
 from contextlib import aclosing
-from contextvars import Context
+from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopBatcher"]
 
+_HURRY_S = 0.0005  # for how long full batches of a function that never waits keep others from their turn
 _NEVER = 1 << 60  # more calls than an inbox ever holds
 
 _logger = logging.getLogger("batched")
@@ -64,6 +66,7 @@ class LoopBatcher:
         self.closed = False
         self.collator = collator
         self.streams = streams
+        self.task_name = f"batched: {name}"
         self._queue = queue
         self.guarded = is_guarded(options)
         self.after_fork()
@@ -135,13 +138,16 @@ class LoopBatcher:
 
     def _is_inside(self) -> bool:
         """Whether a batch of the running loop is waiting for whoever asks. A task it has started counts."""
-        reference = self._dispatchers.get(id(asyncio.get_running_loop()))
+        batch = RUNNING.get(None)
+        if batch is None:
+            return False
+        reference = self._dispatchers.get(id(get_running_loop()))
         dispatcher = None if reference is None else reference()
-        return dispatcher is not None and RUNNING.get(None) in dispatcher.running
+        return dispatcher is not None and batch in dispatcher.running
 
     def post_async(self, call: Call, *, patient: bool = False) -> asyncio.Future[None]:
         """Queue `call` of a task and return the future that is done once `call` is answered or late."""
-        loop = asyncio.get_running_loop()
+        loop = get_running_loop()
         reference = self._dispatchers.get(id(loop))
         dispatcher = None if reference is None else reference()
         if dispatcher is None:
@@ -199,7 +205,7 @@ class LoopBatcher:
     async def aclose(self) -> None:
         """Take no more calls, run what is queued, and return when no loop runs a batch any more."""
         self.closed = True
-        loop = asyncio.get_running_loop()
+        loop = get_running_loop()
         drained = []
         for dispatcher in self._alive():
             rested = loop.create_future()
@@ -245,6 +251,7 @@ class _Dispatcher:
         "_batcher",
         "_busy",
         "_key",
+        "_lock",
         "_timer",
         "_when_resting",
         "arriving",
@@ -268,6 +275,7 @@ class _Dispatcher:
         self.leaving: deque[Call] = deque()
         self.loop = loop
         self._batcher = batcher
+        self._lock = batcher.lock
         self._key = key
         self._busy = 0
         self.wanted = 1  # calls in the inbox worth starting a task for
@@ -286,20 +294,18 @@ class _Dispatcher:
         return True
 
     def _drain(self, then: Callable[[], object]) -> None:
-        with self._batcher.lock:
+        with self._lock:
             self.scheduler.drain()
         if not self._busy and self._timer is None:
             then()
             return
         self._when_resting.append(then)
         if self._timer is not None:
-            self.start(asyncio.get_running_loop())
+            self.start(get_running_loop())
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start a task that chooses and runs the next batch."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         self.wanted = _NEVER
         self._busy += 1
         self._batcher.resting.pop(self._key, None)
@@ -307,97 +313,111 @@ class _Dispatcher:
         work.send(None)  # so that a cancel before the task's first step is raised in it, not instead of it
         # Not by the loop's factory, which may run the task at once, before others have come. The context is
         # empty, so that nothing of one caller's reaches the function or other callers.
-        task = asyncio.Task(work, loop=loop, name=self._batcher.name, context=Context())
+        task = Task(work, loop=loop, name=self._batcher.task_name, context=Context())
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  its loop may be closed
 
-    def plan(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See to it that what waits goes on."""
-        with self._batcher.lock:
-            if self.arriving or self.leaving:
-                self.scheduler.take_in(self.arriving, self.leaving)
-            delay = self.scheduler.delay(monotonic())
-            expired, self.scheduler.expired = self.scheduler.expired, []
-        self._go_on(delay, loop)
-        if expired:
-            self._release(expired)
-
-    def _go_on(self, delay: float | None, loop: asyncio.AbstractEventLoop) -> None:
-        if self._busy >= self._batcher.options.max_concurrent_batches:
-            self.wanted = _NEVER
-        elif delay is None:
-            self._rest()
-        elif delay == 0.0:
-            self.start(loop)  # after the callers just released have had their turn
-        else:
-            if self._timer is not None:
-                self._timer.cancel()
-            self.wanted = self.scheduler.queue.lacks()
-            self._timer = loop.call_later(delay, self.start, loop)
-
     async def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        batcher = self._batcher
-        collator = batcher.collator
-        calls: list[Call] = []
-        batch = None
-        try:
-            await _first_step()
-            batch = self._next()
+        """Run the next batch, and further ones as long as they are due at once."""
+        going_on = turn_due = True
+        hurrying_since = None
+        while going_on:
+            calls: list[Call] = []
+            batch = None
+            try:
+                if turn_due:
+                    await _turn()
+                    hurrying_since = None
+                batch = self._next()
+                if batch is not None:
+                    if self._busy < self._batcher.options.max_concurrent_batches:
+                        self.plan(loop)
+                    self.running.add(batch)
+                    RUNNING.set(batch)
+                    calls = await self._run(batch)
+            except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
+                if isinstance(error, GeneratorExit) and (batch is None or RUNNING.get(None) is not batch):
+                    return  # not raised by the function: loop and callers are gone, and the task with them
+                calls = self._failed(error, batch)
+                going_on = isinstance(error, Exception)  # else somebody has ended this task
+            self._busy -= 1
             if batch is not None:
-                self.running.add(batch)
-                RUNNING.set(batch)
-                if self._busy < batcher.options.max_concurrent_batches:
-                    self.plan(loop)
-                if batcher.streams:
-                    await self._run_stream(batch)
-                    calls = batch.end()
-                else:
-                    outputs = await batch.run(collator)
-                    calls = batch.deliver(outputs, collator)
-        except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
-            if isinstance(error, GeneratorExit) and (batch is None or RUNNING.get(None) is not batch):
-                return  # not raised by the function: loop and callers are gone, and this task is collected
+                self.running.discard(batch)
+            going_on = self.plan(loop, batch, calls, can_go_on=going_on)
+            if going_on:
+                hurrying_since = hurrying_since or monotonic()
+                turn_due = not self.scheduler.queue.is_full() or monotonic() - hurrying_since > _HURRY_S
+            # As in the thread: an error whose calls are found by way of this frame would keep itself alive.
+            calls.clear()
             if batch is not None:
-                if not self._retry(batch, error):
-                    calls = batch.fail(without_own_frames(error), collator)
-            elif not isinstance(error, asyncio.CancelledError):
-                calls = self._give_up(error)
-        self._busy -= 1
-        self._finish(batch, calls, loop)
+                batch.slices.clear()
 
-    async def _run_stream(self, batch: Batch) -> None:
-        """Run a function that yields, for each item its next piece."""
-        async with aclosing(batch.run(self._batcher.collator)) as steps:
+    async def _run(self, batch: Batch) -> list[Call]:
+        """Run the function; return the calls that are now done."""
+        collator = self._batcher.collator
+        if not self._batcher.streams:
+            return batch.deliver(await batch.run(collator), collator)
+        async with aclosing(batch.run(collator)) as steps:
             async for pieces in steps:
-                told, wanted = batch.step(pieces, self._batcher.collator)
-                for call in told:
-                    call.waiter.set()
+                told, wanted = batch.step(pieces, collator)
+                _tell(told)
                 if not wanted:
                     break
-
-    def _retry(self, batch: Batch, error: BaseException) -> bool:
-        with self._batcher.lock:
-            return self.scheduler.retry(batch, error, monotonic())
+        return batch.end()
 
     def _next(self) -> Batch | None:
         """Remove and return the next batch, None if none is due any more."""
         scheduler = self.scheduler
-        with self._batcher.lock:
+        with self._lock:
             scheduler.take_in(self.arriving, self.leaving)
             now = monotonic()
             batch = scheduler.pop(now) if scheduler.delay(now) == 0.0 else None
-            scheduler.let_in.clear()
+            if scheduler.let_in:
+                scheduler.let_in.clear()  # they wait for their answers, not at the door
             return batch
 
-    def _finish(self, batch: Batch | None, calls: list[Call], loop: asyncio.AbstractEventLoop) -> None:
-        """Count `batch`, release the callers of `calls`, and see to it that what waits goes on."""
+    def plan(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        batch: Batch | None = None,
+        calls: list[Call] | None = None,
+        *,
+        can_go_on: bool = False,
+    ) -> bool:
+        """Count `batch`, which has run, release the callers of `calls`, and plan what a free slot does.
+
+        Returns whether the running task has to go on with another batch.
+        """
+        done, delay = self._count(batch, calls or [])
+        self._stop_timer()
+        try:
+            self._release(done, loop)
+            if self._busy >= self._batcher.options.max_concurrent_batches:
+                self.wanted = _NEVER
+            elif delay is None:
+                self._rest()
+            elif delay > 0.0:
+                self.wanted = self.scheduler.queue.lacks()
+                self._timer = loop.call_later(delay, self.start, loop)
+            elif can_go_on and not _is_cancelled(loop) and len(copy_context()) <= 1:
+                # Else the task is to end, or what the function has set in its context would stay.
+                self.wanted = _NEVER
+                self._busy += 1
+                return True
+            else:
+                self.start(loop)
+        except RuntimeError:  # the loop was closed
+            pass
+        return False
+
+    def _count(self, batch: Batch | None, calls: list[Call]) -> tuple[list[Call], float | None]:
+        """Return whom to answer now that `calls` are done, and the seconds until the next batch is due."""
         scheduler = self.scheduler
-        self.running.discard(batch)
         guarded = self._batcher.guarded
-        if guarded:
+        if guarded and calls:
             calls = self._whole(calls)
-        with self._batcher.lock:
+        with self._lock:
             now = monotonic()
-            if guarded:
+            if guarded and calls:
                 calls = scheduler.answered(calls)
             if batch is not None:
                 scheduler.done(batch, now)
@@ -407,41 +427,39 @@ class _Dispatcher:
             expired = scheduler.expired
             if expired:
                 scheduler.expired = []
-        try:
-            self._wake(calls)
-            if expired:
-                self._release(expired)
-            self._go_on(delay, loop)
-        except RuntimeError:  # the loop was closed
-            pass
-        # As in the thread: an error whose calls are found by way of this frame would keep itself alive.
-        calls.clear()
-        if batch is not None:
-            batch.slices.clear()
+        return ([*calls, *self._late(expired)] if expired else calls), delay
+
+    def _release(self, calls: list[Call], loop: asyncio.AbstractEventLoop) -> None:
+        """Release the callers of `calls`."""
+        if self._batcher.streams:
+            _tell(calls)
+        elif not self.scheduler.queue.is_full():
+            resolve_on_loop(calls)  # they may come straight back, and share the next batch
+        elif calls:
+            # The batch starts first: the function may be busy elsewhere while they have their turn.
+            loop.call_soon(resolve_on_loop, tuple(calls))
 
     def _whole(self, calls: list[Call]) -> list[Call]:
         """Return which calls are done now that these are, and keep their results in the cache."""
-        with self._batcher.lock:
+        with self._lock:
             calls = self.scheduler.whole(calls)
         collator = self._batcher.collator
         if isinstance(collator, CachingCollator):
             collator.store(self.scheduler.found(calls))  # before their callers can ask again
         return calls
 
-    def _release(self, calls: list[Call]) -> None:
-        """Release the callers of `calls`, which are done without a batch."""
-        if self._batcher.guarded:
-            calls = self._whole(calls)
-            with self._batcher.lock:
-                calls = self.scheduler.answered(calls)
-        self._wake(calls)
+    def _late(self, calls: list[Call]) -> list[Call]:
+        """Return whom to answer now that `calls` have expired."""
+        if not self._batcher.guarded:
+            return calls
+        calls = self._whole(calls)
+        with self._lock:
+            return self.scheduler.answered(calls)
 
-    def _wake(self, calls: list[Call]) -> None:
-        if self._batcher.streams:
-            for call in calls:
-                call.waiter.set()
-        else:
-            resolve_on_loop(calls)
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _rest(self) -> None:
         self.wanted = 1
@@ -451,17 +469,37 @@ class _Dispatcher:
             for callback in then:
                 callback()
 
-    def _give_up(self, error: BaseException) -> list[Call]:
-        """Answer all that waits with `error`, a fault of this library."""
+    def _failed(self, error: BaseException, batch: Batch | None) -> list[Call]:
+        """Answer the calls of `batch` with `error`, or have it run again; return those that are now done."""
+        if batch is not None:
+            with self._lock:
+                if not self._batcher.streams and self.scheduler.retry(batch, error, monotonic()):
+                    return []
+            return batch.fail(without_own_frames(error), self._batcher.collator)
+        if isinstance(error, asyncio.CancelledError):  # of the task, whose batch another will choose
+            return []
+        # A fault of this library: answer what waits, and go on.
         _logger.error("%s: its event loop's task failed", self._batcher.name, exc_info=error)
-        with self._batcher.lock:
+        with self._lock:
             calls = self.scheduler.clear()
         for call in calls:
             call.fail(error)
         return calls
 
 
+def _tell(calls: list[Call]) -> None:
+    """Wake the consumers of streams, who look for themselves what there is."""
+    for call in calls:
+        call.waiter.set()
+
+
 @types.coroutine
-def _first_step() -> Generator[None, None, Any]:
-    """Wait for a task's first step."""
+def _turn() -> Generator[None, None, Any]:
+    """Wait for the next turn of the loop."""
     yield
+
+
+def _is_cancelled(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether somebody wants the running task to end, even if the batch function has not listened."""
+    task = current_task(loop)
+    return task is not None and task.cancelling() > 0

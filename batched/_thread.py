@@ -35,7 +35,7 @@ from batched._waiting import refusal, resolve_on_loop, set_unless_done, wait_on
 from batched.errors import ClosedError, copied, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator
 
     from batched._call import Batch, Call, Collator
     from batched._options import Options
@@ -331,7 +331,7 @@ class Batcher:
         with self._lock:
             if not self._threads or self._ended:
                 return
-            self._when_ended.append(partial(loop.call_soon_threadsafe, set_unless_done, ended))
+            self._when_ended.append(lambda: loop.call_soon_threadsafe(set_unless_done, ended))
         await ended
 
     # -- wake-up: called by anyone, at any time, without the lock ----------------------------------
@@ -539,7 +539,7 @@ class Batcher:
         calls.clear()
         batch.slices.clear()
 
-    def _await(self, awaitable: Awaitable[Any]) -> Any:
+    def _await(self, awaitable: Any) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
         if not self._awaits:
             if hasattr(awaitable, "close"):

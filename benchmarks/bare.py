@@ -17,7 +17,18 @@ from typing import Any, Self
 
 from benchmarks.measure import LIMIT_S
 
-__all__ = ["Gate", "LoopHandOff", "ThreadHandOff", "TwoLocks", "capacity", "device", "echo", "joined_slices"]
+__all__ = [
+    "Gate",
+    "LoopHandOff",
+    "LoopTask",
+    "LoopTurn",
+    "ThreadHandOff",
+    "TwoLocks",
+    "capacity",
+    "device",
+    "echo",
+    "joined_slices",
+]
 
 Function = Callable[[list[Any]], list[Any]]
 _PR_SET_TIMERSLACK = 29
@@ -118,6 +129,51 @@ class LoopHandOff(_HandOff):
 def _set_results(batch: list[Any], outputs: list[Any]) -> None:
     for (_, future), output in zip(batch, outputs, strict=True):
         future.set_result(output)
+
+
+class LoopTurn:
+    """An event loop to itself: what waits is answered in the next turn, by a function that is just called."""
+
+    def __init__(self, function: Function, batch_size: int = 32) -> None:
+        self._function = function
+        self._batch_size = batch_size
+        self._entries: list[tuple[Any, asyncio.Future[Any]]] = []
+
+    async def acall(self, item: Any) -> Any:
+        """Answer one item."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        if not self._entries:
+            loop.call_soon(self._work, loop)
+        self._entries.append((item, future))
+        return await future
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        batch = self._entries[: self._batch_size]
+        self._answer(batch, self._function([item for item, _ in batch]), loop)
+
+    def _answer(
+        self,
+        batch: list[tuple[Any, asyncio.Future[Any]]],
+        outputs: list[Any],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        _set_results(batch, outputs)
+        del self._entries[: self._batch_size]
+        if self._entries:
+            loop.call_soon(self._work, loop)
+
+
+class LoopTask(LoopTurn):
+    """The same with the task that an `async def` needs."""
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._task = loop.create_task(self._run(loop))
+
+    async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        batch = self._entries[: self._batch_size]
+        outputs: Any = self._function([item for item, _ in batch])
+        self._answer(batch, await outputs, loop)
 
 
 def joined_slices(function: Function, items: list[Any], batch_size: int) -> list[Any]:

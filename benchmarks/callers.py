@@ -31,6 +31,7 @@ __all__ = [
 T = TypeVar("T")
 Call = Callable[[Any], Any]
 Acall = Callable[[Any], Coroutine[Any, Any, Any]]
+Run = Callable[[Coroutine[Any, Any, Stopwatch]], Stopwatch]
 
 
 def around_synchronously(call: Call, trips: int) -> float:
@@ -61,8 +62,8 @@ def around_asynchronously(acall: Acall, trips: int) -> float:
     return asyncio.run(caller())
 
 
-def closed_tasks(acall: Acall, tasks: int, each: int) -> Stopwatch:
-    """Time `tasks` tasks that each make `each` calls, one after another."""
+def closed_tasks(acall: Acall, tasks: int, each: int, run: Run = asyncio.run) -> Stopwatch:
+    """Time `tasks` tasks that each make `each` calls, one after another, on a loop of the kind of `run`."""
 
     async def caller(first: int) -> list[Any]:
         return [await acall(item) for item in range(first, first + each)]
@@ -74,7 +75,7 @@ def closed_tasks(acall: Acall, tasks: int, each: int) -> Stopwatch:
         assert [*chain.from_iterable(answers)] == list(range(tasks * each))
         return spent
 
-    return asyncio.run(main())
+    return run(main())
 
 
 def closed_threads(call: Call, threads: int, each: int) -> Stopwatch:

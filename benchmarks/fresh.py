@@ -121,10 +121,28 @@ def idle_cpu(_: str, seconds: int) -> float:
     return process_time() - before
 
 
+def idle_loop_cpu(_: str, seconds: int) -> float:
+    """The same while an event loop runs that has used the batcher."""
+    from batched import aio  # noqa: PLC0415  as above
+
+    @aio.dynamically(timeout_ms=0)
+    async def fn(items: list[Any]) -> list[Any]:
+        return items
+
+    async def use() -> float:
+        assert await asyncio.gather(*map(fn, range(1000))) == list(range(1000))
+        await asyncio.sleep(0.1)
+        before = process_time()
+        await asyncio.sleep(seconds)
+        return process_time() - before
+
+    return asyncio.run(use())
+
+
 def main() -> None:
     """Print the figure that the arguments ask for."""
     job, contender, size = sys.argv[1:]
-    jobs = {"list": list_growth, "pending": pending_growth, "idle": idle_cpu}
+    jobs = {"list": list_growth, "pending": pending_growth, "idle": idle_cpu, "idle loop": idle_loop_cpu}
     with time_limit(LIMIT_S):
         print(jobs[job](contender, int(size)))
 

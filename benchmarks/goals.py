@@ -56,4 +56,11 @@ GOALS = {
     "Poisson at 80 %": Goal(1.05),
     "Poisson at 95 %": Goal(1.05),
     "idle": Goal(0.001),  # seconds
+    "await / call_soon": Goal(2.0),
+    "loop CPU, 64 tasks": Goal(1.5),
+    "loop CPU, 64 tasks / aiodataloader": Goal(1.0),
+    "loop list of 100k / aiodataloader": Goal(20.0, at_least=True),
+    "loop capacity, 1,000 tasks": Goal(0.97, at_least=True),
+    "loop capacity, plain function": Goal(0.97, at_least=True),
+    "idle loop": Goal(0.001),  # seconds
 }

@@ -1,4 +1,4 @@
-"""The published `batched` 0.1.5, which has our import name, in a process of its own.
+"""What others have published, each in a process of its own: `batched` 0.1.5 has our very import name.
 
 Run as a module, this file measures whichever `batched` it finds first, so that both versions run the very
 same lines; `path` decides which that is.
@@ -22,34 +22,47 @@ from benchmarks.measure import LIMIT_S, Effort, Row, Samples, interleave, time_l
 __all__ = ["RIVAL", "beside_rival"]
 
 RIVAL = "0.1.5"
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-_HOME = _CACHE / "batched-benchmarks" / RIVAL
+_REQUIREMENTS = {
+    RIVAL: f"batched=={RIVAL}",
+    "aiodataloader": "aiodataloader==0.4.3",
+    "async-batcher": "async-batcher==0.2.2",
+}
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "batched-benchmarks"
 
 Compare = Callable[[str, str, Samples, str], Row]
 
 
 def beside_rival(  # noqa: PLR0913, PLR0917  a row and how to measure it
-    effort: Effort, rounds: int, name: str, what: str, job: str, size: int, compare: Compare
+    effort: Effort,
+    rounds: int,
+    name: str,
+    what: str,
+    job: str,
+    size: int,
+    compare: Compare,
+    rival: str = RIVAL,
+    module: str = __name__,
 ) -> Iterator[Row]:
-    """Measure `job` with both versions, each time in a fresh process; say so if there is no rival."""
-    effort.announce(f"installing batched {RIVAL}")
+    """Have `module` measure `job` for both, each time in a fresh process; say so if there is no rival."""
+    effort.announce(f"installing {_REQUIREMENTS[rival]}")
     try:
-        _install()
+        home = _installed(rival)
     except (OSError, subprocess.SubprocessError):
-        yield Row(name, what, note=f"batched {RIVAL}: pip cannot install it here")
+        yield Row(name, what, note=f"{_REQUIREMENTS[rival]}: pip cannot install it here")
         return
     contenders = {
-        "ours": lambda: in_own_process(__name__, job, size),
-        RIVAL: lambda: in_own_process(__name__, job, size, path=_HOME),
+        "ours": lambda: in_own_process(module, job, "ours", size),
+        rival: lambda: in_own_process(module, job, rival, size, path=home),
     }
-    yield compare(name, what, interleave(effort, rounds, **contenders), RIVAL)
+    yield compare(name, what, interleave(effort, rounds, **contenders), rival)
 
 
-def _install() -> None:
-    """Have pip put the rival where nothing else is looked for; once."""
-    if _HOME.exists():
-        return
-    unfinished = _HOME.with_name(f"{RIVAL}-{os.getpid()}")
+def _installed(rival: str) -> Path:
+    """Have pip put a rival where nothing else is looked for, once; return where."""
+    home = _CACHE / rival
+    if home.exists():
+        return home
+    unfinished = home.with_name(f"{rival}-{os.getpid()}")
     command = [
         sys.executable,
         "-m",
@@ -58,10 +71,11 @@ def _install() -> None:
         "--quiet",
         "--target",
         str(unfinished),
-        f"batched=={RIVAL}",
+        _REQUIREMENTS[rival],
     ]
     subprocess.run(command, timeout=LIMIT_S, check=True, capture_output=True)  # noqa: S603  no user's input
-    unfinished.rename(_HOME)
+    unfinished.rename(home)
+    return home
 
 
 # -- inside that process ------------------------------------------------------------------------------
@@ -140,7 +154,7 @@ def equal_rows(count: int) -> float:
 def main() -> None:
     """Print the figure that the arguments ask for."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # 0.1.5 would import it, for seconds, unasked
-    job, size = sys.argv[1:]
+    job, _, size = sys.argv[1:]
     jobs = {
         "round trip": round_trip,
         "list": one_list,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from benchmarks import arrays, overhead, traffic
+from benchmarks import arrays, loops, overhead, traffic
 from benchmarks.measure import Effort, Row
 
 __all__ = ["WORKLOADS"]
@@ -25,4 +25,9 @@ WORKLOADS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "list-beside-singles": traffic.list_beside_singles,
     "poisson": traffic.poisson_arrivals,
     "idle": overhead.idle,
+    "loop-await": loops.idle_await,
+    "loop-tasks": loops.singles,
+    "loop-list": loops.long_list,
+    "loop-capacity": loops.closed_loop,
+    "loop-idle": loops.idle,
 }

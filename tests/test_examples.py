@@ -14,6 +14,26 @@ TIME_LIMIT_S = 280.0  # each takes about ten seconds on an idle machine, most of
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "FORCE_COLOR"}}
 
 
+@pytest.mark.parametrize("handlers", ["1", "50"])
+def test_bulk_lookup_measures_both_ways_and_compares_the_answers(handlers: str) -> None:
+    """It prints a row for each way to look up, and that every answer was the same."""
+    pytest.importorskip("aiosqlite")
+    example = subprocess.run(
+        [sys.executable, EXAMPLES / "bulk_lookup.py", "--requests", "200", "--handlers", handlers],
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        env={**ENVIRONMENT, "PYTHONPATH": str(EXAMPLES.parent)},
+        timeout=50,
+    )
+    assert example.returncode == 0, example.stderr
+    rows = [line.split() for line in example.stdout.splitlines() if line.startswith("  one query ")]
+    assert rows[0][-1] == "200"
+    assert [" ".join(row[:-2]) for row in rows] == ["one query each", "one query per batch"]
+    assert int(rows[1][-1]) <= 200 // int(handlers) + 10
+    assert "All 200 answers are the same." in example.stdout
+
+
 def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     example = subprocess.run(
         [sys.executable, EXAMPLES / name, *arguments],

@@ -17,7 +17,7 @@ from batched._call import Call
 from batched._collate import ListCollator
 from batched._map import amap_items, as_async, map_items
 from batched._options import CallOptions, Options, Priority, decorate
-from batched._patience import Window
+from batched._patience import Regroup, Window
 from batched._scheduler import Scheduler
 from batched._thread import Batcher
 from batched.errors import copied, for_event_loop, raise_as_was
@@ -285,13 +285,16 @@ class BatchedFunction(Bindable[Batcher], Generic[T, U]):
 
 def _batcher(options: Options, name: str, owner: object) -> Batcher:
     """Join a scheduler, a collator and a worker thread."""
+    timeout_s = options.timeout_ms / 1000
 
     def make_scheduler() -> Scheduler:
         return Scheduler(
             name=name,
             batch_size=options.batch_size,
             small_batch_threshold=options.small_batch_threshold,
-            patience=Window(options.timeout_ms / 1000),
+            patience=Regroup(timeout_s, options.batch_size)
+            if options.adaptive and timeout_s and options.batch_size > 1
+            else Window(timeout_s),
         )
 
     return Batcher(make_scheduler, ListCollator(name), name, owner)
@@ -349,6 +352,7 @@ class BatchedMethod(Protocol[S_contra, T, U]):
 class KeywordOptions(TypedDict, total=False):
     """The options of `dynamically` that are not positional too."""
 
+    adaptive: bool
     name: str | None
 
 
@@ -394,9 +398,13 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
 
     Args:
         batch_size: The most items in one batch.
-        timeout_ms: The most that a batch which is not full is delayed to gain company, counted from the
-            arrival of its oldest item, the time behind a running batch included. 0 never waits.
+        timeout_ms: The most that a batch which is not full is delayed to gain company while the function is
+            free. 0 never waits.
         small_batch_threshold: Calls of at most this many items go ahead of larger ones.
+        adaptive: Wait only while it pays, which is learned from the first batches on: for callers that were
+            just answered and come straight back, and for the rest of a burst. The first few batches, and all
+            with False, start when their oldest item is `timeout_ms` old, time behind a running batch
+            included.
         name: For the thread, the logs and the errors; the function's own by default.
 
     Raises:

@@ -23,6 +23,7 @@ class Options:
     batch_size: int = 32
     timeout_ms: float = 5.0
     small_batch_threshold: int = 8
+    adaptive: bool = True
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -34,6 +35,8 @@ class Options:
             "small_batch_threshold",
             _whole("small_batch_threshold", self.small_batch_threshold, at_least=0),
         )
+        if not isinstance(self.adaptive, bool):
+            raise TypeError(f"adaptive must be True or False, got {self.adaptive!r}")
         if self.name is not None and not isinstance(self.name, str):
             raise TypeError(f"name must be a string, got {self.name!r}")
 

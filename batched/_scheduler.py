@@ -27,8 +27,8 @@ __all__ = ["Scheduler"]
 class Scheduler:
     """The queue of one batcher. `now` and all times are seconds on one monotonic clock.
 
-    A batch starts when it is full; otherwise when `patience` says so, counted from its oldest item; and
-    earlier for a call with a deadline, which never spends more than half of its time waiting for company.
+    A batch starts when it is full; otherwise when `patience` says so; and earlier for a call with a
+    deadline, which never spends more than half of its time waiting for company.
     """
 
     def __init__(self, *, batch_size: int, small_batch_threshold: int, patience: Window, name: str) -> None:
@@ -39,6 +39,7 @@ class Scheduler:
         self._counters = Counters()
         self._running: dict[Batch, float] = {}  # since when
         self._draining = False
+        self._hurried = False  # by a deadline
         self._deadlines: list[tuple[float, int, Call]] = []  # a heap; calls no longer waiting stay in it
         self._deadlines_limit = 1024
         self._order = count()
@@ -51,6 +52,9 @@ class Scheduler:
 
     def push_all(self, calls: deque[Call]) -> None:
         """Queue and remove all of `calls`, to which others may be adding."""
+        if self._patience.learns:
+            calls = deque([calls.popleft() for _ in range(len(calls))])  # what comes meanwhile comes later
+            self._patience.arrived(calls)
         for call in self.queue.push_all(calls):
             heappush(self._deadlines, (call.deadline or 0.0, next(self._order), call))
             if len(self._deadlines) > self._deadlines_limit:
@@ -82,10 +86,12 @@ class Scheduler:
             return None
         if self._draining:
             return 0.0
-        start = self._patience.start(queue.oldest())
+        start = self._patience.start(queue.oldest(), waiting, now)
         if self._deadlines:
             urgent = self._deadlines[0][2]
+            patience = start
             start = min(start, (urgent.arrived + self._deadlines[0][0]) / 2)
+            self._hurried = start < patience
         return start - now if start > now else 0.0
 
     def pop(self, now: float) -> Batch:
@@ -96,10 +102,18 @@ class Scheduler:
         if waiting >= self.batch_size:
             size, reason = self.batch_size, "full"
         else:
-            size, reason = waiting, "drain" if self._draining else "window"
+            size = waiting
+            reason = "drain" if self._draining else "deadline" if self._hurried else self._patience.reason
+        self._hurried = False
         batch = Batch(self.queue.take(size), size, reason)
         self._running[batch] = now
+        if self._patience.learns:
+            self._patience.popped(now)
         return batch
+
+    def awaited(self) -> int:
+        """Return how many more calls, of one item each, make the next batch due before its time."""
+        return min(self.batch_size - self.queue.items, self._patience.awaited)
 
     def done(self, batch: Batch, now: float) -> None:
         """Count `batch`, which has run and answered its calls; drop the rest of those that failed."""
@@ -117,16 +131,21 @@ class Scheduler:
         counters.processing_time.counts[int(duration * 1e6).bit_length()] += 1
         waits = counters.wait.counts
         waited_s = 0.0
+        answered = 0
         for call, start, stop in batch.slices:
             waited = started - call.arrived
             items = stop - start
             waited_s += waited * items
             waits[int(waited * 1e6).bit_length()] += items
             if not call.missing:
+                answered += call.left is None
                 if call.waiting:
                     self.drop(call)
                 call.function = call.inputs = None
         counters.wait.sum += waited_s
+        if self._patience.learns:
+            measured = started if batch.failed < size else None
+            self._patience.done(size, len(batch.slices), answered, now, measured)
         if self._deadlines and not self.queue.items:
             self._deadlines.clear()  # an idle batcher holds on to nobody's call
 
@@ -145,7 +164,12 @@ class Scheduler:
         """Return a snapshot of the counters."""
         running = [(batch.size, now - started) for batch, started in self._running.items()]
         queue = self.queue
-        return self._counters.snapshot(accepted=queue.accepted, waiting=queue.items, running=running)
+        return self._counters.snapshot(
+            accepted=queue.accepted,
+            waiting=queue.items,
+            running=running,
+            learned=self._patience.learned(),
+        )
 
     def _forget_deadlines(self) -> None:
         # Calls that ended before their deadline would pile up here until it passes.

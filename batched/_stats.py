@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
-__all__ = ["Counters", "Distribution", "Histogram", "Stats"]
+__all__ = ["Counters", "Distribution", "Histogram", "Learned", "Stats"]
 
 _BUCKETS = 45  # of microseconds: up to half a year
 
@@ -46,6 +46,26 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """What a batcher has learned of its function and its callers."""
+
+    batch_ms: float
+    """What a batch costs whatever its size, in milliseconds: what calls that share one save."""
+    item_ms: float
+    """What each item adds, in milliseconds."""
+    wait_ms: float
+    """For how many milliseconds the last batches were held back for company, on average."""
+    capacity: float
+    """The items a second of full batches, back to back, by these costs."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.batch_ms:.3g} ms a batch + {self.item_ms:.3g} ms an item, so at most "
+            f"{self.capacity:,.0f} items/s; held back for {self.wait_ms:.3g} ms"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
     """What a batcher has done so far. All counts are items, except `total_batches`.
 
@@ -76,7 +96,15 @@ class Stats:
     avg_processing_time: float
     """Seconds per run."""
     closed: dict[str, int]
-    """How many batches started because they were "full", their "window" had passed, or a "drain" was on."""
+    """How many batches started for which reason; all together they are `total_batches`.
+
+    "full"; "callers back": all callers of the last batch have called again; "nobody expected" who was worth a
+    wait; "waited" as long as it was worth; "trial": early on, so that batches of several sizes are seen;
+    "window": the oldest item was `timeout_ms` old; "deadline": half of a call's was spent; "drain": it was
+    shutting down.
+    """
+    learned: Learned | None
+    """What it has learned; None before, and with `adaptive=False` or `timeout_ms=0`."""
     wait: Distribution
     """Seconds from each item's call to the start of its batch."""
     processing_time: Distribution
@@ -98,6 +126,8 @@ class Stats:
             ("wait", _row(self.wait, 1000, " ms")),
             ("processing", _row(self.processing_time, 1000, " ms")),
         ]
+        if self.learned is not None:
+            rows.append(("learned", str(self.learned)))
         return "\n".join(f"{name:<18}  {value}" for name, value in rows)
 
 
@@ -135,12 +165,16 @@ class Counters:
         self.failed = 0
         self.cancelled = 0
         self.expired = 0
-        self.closed = {"full": 0, "window": 0, "drain": 0}
+        self.closed = dict.fromkeys(
+            ("full", "callers back", "nobody expected", "waited", "trial", "window", "deadline", "drain"), 0
+        )
         self.batch_size = Histogram(1)
         self.processing_time = Histogram(1e-6)
         self.wait = Histogram(1e-6)
 
-    def snapshot(self, *, accepted: int, waiting: int, running: list[tuple[int, float]]) -> Stats:
+    def snapshot(
+        self, *, accepted: int, waiting: int, running: list[tuple[int, float]], learned: Learned | None
+    ) -> Stats:
         """Return the totals so far; `running` are the batches that run: their items, and seconds since."""
         batch_size = self.batch_size.snapshot()
         processing_time = self.processing_time.snapshot()
@@ -157,6 +191,7 @@ class Counters:
             avg_batch_size=batch_size.mean,
             avg_processing_time=processing_time.mean,
             closed={reason: count for reason, count in self.closed.items() if count},
+            learned=learned,
             wait=self.wait.snapshot(),
             processing_time=processing_time,
             batch_size=batch_size,

@@ -292,7 +292,7 @@ class Batcher:
             if self.closed and delay is None and not inbox:
                 return None
             # Callers read `_wanted` after they have filled the inbox, so one of the two sees the other.
-            self._wanted = scheduler.batch_size - queue.items if delay else 1
+            self._wanted = scheduler.awaited() if delay else 1
             if not inbox and not self.closed:
                 self._wake.acquire(timeout=-1 if delay is None else delay)
             self._wanted = _AWAKE
@@ -330,8 +330,9 @@ class Batcher:
         with self._lock:
             # Released first, they wake while this thread counts; the lock keeps them from seeing stats in
             # which they are not counted yet.
+            now = monotonic()  # before anybody can call again
             futures = _release(calls) if calls else calls
-            self._scheduler.done(batch, monotonic())
+            self._scheduler.done(batch, now)
         if futures:
             _settle(futures)
         # An error's traceback leads to this frame, by way of the function's: were its calls still found here,

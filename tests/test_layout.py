@@ -18,8 +18,8 @@ PACKAGE = Path(__file__).parents[1] / "batched"
 # A module imports only from layers above its own, type checking included; so none knows another of its own
 # layer, such as a driver its collator. A new module has to find its place here.
 LAYERS = (
-    {"_call", "_options", "_patience", "_stats", "errors"},
-    {"_binding", "_map", "_queue"},
+    {"_call", "_options", "_stats", "errors"},
+    {"_binding", "_map", "_patience", "_queue"},
     {"_scheduler"},
     {"_collate", "_thread"},  # collators and drivers
     {"_function"},  # faces: a collator joined to a driver

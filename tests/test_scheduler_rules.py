@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from batched._call import Batch, Call
 from batched._collate import ListCollator
-from batched._patience import Window
+from batched._patience import Regroup, Window
 from batched._scheduler import Scheduler
 
 WINDOW_S = 1.0
@@ -21,6 +21,14 @@ COLLATOR = ListCollator("f")
 
 class SchedulerRules(RuleBasedStateMachine):
     """Whatever is pushed runs once, in its call's order, in batches that fit and are never late."""
+
+    def patience(self) -> Window:
+        """Return what decides when a batch that is not full starts."""
+        return Window(WINDOW_S)
+
+    def latest(self, oldest: float) -> float:
+        """Return until when a batch with an item of that time may wait."""
+        return oldest + WINDOW_S
 
     @initialize(batch_size=st.integers(1, 9), threshold=st.integers(0, 4))
     def start(self, batch_size: int, threshold: int) -> None:
@@ -32,8 +40,9 @@ class SchedulerRules(RuleBasedStateMachine):
             name="f",
             batch_size=batch_size,
             small_batch_threshold=threshold,
-            patience=Window(WINDOW_S),
+            patience=self.patience(),
         )
+        self.freed = 0.0
         self.calls: list[Call] = []
         self.running: list[tuple[Batch, list[Any]]] = []
         self.ran: list[tuple[int, int]] = []
@@ -126,6 +135,7 @@ class SchedulerRules(RuleBasedStateMachine):
         for call in calls:
             assert not call.missing
         self.scheduler.done(batch, self.now)
+        self.freed = self.now
         for call in calls:
             assert not call.waiting
 
@@ -145,8 +155,9 @@ class SchedulerRules(RuleBasedStateMachine):
         if delay is None:
             return
         oldest = min(map(attrgetter("arrived"), waiting))
-        assert 0.0 <= delay <= max(oldest + WINDOW_S - self.now, 0.0)
+        assert 0.0 <= delay <= max(self.latest(oldest) - self.now, 0.0)
         assert delay == 0.0 or self.scheduler.queue.items < self.batch_size
+        assert delay == 0.0 or 1 <= self.scheduler.awaited() <= self.batch_size
         assert all(call.deadline is None or call.deadline > self.now + delay for call in waiting)
 
     @invariant()
@@ -192,9 +203,23 @@ class SchedulerRules(RuleBasedStateMachine):
         assert not self.waiting()
 
 
+class AdaptiveSchedulerRules(SchedulerRules):
+    """The same with the learned patience, whose window begins anew when the function becomes free."""
+
+    def patience(self) -> Window:
+        """Return the default."""
+        return Regroup(WINDOW_S, self.batch_size)
+
+    def latest(self, oldest: float) -> float:
+        """Return until when a batch with an item of that time may wait."""
+        return max(oldest, self.freed) + WINDOW_S
+
+
 def echo(items: list[Any]) -> list[Any]:
     return items
 
 
+TestAdaptiveSchedulerRules = AdaptiveSchedulerRules.TestCase
+TestAdaptiveSchedulerRules.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
 TestSchedulerRules = SchedulerRules.TestCase
 TestSchedulerRules.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)

@@ -45,7 +45,9 @@ def poisson(service: Service, batch_size: int, rate: float) -> Means:
     taken = np.minimum(waiting, batch_size)
     lasting = service.fixed_s + service.each_s * taken
     start = _Choice(
-        np.array([_poisson_row(n - k, rate * s, states) for n, k, s in zip(waiting, taken, lasting, strict=True)]),
+        np.array(
+            [_poisson_row(n - k, rate * s, states) for n, k, s in zip(waiting, taken, lasting, strict=True)]
+        ),
         lasting,
         waiting * lasting + rate * lasting**2 / 2,
     )
@@ -73,9 +75,7 @@ def closed_loop(service: Service, batch_size: int, callers: int, think_s: float)
         lasting,
         -taken.astype(float),  # most answered is best
     )
-    wait = _Choice(
-        np.eye(callers + 1, k=1), think_s / np.maximum(thinking, 1), np.zeros(callers + 1)
-    )
+    wait = _Choice(np.eye(callers + 1, k=1), think_s / np.maximum(thinking, 1), np.zeros(callers + 1))
     must_start = waiting >= min(callers, batch_size)
     best, greedy = _iterate(start, wait, must_start)
     # Little for the whole circle: the time around it is the callers over those answered a second.

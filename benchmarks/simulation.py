@@ -93,6 +93,8 @@ def simulate(  # noqa: PLR0913  what a run depends on
         delay = rule.delay(now)
         if delay is None:
             now = traffic.time()
+            if now == math.inf:
+                break
             continue
         if delay > 0.0:
             now = _sleep(rule, traffic, now + delay + late_s)
@@ -110,8 +112,6 @@ def simulate(  # noqa: PLR0913  what a run depends on
             if answered > skip:
                 latencies.append(now - call.arrived)
             traffic.answer(call, now)
-        if now > 1e9 or now == math.inf:
-            break
     return Outcome(latencies, batches, items)
 
 

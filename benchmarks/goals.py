@@ -52,4 +52,13 @@ GOALS = {
     "Poisson at 80 %": Goal(1.05),
     "Poisson at 95 %": Goal(1.05),
     "idle": Goal(0.001),  # seconds
+    # In simulation; all but the last are of mean latencies.
+    "Poisson over the optimum, worst": Goal(1.03),
+    "Poisson over the optimum, median": Goal(1.005),
+    "closed loops over the optimum, worst": Goal(1.10),
+    "closed loops over the optimum, median": Goal(1.01),
+    "random scenarios over greedy, worst": Goal(1.07),
+    "random scenarios over greedy, geometric mean": Goal(0.93),
+    "random scenarios over the best fixed timeout, geometric mean": Goal(1.0),
+    "closed loops over greedy, worst p99": Goal(1.25),
 }

@@ -7,7 +7,7 @@ batch, or wait for one more. Policy iteration finds the best rule and, given one
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,8 @@ from benchmarks.simulation import Service
 
 __all__ = ["Means", "closed_loop", "poisson"]
 
-Floats: TypeAlias = "NDArray[np.float64]"
+Floats: TypeAlias = "NDArray[np.floating[Any]]"
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def closed_loop(service: Service, batch_size: int, callers: int, think_s: float)
     start = _Choice(
         np.array(
             [
-                _binomial_row(n - k, t, p, callers + 1)
+                _binomial_row(int(n - k), int(t), float(p), callers + 1)
                 for n, k, t, p in zip(waiting, taken, thinking, back, strict=True)
             ]
         ),
@@ -92,14 +93,14 @@ def _iterate(start: _Choice, wait: _Choice, must_start: NDArray[np.bool_]) -> tu
         gain = (wait.spent - rate * wait.seconds + wait.to @ values) - (
             start.spent - rate * start.seconds + start.to @ values
         )
-        better = (gain < -1e-13) & ~must_start
+        better = (gain < -_ROUNDING) & ~must_start
         better[0] = True
         if (better == waits).all():
             return rate, greedy
         waits = better
         previous = rate
         rate, values = _evaluate(start, wait, waits)
-        if abs(rate - previous) <= 1e-12 * abs(rate):
+        if abs(rate - previous) <= _ROUNDING * abs(rate):
             return min(rate, previous), greedy
 
 
@@ -118,7 +119,7 @@ def _evaluate(start: _Choice, wait: _Choice, waits: NDArray[np.bool_]) -> tuple[
 
 
 def _poisson_row(left: int, mean: float, states: int) -> Floats:
-    """Return the chances of each state after `left` stayed and a Poisson number came; the last takes the tail."""
+    """Return the chances of each state after `left` stayed and a Poisson number came."""
     numbers = np.arange(states - left)
     logs = numbers * np.log(mean) - mean - _log_factorials(states - left)
     return _row(left, np.exp(logs), states)
@@ -134,6 +135,7 @@ def _binomial_row(left: int, trials: int, chance: float, states: int) -> Floats:
 
 
 def _row(left: int, chances: Floats, states: int) -> Floats:
+    """Begin with `left`, and leave to the last state all that is beyond."""
     row = np.zeros(states)
     row[left : left + len(chances)] = chances
     row[-1] += max(0.0, 1.0 - row.sum())

@@ -36,7 +36,7 @@ class Caller:
     def __init__(self, think_s: Draw, seed: str, size: int = 1) -> None:
         self.size = size
         self._think_s = think_s
-        self._random = Random(seed)
+        self._random = Random(seed)  # noqa: S311  nobody's secret
 
     def back(self) -> float:
         """Return after how many seconds it calls again."""
@@ -112,7 +112,7 @@ def log_normal(median_s: float, sigma: float) -> Draw:
 
 def poisson_times(rate: float, seed: str) -> Iterator[float]:
     """Independent arrivals."""
-    random, at = Random(seed), 0.0
+    random, at = Random(seed), 0.0  # noqa: S311  as above
     while True:
         at += random.expovariate(rate)
         yield at
@@ -120,13 +120,13 @@ def poisson_times(rate: float, seed: str) -> Iterator[float]:
 
 def periodic_times(rate: float, seed: str) -> Iterator[float]:
     """One after another, evenly."""
-    first = Random(seed).random() / rate
+    first = Random(seed).random() / rate  # noqa: S311  as above
     return (first + number / rate for number in count())
 
 
 def burst_times(rate: float, size: Draw, gap_s: float, seed: str) -> Iterator[float]:
     """Bursts at random moments; inside one, a call every `gap_s`. `rate` is of bursts."""
-    random, at, free = Random(seed), 0.0, 0.0
+    random, at, free = Random(seed), 0.0, 0.0  # noqa: S311  as above
     while True:
         at += random.expovariate(rate)
         start = max(at, free)
@@ -138,7 +138,7 @@ def burst_times(rate: float, size: Draw, gap_s: float, seed: str) -> Iterator[fl
 
 def on_off_times(rate: float, factor: float, phase_s: float, seed: str) -> Iterator[float]:
     """Independent arrivals, `factor` times as many in one phase as in the other; `rate` is the mean."""
-    random, at = Random(seed), 0.0
+    random, at = Random(seed), 0.0  # noqa: S311  as above
     busy = True
     ends = random.expovariate(1 / phase_s)
     high = 2 * rate * factor / (1 + factor)

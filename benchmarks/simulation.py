@@ -7,9 +7,10 @@ batch is due, sleeps until then or until as many calls have come as the rule wai
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
+from statistics import fmean
 from typing import Protocol
 
 from batched._call import Call
@@ -37,7 +38,7 @@ class Rule(Protocol):
         """Start the next batch; return its size."""
         ...
 
-    def done(self, started: float, now: float) -> list[Call]:
+    def done(self, started: float, now: float) -> Iterable[Call]:
         """End it; return the calls that are answered."""
         ...
 
@@ -67,6 +68,16 @@ class Outcome:
     batches: int
     items: int
 
+    @property
+    def mean(self) -> float:
+        """The mean latency of a call."""
+        return fmean(self.latencies)
+
+    @property
+    def p99(self) -> float:
+        """What one in a hundred calls takes longer than."""
+        return sorted(self.latencies)[int(0.99 * len(self.latencies))]
+
 
 def simulate(  # noqa: PLR0913  what a run depends on
     rule: Rule,
@@ -77,13 +88,9 @@ def simulate(  # noqa: PLR0913  what a run depends on
     skip: int = 0,
     late_s: float = 0.0,
     seed: int = 0,
-    seconds: Callable[[int, float], float] | None = None,
 ) -> Outcome:
-    """Serve until `calls` calls are answered after the first `skip`; timers wake the server `late_s` late.
-
-    `seconds` of a size and a time, if given, is what a batch takes instead.
-    """
-    random = Random(seed)
+    """Serve until `calls` calls are answered after the first `skip`; timers wake the server `late_s` late."""
+    random = Random(seed)  # noqa: S311  nobody's secret
     latencies: list[float] = []
     now = 0.0
     batches = items = answered = 0
@@ -99,12 +106,9 @@ def simulate(  # noqa: PLR0913  what a run depends on
         if delay > 0.0:
             now = _sleep(rule, traffic, now + delay + late_s)
             continue
-        size = rule.pop(now)
         started = now
-        if seconds is not None:
-            now += seconds(size, now)
-        else:
-            now += service.seconds(size) * (1 + service.noise * (2 * random.random() - 1))
+        size = rule.pop(now)
+        now += service.seconds(size) * (1 + service.noise * random.uniform(-1, 1))
         batches += 1
         items += size
         for call in rule.done(started, now):

@@ -14,11 +14,18 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.bare import device, echo
-from benchmarks.callers import around_synchronously, closed_tasks, closed_threads
+from benchmarks.callers import (
+    around_synchronously,
+    closed_tasks,
+    closed_threads,
+    mean_latency,
+    poisson,
+    run_precisely,
+)
 from benchmarks.fresh import in_own_process
 from benchmarks.measure import LIMIT_S, Effort, Row, Samples, interleave, time_limit
 
-__all__ = ["RIVAL", "beside_rival"]
+__all__ = ["RIVAL", "beside_rival", "home"]
 
 RIVAL = "0.1.5"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -31,23 +38,23 @@ def beside_rival(  # noqa: PLR0913, PLR0917  a row and how to measure it
     effort: Effort, rounds: int, name: str, what: str, job: str, size: int, compare: Compare
 ) -> Iterator[Row]:
     """Measure `job` with both versions, each time in a fresh process; say so if there is no rival."""
-    effort.announce(f"installing batched {RIVAL}")
     try:
-        _install()
+        path = home(effort)
     except (OSError, subprocess.SubprocessError):
         yield Row(name, what, note=f"batched {RIVAL}: pip cannot install it here")
         return
     contenders = {
         "ours": lambda: in_own_process(__name__, job, size),
-        RIVAL: lambda: in_own_process(__name__, job, size, path=_HOME),
+        RIVAL: lambda: in_own_process(__name__, job, size, path=path),
     }
     yield compare(name, what, interleave(effort, rounds, **contenders), RIVAL)
 
 
-def _install() -> None:
-    """Have pip put the rival where nothing else is looked for; once."""
+def home(effort: Effort) -> Path:
+    """Return where the rival is; once, have pip put it there, where nothing else is looked for."""
     if _HOME.exists():
-        return
+        return _HOME
+    effort.announce(f"installing batched {RIVAL}")
     unfinished = _HOME.with_name(f"{RIVAL}-{os.getpid()}")
     command = [
         sys.executable,
@@ -61,6 +68,7 @@ def _install() -> None:
     ]
     subprocess.run(command, timeout=LIMIT_S, check=True, capture_output=True)  # noqa: S603  no user's input
     unfinished.rename(_HOME)
+    return _HOME
 
 
 # -- inside that process ------------------------------------------------------------------------------
@@ -106,13 +114,28 @@ def threads(each: int) -> float:
     return 64 * each / closed_threads(fn, 64, each).wall
 
 
+def latency(timeout_ms: int, rate: int, seconds: int) -> float:
+    """Return the mean latency of random arrivals, after a second of them."""
+    from batched import dynamically  # noqa: PLC0415  as above
+
+    fn = dynamically(device(4, 0.1), batch_size=32, timeout_ms=timeout_ms)
+    run_precisely(mean_latency(fn.acall, poisson(rate, 1, 1000)))
+    return run_precisely(mean_latency(fn.acall, poisson(rate, seconds, 0)))
+
+
 def main() -> None:
     """Print the figure that the arguments ask for."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # 0.1.5 would import it, for seconds, unasked
-    job, size = sys.argv[1:]
-    jobs = {"round trip": round_trip, "list": one_list, "tasks": tasks, "threads": threads}
+    job, *numbers = sys.argv[1:]
+    jobs: dict[str, Callable[..., float]] = {
+        "round trip": round_trip,
+        "list": one_list,
+        "tasks": tasks,
+        "threads": threads,
+        "latency": latency,
+    }
     with time_limit(LIMIT_S):
-        print(jobs[job](int(size)), flush=True)
+        print(jobs[job](*map(int, numbers)), flush=True)
     os._exit(0)  # a worker of 0.1.5 never ends
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from benchmarks import overhead, traffic
+from benchmarks import overhead, traffic, waiting
 from benchmarks.measure import Effort, Row
 
 __all__ = ["WORKLOADS"]
@@ -22,5 +22,7 @@ WORKLOADS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "singles-beside-lists": traffic.singles_beside_lists,
     "list-beside-singles": traffic.list_beside_singles,
     "poisson": traffic.poisson_arrivals,
+    "learning": waiting.learning,
+    "patience": waiting.patience,
     "idle": overhead.idle,
 }

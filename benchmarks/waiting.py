@@ -21,7 +21,7 @@ from benchmarks.rival import RIVAL, home
 from benchmarks.rules import Shipped
 from benchmarks.simulation import Service, simulate
 
-__all__ = ["learning", "patience"]
+__all__ = ["learning", "patience", "returning"]
 
 _LOADS = (10, 30, 60, 80, 95)  # %
 _TIMEOUTS_MS = (0, 1, 2, 5, 10, 20)
@@ -30,7 +30,7 @@ _dynamically = partial(batched.dynamically, batch_size=32)
 
 
 def patience(effort: Effort) -> Iterator[Row]:
-    """Random arrivals through `acall`, and threads that come straight back."""
+    """Random arrivals through `acall`: whom to wait for, there is nobody."""
     function = _slow()
     full = capacity(function, 32, 1)
     for percent in _LOADS:
@@ -46,7 +46,12 @@ def patience(effort: Effort) -> Iterator[Row]:
         what = f"mean latency with all defaults, random arrivals at {percent} %"
         yield times(f"patience at {percent} %", what, samples, "timeout_ms=0")
         yield from _beside_rival(effort, what, percent, rate)
-    for threads in (2, 20, 40):
+
+
+def returning(effort: Effort) -> Iterator[Row]:
+    """Threads that come straight back, fewer than two batches of them."""
+    function = _slow()
+    for threads in (1, 2, 20, 40):
         each = effort.of(150, 10)
         with _dynamically(function) as fn, _dynamically(function, timeout_ms=0) as hasty:
             samples = interleave(
@@ -56,8 +61,8 @@ def patience(effort: Effort) -> Iterator[Row]:
                 hasty=partial(_throughput, hasty, threads, each),
             )
         samples["timeout_ms=0"] = samples.pop("hasty")
-        what = f"throughput of {threads} threads with all defaults"
-        yield share(f"patience, {threads} threads", what, samples, "timeout_ms=0")
+        what = f"throughput with all defaults, threads: {threads}"
+        yield share(f"returning, {threads} threads", what, samples, "timeout_ms=0")
 
 
 def _fed(acall: Acall, rate: float, seconds: int) -> Callable[[], float]:

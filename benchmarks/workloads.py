@@ -24,5 +24,6 @@ WORKLOADS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "poisson": traffic.poisson_arrivals,
     "learning": waiting.learning,
     "patience": waiting.patience,
+    "returning": waiting.returning,
     "idle": overhead.idle,
 }

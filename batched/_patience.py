@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from batched._call import Call
 
-__all__ = ["Regroup", "Service", "Window"]
+__all__ = ["Profile", "Regroup", "Service", "Window"]
 
 _ANY_NUMBER = 1 << 60
 
@@ -125,10 +125,11 @@ class Regroup(Window):
         "_late",
         "_late_s",
         "_next_weight",
-        "_returns",
+        "_popped",
+        "_profile",
+        "_profiles",
         "_unit",
         "_weight",
-        "_weights",
         "service",
     )
 
@@ -149,10 +150,11 @@ class Regroup(Window):
         self._answered = 0
         self._back = 0  # within a fixed cost
         self._late = 0  # calls that came when it was too late to be one of it
-        # All cohorts. Instead of old ones fading, new ones weigh more and more.
+        # All cohorts, those that found nobody waiting apart from those that did: calls that come by the clock
+        # look like returning ones, but not to both. Instead of old ones fading, new ones weigh more and more.
         self._cohorts = 0
-        self._returns = [0.0] * _LAST  # the weight of those that were back by an edge, not by the one before
-        self._weights = 0.0  # of all that were answered
+        self._profiles = (Profile(), Profile())
+        self._profile = self._profiles[0]  # that the cohort belongs to
         self._weight = 0.0  # of one of the cohort
         self._next_weight = 1.0  # of the next cohort together
         self._anyway = 0.0  # calls that came when it was too late to be one of a cohort ...
@@ -166,6 +168,7 @@ class Regroup(Window):
         self._close_s = 0.0
         self._alone = 0
         # The wait
+        self._popped = 0.0
         self._due: float | None = None
         self._late_s = _LATE_S
         self._held_since: float | None = None
@@ -179,6 +182,7 @@ class Regroup(Window):
         for call in calls:
             at = call.arrived
             if at >= self._ended:
+                self._last = last
                 self._open_cohort()
                 close = self._unit * _CLOSE
             number += 1
@@ -198,7 +202,7 @@ class Regroup(Window):
                 self._late += 1
             elif since >= 0.0 and self._back < self._answered:
                 self._back += 1
-                self._returns[int(since / (self._unit * _FIRST_EDGE)).bit_length()] += self._weight
+                self._profile.returns[int(since / (self._unit * _FIRST_EDGE)).bit_length()] += self._weight
         self._last = last
         self._gaps += number
         passed = last - before
@@ -237,6 +241,7 @@ class Regroup(Window):
         """Learn that a batch starts."""
         if self._ended <= now:
             self._open_cohort()
+        self._popped = now
         since = self._held_since
         if since is None:
             self._held_s *= 0.9
@@ -288,11 +293,12 @@ class Regroup(Window):
         if answered:
             weight = self._next_weight
             if weight > _HEAVY:
-                self._returns[:] = [back / weight for back in self._returns]
-                self._weights /= weight
+                for profile in self._profiles:
+                    profile.scale_down(weight)
                 weight = 1.0
+            self._profile = profile = self._profiles[self._last > self._popped]
+            profile.weight += weight
             self._weight = weight / answered
-            self._weights += weight
             self._next_weight = weight / (1.0 - _FADE)
 
     def _worth(self, oldest: float, items: int, missing: int, now: float) -> float:
@@ -319,15 +325,16 @@ class Regroup(Window):
         latest = (limit - self._free) / unit
         if latest <= begin:
             return 0.0
-        returns = self._returns
+        returns = self._profile.returns
         index = int(begin / _FIRST_EDGE).bit_length()
         edge = _EDGES[index]
         share = returns[index] * (edge - begin) / (edge - _EDGES[index - 1] if index else edge)
         later = share + sum(returns[index + 1 :])
-        # Of earlier cohorts, so much was missing by now, and some of it never came.
-        not_yet = self._weights - self._weight * missing - sum(returns) + later
-        if later < _NEVER * self._weights:
+        weight = self._profile.weight
+        if later <= _NEVER * weight:
             return 0.0
+        # Of earlier cohorts, so much was missing by now, and some of it never came.
+        not_yet = weight - self._weight * missing - sum(returns) + later
         each = missing / not_yet
         late = self._late_s / unit
         anyway = self._anyway / self._anyway_s * unit if self._anyway_s else 0.0
@@ -366,6 +373,21 @@ class Regroup(Window):
         if likely * self._unit <= (items / self._items_per_call + likely) * wait:
             return 0.0
         return self._last + quiet
+
+
+class Profile:
+    """How soon cohorts were back."""
+
+    __slots__ = ("returns", "weight")
+
+    def __init__(self) -> None:
+        self.weight = 0.0  # of all that were answered
+        self.returns = [0.0] * _LAST  # of those that were back by an edge, but not by the one before
+
+    def scale_down(self, factor: float) -> None:
+        """Keep the numbers small; only their ratios matter."""
+        self.weight /= factor
+        self.returns[:] = [back / factor for back in self.returns]
 
 
 class Service:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from itertools import accumulate, chain
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -208,6 +208,21 @@ def test_independent_calls_are_not_waited_for() -> None:
     assert means[0] < 1.02 * means[1]
 
 
+def test_calls_that_come_by_the_clock_are_not_waited_for() -> None:
+    """Though each comes shortly after an answer, as if it had been waiting for it."""
+    means = []
+    for patience in (Regroup(TIMEOUT_S, 32), Window(0)):
+        server = Server(patience)
+        random = Random(9)
+        for number in range(3000):
+            server.call(number * 1.05 * (FIXED_S + EACH_S))
+        while server.coming:
+            server.slow = random.uniform(0.85, 1.15)
+            server.run(1)
+        means.append(sum(server.latencies[100:]) / len(server.latencies[100:]))
+    assert means[0] < 1.02 * means[1]
+
+
 def test_a_burst_that_hits_an_idle_function_is_waited_for() -> None:
     """Once bursts are known, only what is needed to see the end of one is waited."""
     server = adaptive()
@@ -385,8 +400,9 @@ def test_an_eternity_of_calls_overflows_nothing() -> None:
         patience.popped(now + 1e-4)
         now += 0.005
         patience.done(1, 1, 1 + number % 2, now, now - 0.0049)
-    assert all(map(math.isfinite, chain(patience._returns, [patience._weights, patience._weight])))
-    assert patience._weights > 0
+    for profile in patience._profiles:
+        assert all(map(math.isfinite, [*profile.returns, profile.weight]))
+    assert patience._profile.weight > 0
 
 
 def test_stats_say_what_was_learned() -> None:

@@ -131,19 +131,18 @@ class Scheduler:
         counters.processing_time.counts[int(duration * 1e6).bit_length()] += 1
         waits = counters.wait.counts
         waited_s = 0.0
-        answered = 0
         for call, start, stop in batch.slices:
             waited = started - call.arrived
             items = stop - start
             waited_s += waited * items
             waits[int(waited * 1e6).bit_length()] += items
             if not call.missing:
-                answered += call.left is None
                 if call.waiting:
                     self.drop(call)
                 call.function = call.inputs = None
         counters.wait.sum += waited_s
         if self._patience.learns:
+            answered = sum([not call.missing and call.left is None for call, _, _ in batch.slices])
             measured = started if batch.failed < size else None
             self._patience.done(size, len(batch.slices), answered, now, measured)
         if self._deadlines and not self.queue.items:

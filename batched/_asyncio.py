@@ -94,6 +94,7 @@ class LoopBatcher:
                 running=running,
                 again=sum(each.scheduler.retrying for each in dispatchers),
                 fits=min(fitting, default=None),
+                learned=next((each.scheduler.learned for each in reversed(dispatchers)), None),
             )
         accepted = stats.total_accepted + arriving
         known = stats.total_processed + stats.total_cancelled + stats.total_expired
@@ -396,7 +397,7 @@ class _Dispatcher:
             elif delay is None:
                 self._rest()
             elif delay > 0.0:
-                self.wanted = self.scheduler.queue.lacks()
+                self.wanted = self.scheduler.awaited()
                 self._timer = loop.call_later(delay, self.start, loop)
             elif can_go_on and not _is_cancelled(loop) and len(copy_context()) <= 1:
                 # Else the task is to end, or what the function has set in its context would stay.

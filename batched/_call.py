@@ -156,7 +156,7 @@ class Batch:
     def __init__(self, slices: list[Slice], size: int, reason: str) -> None:
         self.slices = slices
         self.size = size
-        self.reason = reason  # why it started, for the stats
+        self.reason = reason  # why it started, as `Stats.closed` names it
         self.failed = 0  # items
         self.has_lists = False  # whether some slice is of a list, as the collator found
         self.real = 0  # elements, for collators that pad

@@ -131,6 +131,7 @@ class BatchedMethod(Protocol[S_contra, T, U]):
 class KeywordOptions(TypedDict, total=False):
     """The options of `dynamically` that are not positional too."""
 
+    adaptive: bool
     name: str | None
 
 
@@ -176,9 +177,13 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
 
     Args:
         batch_size: The most items in one batch.
-        timeout_ms: The most that a batch which is not full is delayed to gain company, counted from the
-            arrival of its oldest item, the time behind a running batch included. 0 never waits.
+        timeout_ms: The most that a batch which is not full is delayed to gain company while the function is
+            free. 0 never waits.
         small_batch_threshold: Calls of at most this many items go ahead of larger ones.
+        adaptive: Wait only while it pays, which is learned from the first batches on: for callers that were
+            just answered and come straight back, and for the rest of a burst. The first few batches, and all
+            with False, start when their oldest item is `timeout_ms` old, time behind a running batch
+            included.
         name: For the thread, the logs and the errors; the function's own by default.
 
     Raises:

@@ -27,6 +27,7 @@ class Options:
     batch_size: int = 32
     timeout_ms: float = 5.0
     small_batch_threshold: int = 8
+    adaptive: bool = True
     max_concurrent_batches: int = 1
     max_queue_size: int | None = None
     on_full: OnFull = "raise"
@@ -66,6 +67,8 @@ class Options:
             "small_batch_threshold",
             _whole("small_batch_threshold", self.small_batch_threshold, at_least=0),
         )
+        if not isinstance(self.adaptive, bool):
+            raise TypeError(f"adaptive must be True or False, got {self.adaptive!r}")
         if self.name is not None and not isinstance(self.name, str):
             raise TypeError(f"name must be a string, got {self.name!r}")
 
@@ -74,7 +77,15 @@ ALWAYS_SHOWN = ("batch_size", "timeout_ms", "small_batch_threshold")
 """What `repr` says though it be the default."""
 
 CONFIGURABLE = frozenset(
-    {"batch_size", "timeout_ms", "small_batch_threshold", "max_queue_size", "on_full", "isolate_errors"}
+    {
+        "adaptive",
+        "batch_size",
+        "isolate_errors",
+        "max_queue_size",
+        "on_full",
+        "small_batch_threshold",
+        "timeout_ms",
+    }
 )
 """What can be changed while calls wait."""
 

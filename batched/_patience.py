@@ -1,18 +1,453 @@
-"""How long waiting for company pays."""
+"""How long waiting for company pays.
+
+A batch of n items takes about `fixed + each * n` seconds, so whoever shares a batch saves its fixed cost. Yet
+for independent arrivals it is as good as optimal to start whenever the function is free: the optimum is a
+control limit (Deb and Serfozo, "Optimal control of batch service queues", 1973), and when a batch ends more
+calls than that are there already. Waiting pays in two cases, and both show without anybody waiting: callers
+that were just answered and come straight back, and bursts that hit a function that is idle.
+"""
+
+# ruff: noqa: FURB136, PLR1730  calling min and max would cost as much as all else here
 
 from __future__ import annotations
 
-__all__ = ["Window"]
+from math import inf
+from typing import TYPE_CHECKING
+
+from batched._stats import Learned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from batched._call import Call
+    from batched._options import Options
+
+__all__ = ["Profile", "Regroup", "Service", "Window", "new_patience"]
+
+_ANY_NUMBER = 1 << 60
 
 
 class Window:
     """The plain window: a batch that is not full starts when its oldest item is `timeout_s` old."""
 
-    __slots__ = ("timeout_s",)
+    __slots__ = ("awaited", "reason", "timeout_s")
+
+    learns = False
+    """Whether it has to be told what happens; if not, only `start` is called."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
+        self.awaited = _ANY_NUMBER
+        """How many more calls end the wait that `start` asked for: nobody looks at fewer."""
+        self.reason = "window"
+        """Why the batch starts now that `start` let go."""
 
-    def start(self, oldest: float) -> float:
-        """Return when to start a batch that is not full and whose oldest item arrived at `oldest`."""
+    def start(self, oldest: float, items: int, now: float) -> float:  # noqa: ARG002  it learns nothing
+        """Return when to start a batch that is not full: `items` wait, the first since `oldest`."""
         return oldest + self.timeout_s
+
+    def arrived(self, calls: Iterable[Call]) -> None:
+        """Learn that `calls` have come, in about this order."""
+
+    def popped(self, now: float) -> None:
+        """Learn that a batch starts."""
+
+    def done(self, size: int, calls: int, answered: int, now: float, started: float | None) -> None:
+        """Learn that a batch of `size` items, of `calls` calls, has ended and `answered` of them with it.
+
+        `now` is before the first of them could call again. `started` is None if the batch failed.
+        """
+
+    def learned(self) -> Learned | None:
+        """Return what there is to say of it in the stats."""
+        return None
+
+
+# Chosen by simulation, where the results are flat around all of them. Edges and gaps are in fixed costs.
+_COLD = 2  # so many cohorts meet the plain window, ...
+_TRIAL = 4  # ... so many no window at all: batches must differ to tell the fixed cost from that of the items
+_FADE = 0.05  # what a cohort's weight loses with every new one
+_HEAVY = 1e100  # then weights are scaled down
+_FIRST_EDGE = 1 / 32
+_EDGES = tuple(_FIRST_EDGE * 2**power for power in range(6))  # who comes back after the last is not awaited
+_LAST = len(_EDGES)
+_NEVER = 1e-6  # of all: fewer never come
+_CYCLE = 1.4  # fixed costs that one more in a batch saves: a cohort that is together stays together
+_SOME = 0.05  # calls: fewer are none
+_CLOSE = 1 / 16  # calls at most so far apart are of one burst, ...
+_QUIET = 3.0  # ... which is over when nobody has come for so many of its mean gaps
+_ALONE = 4  # calls in a row that were not close to the one before: no bursts any more
+_LONGEST = 8.0  # a night without calls is a gap like any other
+_GAPS = 64  # what is known of gaps is of about so many ...
+_FEW_GAPS = 16  # ... and at least so many
+_LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
+_BATCHES = 15  # what is known of the function is of about so many
+_OUTLIERS = 5  # batches; then one that takes very long is known to be no usual one
+_ALIKE = 0.1  # of the mean size: sizes that differ less tell little of what an item costs
+_TOO_SHORT_S = 1e-6  # for a clock
+
+
+class Regroup(Window):
+    """Waits for those who are expected, while sharing the batch saves more than waiting costs all in it.
+
+    Those answered by one batch are a cohort. How fast earlier cohorts were back, each counted by the share of
+    it that was, tells how many of the last one are to come, and when; what would have come anyway is
+    subtracted. A wait of `w` that brings `j` more saves `j` fixed costs, and delays by `w` both who waits and
+    who is still to come. The wait with the largest gain is chosen; it ends when all of the cohort are back,
+    and is at most `timeout_s` from when the function was free or, if that was later, the first item came.
+
+    A call that finds the function idle may be the first of a burst: then what counts is how likely another
+    one follows closely, and how soon.
+
+    Until it has seen some cohorts, this is the plain window. What is learned fades within tens of batches. It
+    costs O(1) for each call and batch, on the worker's side, after the callers have been released.
+    """
+
+    __slots__ = (
+        "_alone",
+        "_answered",
+        "_anyway",
+        "_anyway_s",
+        "_back",
+        "_batch_size",
+        "_close",
+        "_close_s",
+        "_cohorts",
+        "_due",
+        "_ended",
+        "_ended_answered",
+        "_free",
+        "_gaps",
+        "_gaps_s",
+        "_held_s",
+        "_held_since",
+        "_items_per_call",
+        "_last",
+        "_late",
+        "_late_s",
+        "_next_weight",
+        "_popped",
+        "_profile",
+        "_profiles",
+        "_unit",
+        "_weight",
+        "service",
+    )
+
+    learns = True
+
+    def __init__(self, timeout_s: float, batch_size: int) -> None:
+        super().__init__(timeout_s)
+        self._batch_size = batch_size
+        self.service = Service()
+        # The fixed cost as it was when the cohort was answered: the scale of all its times. 0.0 if unknown.
+        self._unit = 0.0
+        # The batch that ended last. The first call that came after it opens its cohort, because of those that
+        # came before some are told only then.
+        self._ended = inf
+        self._ended_answered = 0
+        # The cohort
+        self._free = 0.0  # when it was answered
+        self._answered = 0
+        self._back = 0  # within a fixed cost
+        self._late = 0  # calls that came when it was too late to be one of it
+        # All cohorts, those that found nobody waiting apart from those that did: calls that come by the clock
+        # look like returning ones, but not to both. Instead of old ones fading, new ones weigh more and more.
+        self._cohorts = 0
+        self._profiles = (Profile(), Profile())
+        self._profile = self._profiles[0]  # that the cohort belongs to
+        self._weight = 0.0  # of one of the cohort
+        self._next_weight = 1.0  # of the next cohort together
+        self._anyway = 0.0  # calls that came when it was too late to be one of a cohort ...
+        self._anyway_s = 0.0  # ... and the seconds in which they did
+        self._items_per_call = 1.0
+        # The gaps between calls
+        self._last = 0.0
+        self._gaps = 0.0
+        self._gaps_s = 0.0
+        self._close = 0.0  # those within a burst
+        self._close_s = 0.0
+        self._alone = 0
+        # The wait
+        self._popped = 0.0
+        self._due: float | None = None
+        self._late_s = _LATE_S
+        self._held_since: float | None = None
+        self._held_s = 0.0
+
+    def configure(self, timeout_s: float, batch_size: int) -> None:
+        """Go on with other options."""
+        self.timeout_s = timeout_s
+        self._batch_size = batch_size
+
+    def arrived(self, calls: Iterable[Call]) -> None:
+        """Learn that `calls` have come, in about this order."""
+        last = before = self._last
+        close = self._unit * _CLOSE
+        number = 0
+        for call in calls:
+            at = call.arrived
+            if at >= self._ended:
+                self._last = last
+                self._open_cohort()
+                close = self._unit * _CLOSE
+            number += 1
+            gap = at - last
+            if gap > 0.0:
+                last = at
+            else:
+                gap = 0.0  # two threads; the later one was faster
+            if gap < close:
+                self._close += 1
+                self._close_s += gap
+                self._alone = 0
+            else:
+                self._alone += 1
+            since = at - self._free
+            if since >= self._unit:
+                self._late += 1
+            elif since >= 0.0 and self._back < self._answered:
+                self._back += 1
+                self._profile.returns[int(since / (self._unit * _FIRST_EDGE)).bit_length()] += self._weight
+        self._last = last
+        self._gaps += number
+        passed = last - before
+        longest = _LONGEST * self._unit * number
+        self._gaps_s += passed if passed < longest else longest
+
+    def start(self, oldest: float, items: int, now: float) -> float:
+        """Return when to start a batch that is not full: `items` wait, the first since `oldest`."""
+        if self._ended <= now:
+            self._open_cohort()
+        if self._cohorts < _COLD + _TRIAL:
+            cold = self._cohorts < _COLD
+            self.reason = "window" if cold else "trial"
+            return oldest + self.timeout_s if cold else now
+        missing = self._answered - self._back
+        if not missing:
+            self.reason = "callers back"
+            return now
+        due = self._worth(oldest, items, missing, now)
+        if due > now:
+            if self._held_since is None:
+                self._held_since = now
+            self._due = due
+            return due
+        if self._held_since is None:
+            self.reason = "nobody expected"
+        else:
+            self.reason = "waited"
+            if self._due is not None and now >= self._due:
+                # Step by step: one pause of the machine is not worth more than any other late wake-up.
+                self._late_s *= 1.1 if now - self._due > self._late_s else 0.9
+        self._due = None
+        return now
+
+    def popped(self, now: float) -> None:
+        """Learn that a batch starts."""
+        if self._ended <= now:
+            self._open_cohort()
+        self._popped = now
+        since = self._held_since
+        if since is None:
+            self._held_s *= 0.9
+        else:
+            self._held_s += 0.1 * (now - since - self._held_s)
+            self._held_since = self._due = None
+            self._late_s += 0.01 * (_LATE_S - self._late_s)  # nobody is late for ever
+
+    def done(self, size: int, calls: int, answered: int, now: float, started: float | None) -> None:
+        """Learn that a batch of `size` items, of `calls` calls, has ended and `answered` of them with it."""
+        if self._ended <= now:
+            self._open_cohort()
+        self._ended = now
+        self._ended_answered = answered
+        self._items_per_call += 0.1 * (size / calls - self._items_per_call)
+        if started is not None:
+            self.service.add(size, now - started)
+        if self._gaps > _GAPS:
+            self._gaps /= 2
+            self._gaps_s /= 2
+            self._close /= 2
+            self._close_s /= 2
+
+    def learned(self) -> Learned | None:
+        """Return the fitted costs, and how long the last batches were held back."""
+        if self._cohorts < _COLD:
+            return None
+        fixed, each = self.service.fixed, self.service.each
+        return Learned(
+            batch_ms=fixed * 1000,
+            item_ms=each * 1000,
+            wait_ms=self._held_s * 1000,
+            capacity=self._batch_size / (fixed + each * self._batch_size),
+        )
+
+    def _open_cohort(self) -> None:
+        """Close the cohort, and open that of the batch which ended last."""
+        if self._answered:
+            self._cohorts += 1
+            beyond = self._ended - self._free - self._unit
+            if beyond > 0.0:
+                self._anyway += _FADE * (self._late - self._anyway)
+                self._anyway_s += _FADE * (beyond - self._anyway_s)
+        self._unit = self.service.fixed
+        self._free = self._ended
+        self._ended = inf
+        self._back = self._late = 0
+        self._answered = answered = self._ended_answered if self._unit else 0
+        if answered:
+            weight = self._next_weight
+            if weight > _HEAVY:
+                for profile in self._profiles:
+                    profile.scale_down(weight)
+                weight = 1.0
+            self._profile = profile = self._profiles[self._last > self._popped]
+            profile.weight += weight
+            self._weight = weight / answered
+            self._next_weight = weight / (1.0 - _FADE)
+
+    def _worth(self, oldest: float, items: int, missing: int, now: float) -> float:
+        """Return until when a wait pays: if none does, a time that has passed."""
+        idle = oldest > self._free
+        limit = (oldest if idle else self._free) + self.timeout_s
+        due = 0.0
+        self.awaited = _ANY_NUMBER
+        if now - self._free < self._unit:
+            due = self._worth_returns(items, missing, now, limit)
+            if due:
+                self.awaited = missing
+        if idle and self._alone < _ALONE:
+            quiet = self._worth_burst(items)
+            if quiet > due:
+                due = quiet
+                self.awaited = _ANY_NUMBER
+        return due if due < limit else limit
+
+    def _worth_returns(self, items: int, missing: int, now: float, limit: float) -> float:
+        """Return until when to wait for the `missing` ones of the cohort; 0.0 if not at all."""
+        unit = self._unit
+        begin = (now - self._free) / unit
+        latest = (limit - self._free) / unit
+        if latest <= begin:
+            return 0.0
+        returns = self._profile.returns
+        index = int(begin / _FIRST_EDGE).bit_length()
+        edge = _EDGES[index]
+        share = returns[index] * (edge - begin) / (edge - _EDGES[index - 1] if index else edge)
+        later = share + sum(returns[index + 1 :])
+        weight = self._profile.weight
+        if later <= _NEVER * weight:
+            return 0.0
+        # Of earlier cohorts, so much was missing by now, and some of it never came.
+        not_yet = weight - self._weight * missing - sum(returns) + later
+        each = missing / not_yet
+        late = self._late_s / unit
+        anyway = self._anyway / self._anyway_s * unit if self._anyway_s else 0.0
+        concerned = items / self._items_per_call + each * later
+        room = (self._batch_size - items) / self._items_per_call
+        before: float = missing
+        wait = best = due = 0.0
+        while True:
+            if edge > latest:
+                share *= (latest - begin) / (edge - begin)
+                edge = latest
+            after = before - share * each
+            middle = (before + after) / 2
+            wait += (edge - begin) * (middle if middle < 1.0 else 1.0)  # it ends when all are back
+            joiners = missing - after - anyway * wait
+            if joiners > room:
+                joiners = room
+            if joiners > _SOME:
+                gain = _CYCLE * joiners - concerned * (wait + late * (after if after < 1.0 else 1.0))
+                if gain > best:
+                    best, due = gain, edge
+            index += 1
+            if after < _SOME or edge >= latest or index == _LAST:
+                return self._free + due * unit if due else 0.0
+            begin, before = edge, after
+            edge, share = _EDGES[index], returns[index]
+
+    def _worth_burst(self, items: int) -> float:
+        """Return until when to wait for the next call of a burst; 0.0 if not at all."""
+        if self._gaps < _FEW_GAPS or not self._close_s:
+            return 0.0
+        gap = self._close_s / self._close
+        likely = self._close / self._gaps - gap * self._gaps / self._gaps_s  # more than would come anyway
+        quiet = _QUIET * gap
+        wait = likely * gap + (1.0 - likely) * (quiet + self._late_s)
+        if likely * self._unit <= (items / self._items_per_call + likely) * wait:
+            return 0.0
+        return self._last + quiet
+
+
+def new_patience(options: Options, old: Window | None = None) -> Window:
+    """Return the rule that `options` ask for, with what the `old` one has learned if that is still of use."""
+    timeout_s = options.timeout_ms / 1000
+    alone = options.max_concurrent_batches == 1  # else who comes back does not say to which batch
+    if not (options.adaptive and alone and timeout_s and options.batch_size > 1):
+        return Window(timeout_s)
+    if isinstance(old, Regroup):
+        old.configure(timeout_s, options.batch_size)
+        return old
+    return Regroup(timeout_s, options.batch_size)
+
+
+class Profile:
+    """How soon cohorts were back."""
+
+    __slots__ = ("returns", "weight")
+
+    def __init__(self) -> None:
+        self.weight = 0.0  # of all that were answered
+        self.returns = [0.0] * _LAST  # of those that were back by an edge, but not by the one before
+
+    def scale_down(self, factor: float) -> None:
+        """Keep the numbers small; only their ratios matter."""
+        self.weight /= factor
+        self.returns[:] = [back / factor for back in self.returns]
+
+
+class Service:
+    """What a batch of n items takes: `fixed + each * n`, fitted to those that ran, the last ones above all.
+
+    The first batch may compile or load something and does not count; later ones count at most double what
+    was to be expected. If batches of one size become slower or faster, so do both costs; only those of
+    different sizes tell them apart.
+    """
+
+    __slots__ = ("_batches", "_size", "_variance", "each", "fixed")
+
+    def __init__(self) -> None:
+        self.fixed = 0.0  # until it is known
+        self.each = 0.0
+        self._batches = 0
+        self._size = 0.0  # the mean
+        self._variance = 0.0  # of the sizes
+
+    def add(self, size: int, duration: float) -> None:
+        """Learn from a batch that took `duration` seconds."""
+        batches = self._batches
+        self._batches += 1
+        if not batches:
+            return
+        if batches == 1:
+            self._size = size
+            self.fixed = duration / 2 if duration > _TOO_SHORT_S else _TOO_SHORT_S  # for a start
+            self.each = duration / 2 / size
+            return
+        expected = self.fixed + self.each * size
+        if batches >= _OUTLIERS and duration > 2 * expected:
+            duration = 2 * expected
+        fade = 1 / batches if batches < _BATCHES else 1 / _BATCHES
+        error = duration - expected
+        off = size - self._size
+        self._size += fade * off
+        self._variance += fade * (off * off - self._variance)
+        change = 1 + fade * error / expected
+        # A step towards the regression's slope; the smaller, the more sizes are alike.
+        step = fade * error * off / (self._variance + 0.05 + (_ALIKE * self._size) ** 2)
+        each = self.each * change + step
+        fixed = self.fixed * change - step * self._size
+        self.each = each if each > 0.0 else 0.0
+        self.fixed = fixed if fixed > _TOO_SHORT_S else _TOO_SHORT_S

@@ -16,7 +16,7 @@ from batched._cache import Flights, Lookup
 from batched._call import Batch
 from batched._capacity import Capacity, is_out_of_memory
 from batched._family import Family, complete
-from batched._patience import Window
+from batched._patience import new_patience
 from batched._queue import Queue
 from batched._stats import Counters
 from batched.errors import QueueFullError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from batched._call import Call
     from batched._groups import Groups
     from batched._options import Options
-    from batched._stats import Stats
+    from batched._stats import Learned, Stats
 
     AnyQueue: TypeAlias = Queue | Groups
 
@@ -38,8 +38,8 @@ __all__ = ["Scheduler", "is_guarded"]
 class Scheduler:
     """The queue of one batcher. `now` and all times are seconds on one monotonic clock.
 
-    A batch starts when it is full; otherwise when `patience` says so, counted from its oldest item; and
-    earlier for a call with a deadline, which never spends more than half of its time waiting for company.
+    A batch starts when it is full; otherwise when `patience` says so; and earlier for a call with a
+    deadline, which never spends more than half of its time waiting for company.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Scheduler:
         self._running: dict[Batch, float] = {}  # since when
         self.again: deque[Batch] = deque()  # the halves of batches that failed
         self._draining = False
+        self._hurried = False  # by a deadline
         self._deadlines: list[tuple[float, int, Call]] = []  # a heap; calls no longer waiting stay in it
         self._deadlines_limit = 1024
         self._order = count()
@@ -61,17 +62,18 @@ class Scheduler:
         """Calls whose deadline passed before they had run: for the driver to answer and clear."""
         self.let_in: list[Call] = []
         """Calls for which there was no room and now is: for the driver to tell their callers and clear."""
+        self.patience = new_patience(options)
         self._follow(options)
 
     def _follow(self, options: Options) -> None:
         self._options = options
-        self._patience = Window(options.timeout_ms / 1000)
         self._max_queue_size = options.max_queue_size
         self._one_at_a_time = options.max_concurrent_batches == 1
 
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
         self._follow(options)
+        self.patience = new_patience(options, self.patience)
         self._resize()
         self._let_in()
 
@@ -83,6 +85,9 @@ class Scheduler:
 
     def push_all(self, calls: deque[Call]) -> None:
         """Queue and remove all of `calls`, to which others may be adding."""
+        if self.patience.learns:
+            calls = deque([calls.popleft() for _ in range(len(calls))])  # what comes meanwhile comes later
+            self.patience.arrived(calls)
         queue = self.queue
         before = queue.items
         urgent = queue.push_all(calls)
@@ -205,9 +210,11 @@ class Scheduler:
             return None
         if self._draining or self._outside or queue.is_full():
             return 0.0
-        start = self._patience.start(queue.oldest())
+        start = self.patience.start(queue.oldest(), queue.items, now)
         if self._deadlines:
+            patience = start
             start = min(start, self._urgent_start())
+            self._hurried = start < patience
         return start - now if start > now else 0.0
 
     def pop(self, now: float) -> Batch:
@@ -226,19 +233,34 @@ class Scheduler:
             reason = "full"
         else:
             size = waiting
-            reason = "drain" if self._draining else "window"
+            reason = self._reason()
+        self._hurried = False
         batch = Batch(queue.take(size), size, reason)
         if not isinstance(queues, Queue):
             queues.taken(batch.slices[0][0].key, size)
         self._running[batch] = now
+        if self.patience.learns:
+            self.patience.popped(now)
         if self._outside:
             self._let_in()
         return batch
 
+    def _reason(self) -> str:
+        """Return why a batch that is not full starts."""
+        if self._draining:
+            return "drain"
+        if self._outside:
+            return "crowded"
+        return "deadline" if self._hurried else self.patience.reason
+
+    def awaited(self) -> int:
+        """Return how many more calls, of one item each, make the next batch due before its time."""
+        return min(self.queue.lacks(), self.patience.awaited)
+
     def _choose(self, groups: Groups, now: float) -> Queue:
         """Return the queue whose turn it is: of those that are due, that of the oldest item."""
         oldest = groups.oldest_queue()
-        if self._draining or self._outside or self._patience.start(oldest.oldest()) <= now:
+        if self._draining or self._outside or self.patience.start(oldest.oldest(), oldest.items, now) <= now:
             return oldest
         due = groups.oldest_full()
         if self._deadlines and self._urgent_start() <= now:
@@ -291,6 +313,10 @@ class Scheduler:
         if self._capacity.limit is not None and not batch.failed:
             self._capacity.ran(batch.size)
             self._resize()
+        if self.patience.learns:
+            answered = sum([not call.missing and call.left is None for call, _, _ in batch.slices])
+            measured = started if batch.failed < batch.size else None
+            self.patience.done(batch.size, len(batch.slices), answered, now, measured)
         if self._deadlines and not self.queue.items:
             self._deadlines.clear()  # an idle batcher holds on to nobody's call
 
@@ -336,7 +362,11 @@ class Scheduler:
     def stats(self, now: float) -> Stats:
         """Return a snapshot of the counters."""
         return self._counters.snapshot(
-            waiting=self.queue.items, running=self.running(now), again=self.retrying, fits=self.fits
+            waiting=self.queue.items,
+            running=self.running(now),
+            again=self.retrying,
+            fits=self.fits,
+            learned=self.learned,
         )
 
     def running(self, now: float) -> list[tuple[int, float]]:
@@ -352,6 +382,11 @@ class Scheduler:
     def fits(self) -> int | None:
         """The most items of a batch as far as memory is known to go."""
         return self._capacity.limit
+
+    @property
+    def learned(self) -> Learned | None:
+        """What it has learned of its function and its callers."""
+        return self.patience.learned()
 
     # -- deadlines --------------------------------------------------------------------------------------
 

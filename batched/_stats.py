@@ -5,9 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
-__all__ = ["Counters", "Distribution", "Histogram", "Padding", "Stats"]
+__all__ = ["Counters", "Distribution", "Histogram", "Learned", "Padding", "Stats"]
 
 _BUCKETS = 45  # of microseconds: up to half a year
+_REASONS = (
+    "full",
+    "callers back",
+    "nobody expected",
+    "waited",
+    "trial",
+    "window",
+    "deadline",
+    "crowded",
+    "drain",
+    "retry",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,26 @@ class Padding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """What a batcher has learned of its function and its callers."""
+
+    batch_ms: float
+    """What a batch costs whatever its size, in milliseconds: what calls that share one save."""
+    item_ms: float
+    """What each item adds, in milliseconds."""
+    wait_ms: float
+    """For how many milliseconds the last batches were held back for company, on average."""
+    capacity: float
+    """The items a second of full batches, back to back, by these costs."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.batch_ms:.3g} ms a batch + {self.item_ms:.3g} ms an item, so at most "
+            f"{self.capacity:,.0f} items/s; held back for {self.wait_ms:.3g} ms"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
     """What a batcher has done so far. All counts are items, except `total_batches`.
 
@@ -95,8 +127,15 @@ class Stats:
     avg_processing_time: float
     """Seconds per run."""
     closed: dict[str, int]
-    """How many runs there were because a batch was "full", its "window" had passed, a "drain" was on, or as a
-    "retry" of half a batch that had failed."""
+    """How many batches started for which reason; all together they are `total_batches`.
+
+    "full"; "callers back": all callers of the last batch have called again; "nobody expected" who was worth a
+    wait; "waited" as long as it was worth; "trial": early on, so that batches of several sizes are seen;
+    "window": the oldest item was `timeout_ms` old; "deadline": half of a call's was spent; "drain": it was
+    shutting down; "crowded": others waited for room in the queue; "retry": half of a batch that had failed.
+    """
+    learned: Learned | None
+    """What it has learned; None before, and with `adaptive=False` or `timeout_ms=0`."""
     wait: Distribution
     """Seconds from each item's call to the start of its batch."""
     processing_time: Distribution
@@ -128,6 +167,8 @@ class Stats:
             rows.append(("padding", f"{padding.waste_percent:.1f} % of {padding.padded} elements"))
         if self.fits_memory is not None:
             rows.append(("fits into memory", f"{self.fits_memory} items"))
+        if self.learned is not None:
+            rows.append(("learned", str(self.learned)))
         return "\n".join(f"{name:<18}  {value}" for name, value in rows)
 
 
@@ -185,7 +226,7 @@ class Counters:
         self.expired = 0
         self.real = 0
         self.padded = 0
-        self.closed = {"full": 0, "window": 0, "drain": 0, "retry": 0}
+        self.closed = dict.fromkeys(_REASONS, 0)
         self.batch_size = Histogram(1)
         self.processing_time = Histogram(1e-6)
         self.wait = Histogram(1e-6)
@@ -197,6 +238,7 @@ class Counters:
         running: list[tuple[int, float]],
         again: int,
         fits: int | None,
+        learned: Learned | None,
     ) -> Stats:
         """Return the totals so far.
 
@@ -220,6 +262,7 @@ class Counters:
             avg_batch_size=self.processed / batch_size.count if batch_size.count else 0.0,
             avg_processing_time=processing_time.mean,
             closed={reason: count for reason, count in self.closed.items() if count},
+            learned=learned,
             wait=self.wait.snapshot(),
             processing_time=processing_time,
             batch_size=batch_size,

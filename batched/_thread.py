@@ -437,7 +437,7 @@ class Batcher:
             if self.closed and delay is None and not inbox:
                 return None
             # Callers read `_wanted` after they have filled the inbox, so one of the two sees the other.
-            self._wanted = queue.lacks() if delay else 1
+            self._wanted = scheduler.awaited() if delay else 1
             if not inbox and not self.closed:
                 self._wake.acquire(timeout=-1 if delay is None else delay)
             self._wanted = _AWAKE
@@ -528,8 +528,9 @@ class Batcher:
         with self._lock:
             # Released first, they wake while this thread counts; the lock keeps them from seeing stats in
             # which they are not counted yet.
+            now = monotonic()  # before anybody can call again
             futures = self._release(calls)
-            self._scheduler.done(batch, monotonic())
+            self._scheduler.done(batch, now)
             if self._scheduler.let_in:
                 self._unblock()
         if futures:

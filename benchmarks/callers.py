@@ -7,7 +7,7 @@ import selectors
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from itertools import accumulate, chain, count, takewhile
 from random import Random
-from statistics import median
+from statistics import fmean, median
 from threading import Barrier, Thread
 from time import perf_counter
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ __all__ = [
     "backlog",
     "closed_tasks",
     "closed_threads",
+    "mean_latency",
     "open_loop",
     "poisson",
     "run_precisely",
@@ -142,6 +143,11 @@ async def open_loop(acall: Acall, arrivals: Iterable[float]) -> list[float]:
             await asyncio.sleep(early)
         calls.append(asyncio.create_task(single(item, arrival)))
     return await asyncio.gather(*calls)
+
+
+async def mean_latency(acall: Acall, arrivals: Iterable[float]) -> float:
+    """Return the mean latency of an open loop in seconds."""
+    return fmean(await open_loop(acall, arrivals))
 
 
 def run_precisely(main: Coroutine[Any, Any, T]) -> T:

@@ -15,11 +15,18 @@ from statistics import median
 from time import perf_counter
 
 from benchmarks.bare import device, echo
-from benchmarks.callers import around_synchronously, closed_tasks, closed_threads
+from benchmarks.callers import (
+    around_synchronously,
+    closed_tasks,
+    closed_threads,
+    mean_latency,
+    poisson,
+    run_precisely,
+)
 from benchmarks.fresh import in_own_process
 from benchmarks.measure import LIMIT_S, Effort, Row, Samples, interleave, time_limit
 
-__all__ = ["RIVAL", "beside_rival"]
+__all__ = ["RIVAL", "beside_rival", "home"]
 
 RIVAL = "0.1.5"
 _REQUIREMENTS = {
@@ -44,21 +51,21 @@ def beside_rival(  # noqa: PLR0913, PLR0917  a row and how to measure it
     module: str = __name__,
 ) -> Iterator[Row]:
     """Have `module` measure `job` for both, each time in a fresh process; say so if there is no rival."""
-    effort.announce(f"installing {_REQUIREMENTS[rival]}")
     try:
-        home = _installed(rival)
+        path = home(effort, rival)
     except (OSError, subprocess.SubprocessError):
         yield Row(name, what, note=f"{_REQUIREMENTS[rival]}: pip cannot install it here")
         return
     contenders = {
         "ours": lambda: in_own_process(module, job, "ours", size),
-        rival: lambda: in_own_process(module, job, rival, size, path=home),
+        rival: lambda: in_own_process(module, job, rival, size, path=path),
     }
     yield compare(name, what, interleave(effort, rounds, **contenders), rival)
 
 
-def _installed(rival: str) -> Path:
-    """Have pip put a rival where nothing else is looked for, once; return where."""
+def home(effort: Effort, rival: str = RIVAL) -> Path:
+    """Return where a rival is; once, have pip put it there, where nothing else is looked for."""
+    effort.announce(f"installing {_REQUIREMENTS[rival]}")
     home = _CACHE / rival
     if home.exists():
         return home
@@ -151,20 +158,30 @@ def equal_rows(count: int) -> float:
     return count / seconds
 
 
+def latency(timeout_ms: int, rate: int, seconds: int) -> float:
+    """Return the mean latency of random arrivals, after a second of them."""
+    from batched import dynamically  # noqa: PLC0415  as above
+
+    fn = dynamically(device(4, 0.1), batch_size=32, timeout_ms=timeout_ms)
+    run_precisely(mean_latency(fn.acall, poisson(rate, 1, 1000)))
+    return run_precisely(mean_latency(fn.acall, poisson(rate, seconds, 0)))
+
+
 def main() -> None:
     """Print the figure that the arguments ask for."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # 0.1.5 would import it, for seconds, unasked
-    job, _, size = sys.argv[1:]
-    jobs = {
+    job, *numbers = (argument for argument in sys.argv[1:] if argument not in {"ours", RIVAL})
+    jobs: dict[str, Callable[..., float]] = {
         "round trip": round_trip,
         "list": one_list,
         "tasks": tasks,
         "threads": threads,
         "ragged rows": ragged_rows,
         "equal rows": equal_rows,
+        "latency": latency,
     }
     with time_limit(LIMIT_S):
-        print(jobs[job](int(size)), flush=True)
+        print(jobs[job](*map(int, numbers)), flush=True)
     os._exit(0)  # a worker of 0.1.5 never ends
 
 

@@ -9,14 +9,22 @@ import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count, takewhile
-from statistics import fmean, median, quantiles
+from statistics import median, quantiles
 from threading import Event
 from time import perf_counter
 from typing import Any
 
 import batched
 from benchmarks.bare import LoopHandOff, capacity, device
-from benchmarks.callers import Acall, closed_tasks, closed_threads, open_loop, poisson, run_precisely
+from benchmarks.callers import (
+    Acall,
+    closed_tasks,
+    closed_threads,
+    mean_latency,
+    open_loop,
+    poisson,
+    run_precisely,
+)
 from benchmarks.measure import Effort, Row, Samples, Stopwatch, interleave, share, times
 from benchmarks.rival import beside_rival
 
@@ -146,10 +154,6 @@ def _same_arrivals(effort: Effort, ours: Acall, bare: Acall, rate: float) -> Sam
 
     def feed(acall: Acall) -> Callable[[], float]:
         seeds = count()
-        return lambda: run_precisely(_mean_latency(acall, poisson(rate, seconds, next(seeds))))
+        return lambda: run_precisely(mean_latency(acall, poisson(rate, seconds, next(seeds))))
 
     return interleave(effort, rounds, ours=feed(ours), greedy=feed(bare))
-
-
-async def _mean_latency(acall: Acall, arrivals: list[float]) -> float:
-    return fmean(await open_loop(acall, arrivals))

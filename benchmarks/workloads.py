@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from benchmarks import arrays, loops, overhead, traffic
+from benchmarks import arrays, loops, overhead, traffic, waiting
 from benchmarks.measure import Effort, Row
 
 __all__ = ["WORKLOADS"]
@@ -24,6 +24,9 @@ WORKLOADS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "singles-beside-lists": traffic.singles_beside_lists,
     "list-beside-singles": traffic.list_beside_singles,
     "poisson": traffic.poisson_arrivals,
+    "learning": waiting.learning,
+    "patience": waiting.patience,
+    "returning": waiting.returning,
     "idle": overhead.idle,
     "loop-await": loops.idle_await,
     "loop-tasks": loops.singles,

@@ -24,7 +24,9 @@ WINDOW_S = 10.0
 
 
 def scheduler_of(batch_size: int, threshold: int = 8) -> tuple[Scheduler, Groups]:
-    options = Options(batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=WINDOW_S * 1000)
+    options = Options(
+        batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=WINDOW_S * 1000, adaptive=False
+    )
     scheduler = Scheduler(options, Groups, "f")
     assert isinstance(scheduler.queue, Groups)
     return scheduler, scheduler.queue

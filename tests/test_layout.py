@@ -18,8 +18,8 @@ PACKAGE = Path(__file__).parents[1] / "batched"
 # A module imports only from layers above its own, type checking included; so none knows another of its own
 # layer, such as a driver its collator. A new module has to find its place here.
 LAYERS = (
-    {"_call", "_capacity", "_libraries", "_options", "_patience", "_process", "_stats", "errors"},
-    {"_binding", "_current", "_family", "_map", "_outputs", "_queue", "_stream", "_waiting"},
+    {"_call", "_capacity", "_libraries", "_options", "_process", "_stats", "errors"},
+    {"_binding", "_current", "_family", "_map", "_outputs", "_patience", "_queue", "_stream", "_waiting"},
     {"_cache", "_groups"},
     {"_scheduler"},
     {"_arrays", "_asyncio", "_collate", "_layers", "_thread"},  # collators and drivers

@@ -18,6 +18,7 @@ from batched._call import Batch, Call
 from batched._collate import ListCollator
 from batched._groups import Groups
 from batched._options import Options
+from batched._patience import Regroup, Window
 from batched._queue import Queue
 from batched._scheduler import Scheduler
 
@@ -31,6 +32,14 @@ class SchedulerRules(RuleBasedStateMachine):
     queue: Any = Queue
     keys = 1
 
+    def patience(self) -> Window:
+        """Return what decides when a batch that is not full starts."""
+        return Window(WINDOW_S)
+
+    def latest(self, oldest: float) -> float:
+        """Return until when a batch with an item of that time may wait."""
+        return oldest + WINDOW_S
+
     @initialize(batch_size=st.integers(1, 9), threshold=st.integers(0, 4))
     def start(self, batch_size: int, threshold: int) -> None:
         """Begin with an empty queue at time 0."""
@@ -42,6 +51,8 @@ class SchedulerRules(RuleBasedStateMachine):
             self.queue,
             "f",
         )
+        self.scheduler.patience = self.patience()
+        self.freed = 0.0
         self.calls: list[Call] = []
         self.running: list[tuple[Batch, list[Any]]] = []
         self.ran: list[tuple[int, int]] = []
@@ -155,6 +166,7 @@ class SchedulerRules(RuleBasedStateMachine):
         for call in calls:
             assert not call.missing
         self.scheduler.done(batch, self.now)
+        self.freed = self.now
         for call in calls:
             assert not call.waiting
 
@@ -181,8 +193,9 @@ class SchedulerRules(RuleBasedStateMachine):
         if delay is None:
             return
         oldest = min(map(attrgetter("arrived"), waiting))
-        assert 0.0 <= delay <= max(oldest + WINDOW_S - self.now, 0.0)
+        assert 0.0 <= delay <= max(self.latest(oldest) - self.now, 0.0)
         assert delay == 0.0 or max(self.items_of(waiting).values()) < self.batch_size
+        assert delay == 0.0 or 1 <= self.scheduler.awaited() <= self.batch_size
         assert all(call.deadline is None or call.deadline > self.now + delay for call in waiting)
 
     @invariant()
@@ -228,8 +241,27 @@ class SchedulerRules(RuleBasedStateMachine):
         assert not self.waiting()
 
 
+class AdaptiveSchedulerRules(SchedulerRules):
+    """The same with the learned patience, whose window begins anew when the function becomes free."""
+
+    def patience(self) -> Window:
+        """Return the default."""
+        return Regroup(WINDOW_S, self.batch_size)
+
+    def latest(self, oldest: float) -> float:
+        """Return until when a batch with an item of that time may wait."""
+        return max(oldest, self.freed) + WINDOW_S
+
+    def check_turn(self, mine: list[Call], everybody: list[Call], full: set[int], size: int) -> None:
+        """There is one key, and no window that a batch has to wait for."""
+
+
 def echo(items: list[Any]) -> list[Any]:
     return items
+
+
+TestAdaptiveSchedulerRules = AdaptiveSchedulerRules.TestCase
+TestAdaptiveSchedulerRules.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
 
 
 class GroupRules(SchedulerRules):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from _thread import get_ident
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from batched._call import Batch
 
-__all__ = ["RUNNING", "CurrentBatch", "current_batch"]
+__all__ = ["IN_THREAD", "RUNNING", "CurrentBatch", "current_batch"]
 
 RUNNING: ContextVar[Batch] = ContextVar("batched.running")
-"""Set by drivers, and left as it is after a batch, whose slices are then gone."""
+"""Set by drivers in the context of an `async def` batch function."""
+
+IN_THREAD: dict[int, Batch] = {}
+"""The last batch of each worker by the thread's id; after it has run its slices are gone. A context variable
+would cost several times that."""
 
 
 class CurrentBatch:
@@ -43,10 +48,9 @@ class CurrentBatch:
 def current_batch() -> CurrentBatch:
     """Return what there is to know of the batch that the calling batch function runs for.
 
-    Raises `RuntimeError` outside a batch function. A thread that the function starts knows no batch, unless
-    it runs in the `contextvars.copy_context()` of the function.
+    Raises `RuntimeError` outside a batch function, and in a thread that the function starts.
     """
-    batch = RUNNING.get(None)
+    batch = RUNNING.get(None) or IN_THREAD.get(get_ident())
     if batch is None or not batch.slices:
         raise RuntimeError("current_batch() was called outside a batch function")
     return CurrentBatch(batch)

@@ -45,7 +45,9 @@ class Scheduler:
     def __init__(
         self, options: Options, queue: type[AnyQueue], name: str, counters: Counters | None = None
     ) -> None:
-        self.queue: AnyQueue = queue(options.batch_size, options.small_batch_threshold)
+        # Typed as what it may be too: asking costs as much as what is asked.
+        self.queue: Any = queue(options.batch_size, options.small_batch_threshold)
+        self._one_queue = queue is Queue
         self.name = name
         self._counters = Counters() if counters is None else counters  # several may count together
         self._capacity = Capacity()
@@ -208,7 +210,9 @@ class Scheduler:
         queue = self.queue
         if not queue.items:
             return None
-        if self._draining or self._outside or queue.is_full():
+        if queue.items >= queue.batch_size and (self._one_queue or queue.is_full()):
+            return 0.0
+        if self._draining or self._outside:
             return 0.0
         start = self.patience.start(queue.oldest(), queue.items, now)
         if self._deadlines:
@@ -225,19 +229,19 @@ class Scheduler:
             batch = self.again.popleft()
             self._running[batch] = now
             return batch
-        queues = self.queue
-        queue = queues if isinstance(queues, Queue) else self._choose(queues, now)
+        queue: Queue = self.queue if self._one_queue else self._choose(now)
         waiting = queue.items
         size = queue.batch_size
         if waiting >= size:
             reason = "full"
         else:
             size = waiting
-            reason = self._reason()
+            hurried = self._draining or self._outside or self._hurried
+            reason = self._why_early() if hurried else self.patience.reason
         self._hurried = False
         batch = Batch(queue.take(size), size, reason)
-        if not isinstance(queues, Queue):
-            queues.taken(batch.slices[0][0].key, size)
+        if not self._one_queue:
+            self.queue.taken(batch.slices[0][0].key, size)
         self._running[batch] = now
         if self.patience.learns:
             self.patience.popped(now)
@@ -245,20 +249,20 @@ class Scheduler:
             self._let_in()
         return batch
 
-    def _reason(self) -> str:
-        """Return why a batch that is not full starts."""
+    def _why_early(self) -> str:
+        """Return why a batch that is not full starts, whatever patience says."""
         if self._draining:
             return "drain"
-        if self._outside:
-            return "crowded"
-        return "deadline" if self._hurried else self.patience.reason
+        return "crowded" if self._outside else "deadline"
 
     def awaited(self) -> int:
         """Return how many more calls, of one item each, make the next batch due before its time."""
-        return min(self.queue.lacks(), self.patience.awaited)
+        lacks: int = self.queue.lacks()
+        return min(lacks, self.patience.awaited)
 
-    def _choose(self, groups: Groups, now: float) -> Queue:
+    def _choose(self, now: float) -> Queue:
         """Return the queue whose turn it is: of those that are due, that of the oldest item."""
+        groups: Groups = self.queue
         oldest = groups.oldest_queue()
         if self._draining or self._outside or self.patience.start(oldest.oldest(), oldest.items, now) <= now:
             return oldest

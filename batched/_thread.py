@@ -18,6 +18,7 @@ import sys
 import threading
 import traceback
 import weakref
+from asyncio import get_running_loop
 from collections import deque
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextvars import copy_context
@@ -27,7 +28,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 from batched._cache import CachingCollator
-from batched._current import RUNNING
+from batched._current import IN_THREAD, RUNNING
 from batched._process import park_at_exit, register_worker
 from batched._scheduler import Scheduler, is_guarded
 from batched._stream import open_stream
@@ -153,7 +154,7 @@ class Batcher:
         if _thread.get_ident() in self.idents:
             raise ClosedError(f"{self.name} cannot wait for its end inside its own batch function")
 
-    def push(self, call: Call, *, patient: bool = False) -> None:
+    def push(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002  a name would cost
         """Queue `call`, whose waiter is set; if the queue is bounded and full, later, if it is `patient`."""
         if self._guarded:
             self._admit(call, wait=patient or self.options.on_full == "wait")
@@ -232,7 +233,7 @@ class Batcher:
         call.loop = None
         call.waiter = waiter = _thread.allocate_lock()
         waiter.acquire()
-        self.push(call, patient=patient)
+        self.push(call, patient)
 
     def collect(self, call: Call) -> None:
         """Block until `call` has its results, or raise its error."""
@@ -249,10 +250,14 @@ class Batcher:
 
     def post_async(self, call: Call, *, patient: bool = False) -> asyncio.Future[None]:
         """Queue `call` of a task and return the future that is done once `call` is answered or late."""
-        self.check()
-        call.loop = loop = asyncio.get_running_loop()
-        future = wait_on(loop, call)
-        self.push(call, patient=patient)
+        if self.closed or _thread.get_ident() in self.idents:
+            self.check()
+        call.loop = loop = get_running_loop()
+        if call.deadline is None:
+            call.waiter = future = loop.create_future()
+        else:
+            future = wait_on(loop, call)
+        self.push(call, patient)
         return future
 
     def refuse(self, call: Call) -> NoReturn:
@@ -382,10 +387,11 @@ class Batcher:
     # -- the workers --------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        me = _thread.get_ident()
         with self._lock:
             if threading.current_thread() not in self._threads:
                 return  # Ctrl-C came while this thread was started, and another has been since
-            self.idents.add(_thread.get_ident())
+            self.idents.add(me)
             self._wanted = _AWAKE
         next_batch = self._next if self._most_threads == 1 else self._next_in_turn
         while True:
@@ -394,7 +400,7 @@ class Batcher:
                 batch = next_batch()
                 if batch is None:
                     break
-                RUNNING.set(batch)
+                IN_THREAD[me] = batch
                 if self._streams:
                     self._run_stream(batch)
                 else:
@@ -447,7 +453,7 @@ class Batcher:
         scheduler = self._scheduler
         with self._lock:
             if self._inbox or self._leaving:
-                self._empty_inbox()
+                scheduler.take_in(self._inbox, self._leaving)
             if self.closed:
                 scheduler.drain()
             now = monotonic()
@@ -525,13 +531,16 @@ class Batcher:
         """Release the callers of `calls`, and count `batch`."""
         if self._guarded:
             calls = self._whole(calls)
+        scheduler = self._scheduler
         with self._lock:
+            now = monotonic()  # before anybody can call again
+            if self._guarded:
+                calls = scheduler.answered(calls)
             # Released first, they wake while this thread counts; the lock keeps them from seeing stats in
             # which they are not counted yet.
-            now = monotonic()  # before anybody can call again
-            futures = self._release(calls)
-            self._scheduler.done(batch, now)
-            if self._scheduler.let_in:
+            futures = _release(calls) if calls else calls
+            scheduler.done(batch, now)
+            if scheduler.let_in:
                 self._unblock()
         if futures:
             _settle(futures)
@@ -558,7 +567,9 @@ class Batcher:
             return await awaitable
 
         try:
-            return runner.run(outputs(), context=copy_context())
+            context = copy_context()
+            context.run(RUNNING.set, IN_THREAD[me])
+            return runner.run(outputs(), context=context)
         except BaseException as error:
             if not isinstance(error, Exception):  # it has broken the loop in the middle
                 runner.close()
@@ -602,6 +613,7 @@ class Batcher:
         runner = self._runners.pop(me, None)
         if runner is not None:
             runner.close()
+        IN_THREAD.pop(me, None)
         with self._lock:
             self._threads.remove(threading.current_thread())
             self.idents.discard(me)

@@ -6,6 +6,7 @@ The same for lists and arrays: the collator knows which.
 from __future__ import annotations
 
 from concurrent.futures import Future
+from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
@@ -135,7 +136,8 @@ class ThreadedFunction(Face[Batcher]):
 
     def _ask(self, batcher: Batcher, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call that the arguments mean."""
-        batcher.check()
+        if batcher.closed or get_ident() in batcher.idents:
+            batcher.check()
         call = self._read(self._function, args, named, monotonic())
         if self._call_options is not NO_OPTIONS:
             self._apply_options(call)

@@ -40,7 +40,6 @@ PURE = {
     "_capacity",
     "_collate",
     "_columns",
-    "_current",
     "_family",
     "_groups",
     "_libraries",

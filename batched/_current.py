@@ -6,12 +6,18 @@ from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from batched._call import Batch
 
-__all__ = ["RUNNING", "CurrentBatch", "current_batch"]
+__all__ = ["HEED", "RUNNING", "CurrentBatch", "current_batch"]
 
 RUNNING: ContextVar[Batch] = ContextVar("batched.running")
 """Set by drivers, and left as it is after a batch, whose slices are then gone."""
+
+HEED: ContextVar[Callable[[], object]] = ContextVar("batched.heed")
+"""Set by drivers that do not at once see to it that a list or a lookup, whose caller leaves, lets go of its
+calls: what does."""
 
 
 class CurrentBatch:
@@ -34,6 +40,8 @@ class CurrentBatch:
 
     def cancelled(self) -> bool:
         """Whether every caller has left, so that nobody wants the results any more."""
+        if (heed := HEED.get(None)) is not None:
+            heed()
         return all(call.left is not None or not call.missing for call, _, _ in self._batch.slices)
 
     def __repr__(self) -> str:

@@ -109,9 +109,11 @@ class Scheduler:
     def _let_in(self) -> None:
         """Queue what has waited for room, as far as there is."""
         bound = self._max_queue_size
+        queue = self.queue
         while self._outside:
             call = next(iter(self._outside))
-            if bound is not None and self.queue.items + call.size > bound:
+            # Alone it is let in though it be larger: the bound was lowered while it waited.
+            if bound is not None and queue.items and queue.items + call.size > bound:
                 return
             del self._outside[call]
             self.push(call)
@@ -129,6 +131,7 @@ class Scheduler:
         if call in self._outside:
             del self._outside[call]
             self.push(call)  # and out again, so that it counts
+            self.let_in.append(call)
         if isinstance(call, Family):
             call.missing = 0
             for member in call.members:
@@ -152,7 +155,7 @@ class Scheduler:
         """Return the seconds until the next batch is due: 0.0 if it is, None if nothing waits."""
         if self._deadlines:
             self._expire(now)
-        if self.again:
+        if self.again and self._is_wanted_again():
             return 0.0
         queue = self.queue
         if not queue.items:
@@ -168,7 +171,7 @@ class Scheduler:
         """Remove and return the next batch, due or not. Something must wait, as `delay` says."""
         if self._deadlines:
             self._expire(now)
-        if self.again:
+        if self.again and self._is_wanted_again():
             batch = self.again.popleft()
             self._running[batch] = now
             return batch
@@ -188,6 +191,15 @@ class Scheduler:
         if self._outside:
             self._let_in()
         return batch
+
+    def _is_wanted_again(self) -> bool:
+        """Whether anybody still waits for what failed and is to run again."""
+        while self.again:
+            self._counters.processed += self.again[0].prune()
+            if self.again[0].size:
+                return True
+            self.again.popleft()
+        return False
 
     def _choose(self, groups: Groups, now: float) -> Queue:
         """Return the queue whose turn it is: of those that are due, that of the oldest item."""
@@ -243,7 +255,7 @@ class Scheduler:
                     call.function = call.inputs = None
         counters.wait.sum += waited_s
         if self._capacity.limit is not None and not batch.failed:
-            self._capacity.ran(batch.size)
+            self._capacity.ran(batch.size, self._options.batch_size)
             self._resize()
         if self._deadlines and not self.queue.items:
             self._deadlines.clear()  # an idle batcher holds on to nobody's call
@@ -279,9 +291,17 @@ class Scheduler:
         """Wait for company no more: whatever is queued is due."""
         self._draining = True
 
+    def running(self) -> list[Call]:
+        """Return the calls of which something runs."""
+        return [call for batch in (*self._running, *self.again) for call, _, _ in batch.slices]
+
+    def waiting(self) -> list[Call]:
+        """Return the calls of which something waits, those for which there is no room too."""
+        return [*self.queue.waiting_calls(), *self._outside]
+
     def clear(self) -> list[Call]:
         """Cancel all that waits and return the calls it belongs to."""
-        calls = [*self.queue.waiting_calls(), *self._outside]
+        calls = self.waiting()
         for call in calls:
             self.drop(call)
         self.let_in.clear()

@@ -45,13 +45,14 @@ class Stream(Generic[T]):
         while not call.results:
             if self._ended:
                 raise StopIteration
-            if not call.missing:
+            if call.missing:
+                if not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
+                    self._ended = True
+                    self._driver.refuse(call)
+            elif not call.results:  # looked at again: the last pieces may have come between the two questions
                 self._ended = True
                 if call.error is not None:
                     self._driver.refuse(call)
-            elif not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
-                self._ended = True
-                self._driver.refuse(call)
         piece: T = call.results.popleft()
         return piece
 
@@ -83,12 +84,14 @@ class AsyncStream(Generic[T]):
             if self._ended:
                 raise StopAsyncIteration
             event.clear()
-            if not call.missing:
+            if call.missing:
+                await self._wait(event)
+            elif not call.results:  # as in `Stream`
                 self._ended = True
+                if call.left == "cancelled" and call.error is not None:
+                    raise asyncio.CancelledError
                 if call.error is not None:
                     self._driver.refuse(call)
-            else:
-                await self._wait(event)
         piece: T = call.results.popleft()
         return piece
 

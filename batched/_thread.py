@@ -29,14 +29,15 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 from batched._cache import CachingCollator, Flights, Lookup
-from batched._current import RUNNING
+from batched._capacity import is_out_of_memory
+from batched._current import HEED, RUNNING
 from batched._family import complete
 from batched._scheduler import Scheduler
 from batched._stream import open_stream
 from batched.errors import ClosedError, copied, for_event_loop, raise_as_was
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from batched._call import Batch, Call, Collator
     from batched._options import Options
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Batcher"]
 
 _AWAKE = 1 << 60  # more calls than an inbox ever holds
+_UNCLOSED = "%s: the generator could not be closed"
 _FUTURE = object()  # the `loop` of a call whose waiter is a concurrent future
 
 _logger = logging.getLogger("batched")
@@ -176,10 +178,11 @@ class Batcher:
             try:
                 if isinstance(call, Lookup):
                     asked = self._flights.enter(call)
-                    self._scheduler.count_cached(call.hits)
                 if asked is not None and not self._scheduler.admit(asked, wait=wait):
                     self._blocked[asked] = gate = _thread.allocate_lock()
                     gate.acquire()
+                if isinstance(call, Lookup):
+                    self._scheduler.count_cached(call.hits)
             except BaseException:
                 if isinstance(call, Lookup):
                     self._flights.leave(call)
@@ -188,10 +191,11 @@ class Batcher:
         self._get_up()
         return gate
 
-    def count_cached(self, items: int) -> None:
-        """Count items that the cache has answered."""
-        with self._lock:
-            self._scheduler.count_cached(items)
+    def count_cached(self, call: Call) -> None:
+        """Count the items of a call for which nothing is to be queued, as the cache has answered it."""
+        if isinstance(call, Lookup):
+            with self._lock:
+                self._scheduler.count_cached(call.hits)
 
     def _whole(self, calls: list[Call]) -> list[Call]:
         """Return which calls are done now that these are: not a part of a list, but its family."""
@@ -255,10 +259,10 @@ class Batcher:
         """Queue `call` and return the future that is done once `call` is answered or late."""
         call.loop = loop
         call.waiter = future = loop.create_future()
-        if call.deadline is not None:
+        self.push(call, patient=patient)
+        if call.deadline is not None:  # after the push, which may be refused
             timer = loop.call_later(max(call.deadline - monotonic(), 0.0), _wake_task, future)
             future.add_done_callback(lambda _: timer.cancel())
-        self.push(call, patient=patient)
         return future
 
     def refuse(self, call: Call) -> NoReturn:
@@ -392,6 +396,7 @@ class Batcher:
                 return  # Ctrl-C came while this thread was started, and another has been since
             self.idents.add(_thread.get_ident())
             self._wanted = _AWAKE
+        HEED.set(self._heed)
         next_batch = self._next if self._most_threads == 1 else self._next_in_turn
         while True:
             batch = None  # an idle worker holds on to nobody's items
@@ -409,6 +414,12 @@ class Batcher:
                 _logger.exception("%s: the worker failed", self.name)
                 self._give_up(batch, error)
         self._end()
+
+    def _heed(self) -> None:
+        """Let go of the calls whose callers have left."""
+        if self._leaving:
+            with self._lock:
+                self._empty_inbox()
 
     def _next_in_turn(self) -> Batch | None:
         """Like `_next`, for one of several workers."""
@@ -479,6 +490,7 @@ class Batcher:
                     calls = batch.deliver(outputs, self.collator)
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
             if self._retry(batch, error):
+                batch.slices.clear()
                 return
             with self._delivery:
                 calls = batch.fail(_without_own_frames(error), self.collator)
@@ -486,6 +498,8 @@ class Batcher:
 
     def _retry(self, batch: Batch, error: BaseException) -> bool:
         with self._lock:
+            if self._leaving:
+                self._empty_inbox()
             return self._scheduler.retry(batch, error, monotonic())
 
     def _run_stream(self, batch: Batch) -> None:
@@ -494,37 +508,65 @@ class Batcher:
         try:
             steps = batch.run(self.collator)
             if isasyncgen(steps):
-                steps = self._steps(cast("AsyncGenerator[Any]", steps))
-            for pieces in steps:
-                told, wanted = batch.step(pieces, self.collator)
-                _tell(told)
-                if not wanted:
-                    break
+                self._await(self._walk(batch, cast("AsyncGenerator[Any]", steps)))
+            else:
+                for pieces in steps:
+                    if not self._step(batch, pieces):
+                        break
             calls = batch.end()
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
+            if not batch.begun and is_out_of_memory(error) and self._retry(batch, error):
+                batch.slices.clear()
+                return
+            failed = batch.failed
             calls = batch.fail(_without_own_frames(error), self.collator)
+            batch.failed = failed + len(calls)  # the others had ended, or left
         finally:
             if hasattr(steps, "close"):
                 try:
                     steps.close()
-                except BaseException:  # its callers have been answered
-                    _logger.exception("%s: the generator could not be closed", self.name)
+                except BaseException:  # its callers have their pieces
+                    _logger.exception(_UNCLOSED, self.name)
         with self._lock:
             self._scheduler.done(batch, monotonic())
         _tell(calls)
+        calls.clear()
         batch.slices.clear()
 
-    def _steps(self, steps: AsyncGenerator[Any]) -> Iterator[Any]:
-        """Yield what an asynchronous generator yields."""
+    async def _walk(self, batch: Batch, steps: AsyncGenerator[Any]) -> None:
+        """Run an asynchronous generator, all of it in one task."""
         try:
-            while True:
-                try:
-                    pieces = self._await(anext(steps))
-                except StopAsyncIteration:
-                    return
-                yield pieces
+            async for pieces in steps:
+                if not self._step(batch, pieces):
+                    break
         finally:
-            self._await(steps.aclose())
+            try:
+                await steps.aclose()
+            except BaseException:  # its callers have their pieces
+                _logger.exception(_UNCLOSED, self.name)
+
+    def _step(self, batch: Batch, pieces: Any) -> bool:
+        """Hand each caller its next piece; return whether any wants more."""
+        told, wanted = batch.step(pieces, self.collator)
+        _tell(told)
+        return wanted
+
+    def end_streams(self) -> None:
+        """Let go of the consumers of the batches that run, so that those end with their next pieces."""
+        with self._lock:
+            calls = [call for call in self._scheduler.running() if call.missing] if self._streams else []
+            for call in calls:
+                call.left = "cancelled"
+                call.fail(CancelledError(f"{self.name} was shut down"))
+        _tell(calls)
+
+    def disown(self) -> None:
+        """In the child of a fork: fail what its parent's callers wait for, so that no consumer waits here."""
+        for call in (*self._inbox, *self._scheduler.waiting(), *self._scheduler.running()):
+            if call.missing:
+                call.waiting = 0
+                call.fail(ClosedError(f"{self.name}: this call belongs to the parent process"))
+        self._reset()
 
     def _finish(self, batch: Batch, calls: list[Call]) -> None:
         """Release the callers of `calls`, and count `batch`."""
@@ -593,9 +635,11 @@ class Batcher:
                 if not call.missing:
                     with contextlib.suppress(RuntimeError):  # its caller has been released before
                         self._resolve([call])
+            batch.slices.clear()  # `RUNNING` still leads there
             return
         with self._lock:
-            calls = self._clear()
+            again = [call for batch in self._scheduler.again for call, _, _ in batch.slices if call.missing]
+            calls = [*self._clear(), *again]
             self._scheduler = Scheduler(self.options, self._queue, self.name)
         for call in calls:
             call.fail(error)
@@ -627,6 +671,8 @@ class Batcher:
             calls = self._whole(calls)
             with self._lock:
                 futures = self._release(calls)
+                if self._scheduler.let_in:
+                    self._unblock()
             _settle(futures)
 
 
@@ -664,7 +710,8 @@ def _release(calls: list[Call]) -> list[Call]:
     for call in calls:
         loop = call.loop
         if loop is None:
-            call.waiter.release()
+            with contextlib.suppress(RuntimeError):  # it was late while another worker answered it
+                call.waiter.release()
         elif loop is _FUTURE:
             futures.append(call)
         elif loop in loops:
@@ -747,6 +794,7 @@ def _at_exit() -> None:
     batchers = _living()
     for batcher in batchers:
         batcher.shutdown(wait=False, cancel_futures=True)
+        batcher.end_streams()  # nobody is left to read them
     for batcher in batchers:
         batcher.shutdown(wait=True, cancel_futures=True)
 
@@ -758,7 +806,7 @@ def _after_fork() -> None:
     for batcher in _living():
         # Closing an inherited loop would take its file descriptors out of the parent's epoll.
         _inherited.append(batcher._runners)  # noqa: SLF001
-        batcher._reset()  # noqa: SLF001
+        batcher.disown()
 
 
 atexit.register(_at_exit)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
+from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     """From a function, its options and name, and whether it is bound, make its collator and kind of queue."""
 
 __all__ = ["Driver", "Face", "is_stream", "own_errors"]
+
+_NO_ISOLATION = "isolate_errors does not go with a function that streams: items cannot run twice"
+
+_configuring = Lock()
 
 
 class Driver(Protocol):
@@ -94,8 +99,11 @@ class Face(Bindable[DriverT]):
             raise TypeError(
                 f"configure cannot change {min(fixed)!r}; it can change {', '.join(sorted(CONFIGURABLE))}"
             )
+        if self._streams and changes.get("isolate_errors"):
+            raise TypeError(_NO_ISOLATION)
         batcher = self._batcher or self._find()
-        batcher.configure(replace(batcher.options, **changes))
+        with _configuring:  # two that change different options must not undo each other
+            batcher.configure(replace(batcher.options, **changes))
 
     def options(
         self,
@@ -171,7 +179,7 @@ def is_stream(func: Any, options: Options) -> bool:
     candidates = [func, vars(type(func)).get("__call__")]
     streams = any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in candidates)
     if streams and options.isolate_errors:
-        raise TypeError("isolate_errors does not go with a function that streams: items cannot run twice")
+        raise TypeError(_NO_ISOLATION)
     if streams and options.cache is not None:
         raise TypeError("cache does not go with a function that streams: it keeps results, not pieces")
     return streams

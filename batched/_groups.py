@@ -34,6 +34,7 @@ class Groups:
         # left, which the entry is corrected for when it comes to the top.
         self._all: list[tuple[float, int, Queue]] = []
         self._full: list[tuple[float, int, Queue]] = []
+        self._listed: set[Queue] = set()  # those in `_full`, each once
         self._order = count()
 
     def resize(self, batch_size: int, threshold: int) -> None:
@@ -41,10 +42,10 @@ class Groups:
         self.batch_size = batch_size
         self.threshold = threshold
         self._full.clear()
+        self._listed.clear()
         for queue in self._queues.values():
             queue.resize(batch_size, threshold)
-            if queue.is_full():
-                heappush(self._full, (queue.oldest(), next(self._order), queue))
+            self._list(queue)
 
     def push_all(self, calls: deque[Call]) -> list[Call]:
         """Move `calls`, to which others may be adding, to the queues of their keys.
@@ -66,9 +67,14 @@ class Groups:
             pushed = queue.items - before
             self.items += pushed
             self.accepted += pushed
-            if before < self.batch_size <= queue.items:
-                heappush(self._full, (queue.oldest(), next(self._order), queue))
+            self._list(queue)
         return urgent
+
+    def _list(self, queue: Queue) -> None:
+        """See to it that a queue that fills a batch is in `_full`."""
+        if queue.items >= self.batch_size and queue not in self._listed:
+            self._listed.add(queue)
+            heappush(self._full, (queue.oldest(), next(self._order), queue))
 
     def drop(self, call: Call) -> int:
         """Forget what of `call` still waits; return how many items that was."""
@@ -124,14 +130,16 @@ class Groups:
         if not self._queues:
             self._all.clear()
             self._full.clear()
+            self._listed.clear()
 
-    @staticmethod
-    def _oldest_of(heap: list[tuple[float, int, Queue]], least: int) -> float:
+    def _oldest_of(self, heap: list[tuple[float, int, Queue]], least: int) -> float:
         """Bring the top of `heap` up to date and return its time; -1 if none has `least` items."""
         while heap:
             said, order, queue = heap[0]
             if queue.items < least:
                 heappop(heap)
+                if heap is self._full:
+                    self._listed.discard(queue)
                 continue
             oldest = queue.oldest()
             if oldest == said:

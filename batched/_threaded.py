@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from batched._binding import NO_OPTIONS, name_of
 from batched._cache import is_async
+from batched._call import Row
 from batched._face import Face, is_stream, own_errors
 from batched._map import amap_items, as_async, map_items
 from batched._stream import AsyncStream, Stream
@@ -107,6 +108,8 @@ class ThreadedFunction(Face[Batcher]):
             call = self._chunk(chunk)
             if call.missing:
                 batcher.post(call, patient=True)
+            else:
+                batcher.count_cached(call)
             return call
 
         def collect(call: Call) -> Iterator[Any]:
@@ -114,7 +117,7 @@ class ThreadedFunction(Face[Batcher]):
                 batcher.collect(call)
             return self._in_order(call, _as_it_is)
 
-        source = zip(items, *more, strict=False) if more else iter(items)
+        source = map(Row, zip(items, *more, strict=False)) if more else iter(items)
         return map_items(source, size, ahead, post, collect, batcher.cancel)
 
     def amap(
@@ -130,6 +133,8 @@ class ThreadedFunction(Face[Batcher]):
             call = self._chunk(chunk)
             if call.missing:
                 batcher.post_async(call, get_running_loop(), patient=True)
+            else:
+                batcher.count_cached(call)
             return call
 
         async def collect(call: Call) -> Iterator[Any]:
@@ -208,7 +213,7 @@ class ThreadedFunction(Face[Batcher]):
         """Return the answer of a call for which nothing is to be queued."""
         if not call.size:
             return []
-        batcher.count_cached(call.size)
+        batcher.count_cached(call)
         return own_errors(call.results) if call.keep_errors else call.results
 
     def _ask_one(self, batcher: Batcher, args: tuple[Any, ...], named: dict[str, Any]) -> Call:

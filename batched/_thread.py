@@ -395,7 +395,9 @@ class Batcher:
             if threading.current_thread() not in self._threads:
                 return  # Ctrl-C came while this thread was started, and another has been since
             self.idents.add(_thread.get_ident())
-            self._wanted = _AWAKE
+            self._wanted = (
+                self._wanted or _AWAKE
+            )  # another worker, asleep by now, may have said what it wants
         HEED.set(self._heed)
         next_batch = self._next if self._most_threads == 1 else self._next_in_turn
         while True:

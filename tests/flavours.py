@@ -40,9 +40,13 @@ class Flavour:
         """Shut `fn` down, with what is queued run to its end."""
         fn.shutdown()
 
-    def map(self, fn: Any, items: Any) -> list[Any]:
+    def map(self, fn: Any, items: Any, *more: Any) -> list[Any]:
         """Return all answers of a map."""
-        return list(fn.map(items))
+        return list(fn.map(items, *more))
+
+    def stream(self, fn: Any, *args: Any, **named: Any) -> Any:
+        """Begin a stream; it is queued when this returns."""
+        return fn.stream(*args, **named)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -111,14 +115,47 @@ class Tasks(Flavour):
         """Shut `fn` down, with what is queued run to its end."""
         self.run(fn.aclose())
 
-    def map(self, fn: Any, items: Any) -> list[Any]:
+    def map(self, fn: Any, items: Any, *more: Any) -> list[Any]:
         """Return all answers of a map."""
 
         async def answers() -> list[Any]:
-            return [answer async for answer in fn.amap(items)]
+            return [answer async for answer in fn.amap(items, *more)]
 
         result: list[Any] = self.run(answers())
         return result
 
+    def stream(self, fn: Any, *args: Any, **named: Any) -> Any:
+        """Begin a stream, to be read here."""
+
+        async def begin() -> Any:
+            return fn.astream(*args, **named)
+
+        return Pieces(self, self.run(begin()))
+
+
+class Pieces:
+    """An asynchronous stream, read from outside of its loop."""
+
+    def __init__(self, tasks: Tasks, stream: Any) -> None:
+        self._tasks = tasks
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        async def following() -> Any:
+            return await anext(self._stream)
+
+        try:
+            return self._tasks.run(following())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """Leave the stream."""
+        self._tasks.run(self._stream.aclose())
+
 
 FLAVOURS = [Flavour, Threads, Tasks]
+STREAMING = [Flavour, Tasks]  # a thread of one's own reads a stream as any other does

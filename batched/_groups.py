@@ -7,7 +7,7 @@ item of it waits.
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from batched._call import Call
 
 __all__ = ["Groups"]
+
+_SPARE = 64
 
 
 class Groups:
@@ -60,6 +62,8 @@ class Groups:
         for key, theirs in arrived.items():
             queue = self._queues.get(key)
             if queue is None:
+                if len(self._all) > 2 * len(self._queues) + _SPARE:
+                    self._tidy()
                 self._queues[key] = queue = Queue(self.batch_size, self.threshold)
                 heappush(self._all, (theirs[0].arrived, next(self._order), queue))
             before = queue.items
@@ -69,6 +73,13 @@ class Groups:
             self.accepted += pushed
             self._list(queue)
         return urgent
+
+    def _tidy(self) -> None:
+        """Forget the queues of keys that are not used, behind that of an item which waits long."""
+        for heap in (self._all, self._full):
+            heap[:] = [entry for entry in heap if entry[2].items]
+            heapify(heap)
+        self._listed = {queue for _, _, queue in self._full}
 
     def _list(self, queue: Queue) -> None:
         """See to it that a queue that fills a batch is in `_full`."""

@@ -421,7 +421,10 @@ class Batcher:
         """Let go of the calls whose callers have left."""
         if self._leaving:
             with self._lock:
+                moved = bool(self._inbox)
                 self._empty_inbox()
+            if moved:
+                self._get_up()  # as in `stats`
 
     def _next_in_turn(self) -> Batch | None:
         """Like `_next`, for one of several workers."""
@@ -499,10 +502,12 @@ class Batcher:
         self._finish(batch, calls)
 
     def _retry(self, batch: Batch, error: BaseException) -> bool:
+        self._heed()
         with self._lock:
-            if self._leaving:
-                self._empty_inbox()
-            return self._scheduler.retry(batch, error, monotonic())
+            again = self._scheduler.retry(batch, error, monotonic())
+        if again and self._most_threads > 1:
+            self._get_up()  # another worker, asleep, has the turn
+        return again
 
     def _run_stream(self, batch: Batch) -> None:
         """Run a function that yields, for each item its next piece."""

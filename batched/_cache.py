@@ -30,7 +30,7 @@ _logger = logging.getLogger("batched")
 class Lookup(Call):
     """What a caller waits for: some results known, some in flight."""
 
-    __slots__ = ("asked", "collator", "flights", "group_keys", "hits", "keys")
+    __slots__ = ("asked", "collator", "flights", "group_keys", "hits", "keys", "stored")
 
     asked: Call
     """The call as it would be without a cache."""
@@ -41,6 +41,8 @@ class Lookup(Call):
     hits: int
     """Items answered without a run of their own."""
     flights: list[Flight]
+    stored: int
+    """How often results had been stored when the cache was asked."""
 
 
 class Flight:
@@ -63,6 +65,7 @@ class Flights:
 
     def enter(self, lookup: Lookup) -> Call | None:
         """Join what is in flight; return the call for the rest, to be queued, None if nothing is left."""
+        lookup.collator.look_again(lookup)
         mine: list[tuple[int, Flight]] = []
         joined: list[Flight] = []
         for place, key in enumerate(lookup.keys):
@@ -103,8 +106,7 @@ class Flights:
         unwanted: list[Call] = []
         for call in calls:
             flights = self._errands.pop(call, None)
-            if flights is None:
-                answered.append(call)
+            if flights is None:  # the last who waited has left meanwhile
                 continue
             results = [call.error] * len(flights) if call.error is not None else _found(call)
             for flight, result in zip(flights, results, strict=True):
@@ -167,6 +169,7 @@ class CachingCollator:
         self._name = name
         # Instances give different answers, unless `cache_key` says otherwise; and a cache may outlive them.
         self._whose = uuid4().hex if bound and cache_key is None else None
+        self._stored = 0
         self.chunk_size = collator.chunk_size
         self.collate = collator.collate
         self.split = collator.split
@@ -217,6 +220,7 @@ class CachingCollator:
             lookup.results[place] = error
         lookup.hits = 0
         lookup.flights = []
+        lookup.stored = self._stored
         if not lookup.missing:
             return self.answered(lookup)
         if not is_async(self._cache):
@@ -254,6 +258,11 @@ class CachingCollator:
             raise TypeError(f"{self._name}: cache_key is needed, since an item is no key: {error}") from error
         return key if self._whose is None else (self._whose, key)
 
+    def look_again(self, lookup: Lookup) -> None:
+        """Ask for what was in flight when the cache was asked, and may have landed since."""
+        if lookup.stored != self._stored:
+            self._look(lookup)
+
     def _look(self, lookup: Lookup) -> None:
         """Ask a cache that is a mapping."""
         for place, key in enumerate(lookup.keys):
@@ -275,6 +284,7 @@ class CachingCollator:
             for key, result in results:
                 with self._lock:
                     self._cache[key] = _own(result)
+                    self._stored += 1
         except Exception:
             _logger.exception("%s: the cache failed, and is bypassed", self._name)
 

@@ -172,6 +172,7 @@ class Batcher:
     def _admit(self, call: Call, *, wait: bool) -> _thread.LockType | None:
         """Queue `call` now, or later if it can `wait`; then return the lock that is released when it is."""
         gate = None
+        futures: list[Call] = []
         with self._lock:
             self._empty_inbox()
             asked: Call | None = call
@@ -183,11 +184,14 @@ class Batcher:
                     gate.acquire()
                 if isinstance(call, Lookup):
                     self._scheduler.count_cached(call.hits)
+                    if not call.missing:  # the cache knew it all by now
+                        futures = _release([call])
             except BaseException:
                 if isinstance(call, Lookup):
                     self._flights.leave(call)
                 call.missing = call.waiting = 0  # so that nothing is left to be cancelled
                 raise
+        _settle(futures)
         self._get_up()
         return gate
 

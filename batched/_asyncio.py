@@ -22,13 +22,13 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from batched._cache import CachingCollator
-from batched._current import RUNNING
+from batched._cache import CachingCollator, Lookup
+from batched._current import HEED, RUNNING
 from batched._process import register
 from batched._scheduler import Scheduler, is_guarded
 from batched._stats import Counters
 from batched._stream import open_stream
-from batched._waiting import refusal, resolve_on_loop, set_unless_done, wait_on
+from batched._waiting import refusal, resolve_on_loop, set_unless_done, watch
 from batched.errors import ClosedError, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
@@ -114,10 +114,11 @@ class LoopBatcher:
             if loop is not None and loop.is_running():
                 loop.call_soon_threadsafe(dispatcher.plan, loop)
 
-    def count_cached(self, items: int) -> None:
-        """Count items that the cache has answered."""
-        with self.lock:
-            self._counters.cached += items
+    def count_cached(self, call: Call) -> None:
+        """Count the items of a call for which nothing is to be queued, as the cache has answered it."""
+        if isinstance(call, Lookup):
+            with self.lock:
+                self._counters.cached += call.hits
 
     def _alive(self) -> list[_Dispatcher]:
         found = (reference() for reference in list(self._dispatchers.values()))
@@ -156,14 +157,15 @@ class LoopBatcher:
         if self.closed or dispatcher.running:
             self.check()
         call.loop = dispatcher
-        if call.deadline is None:
-            call.waiter = future = loop.create_future()
-        else:
-            future = wait_on(loop, call)
+        call.waiter = future = loop.create_future()
         if self.guarded:
             self._admit(call, dispatcher, wait=patient or self.options.on_full == "wait")
             dispatcher.plan(loop)
+            if call.deadline is not None:  # after it has been admitted
+                watch(call, loop)
             return future
+        if call.deadline is not None:
+            watch(call, loop)
         arriving = dispatcher.arriving
         arriving.append(call)
         wanted = dispatcher.wanted
@@ -186,6 +188,8 @@ class LoopBatcher:
                 call.missing = call.waiting = 0  # so that nothing is left to be cancelled
                 raise
             dispatcher.scheduler.let_in.clear()  # they wait for their answers, not at the door
+        if not call.missing:  # the cache knew it all by now
+            set_unless_done(call.waiter)
 
     def cancel(self, call: Call) -> None:
         """Say that nobody waits for `call` any more: what of it has not started never runs."""
@@ -352,9 +356,18 @@ class _Dispatcher:
             if batch is not None:
                 batch.slices.clear()
 
+    def _heed(self) -> None:
+        """Let go of the calls whose callers have left."""
+        if self.leaving:
+            with self._lock:
+                self.scheduler.take_in(self.arriving, self.leaving)
+            self.plan(get_running_loop())
+
     async def _run(self, batch: Batch) -> list[Call]:
         """Run the function; return the calls that are now done."""
         collator = self._batcher.collator
+        if self._batcher.guarded:
+            HEED.set(self._heed)
         if not self._batcher.streams:
             return batch.deliver(await batch.run(collator), collator)
         async with aclosing(batch.run(collator)) as steps:
@@ -399,7 +412,7 @@ class _Dispatcher:
             elif delay > 0.0:
                 self.wanted = self.scheduler.awaited()
                 self._timer = loop.call_later(delay, self.start, loop)
-            elif can_go_on and not _is_cancelled(loop) and len(copy_context()) <= 1:
+            elif can_go_on and not _is_cancelled(loop) and len(copy_context()) <= 1 + self._batcher.guarded:
                 # Else the task is to end, or what the function has set in its context would stay.
                 self.wanted = _NEVER
                 self._busy += 1
@@ -474,7 +487,8 @@ class _Dispatcher:
         """Answer the calls of `batch` with `error`, or have it run again; return those that are now done."""
         if batch is not None:
             with self._lock:
-                if not self._batcher.streams and self.scheduler.retry(batch, error, monotonic()):
+                self.scheduler.take_in(self.arriving, self.leaving)
+                if not batch.begun and self.scheduler.retry(batch, error, monotonic()):
                     return []
             return batch.fail(without_own_frames(error), self._batcher.collator)
         if isinstance(error, asyncio.CancelledError):  # of the task, whose batch another will choose

@@ -66,6 +66,17 @@ class Binding(Generic[BatcherT]):
         never = (staticmethod, classmethod, MethodType)
         return hasattr(type(self.func), "__get__") and not isinstance(self.func, never)
 
+    def made(self, key: object) -> BatcherT | None:
+        """Return the batcher of `key` if there is one yet."""
+        made = self._made.get(id(key))
+        if made is not None and made[0]() is key:
+            return made[1]
+        anchor = getattr(key, "__dict__", {}).get(self._name_in_dict())
+        return anchor.batcher if anchor is not None and anchor.key == id(key) else None
+
+    def _name_in_dict(self) -> str:
+        return f"_batched_{getattr(self.func, '__name__', '')}_{id(self)}"
+
     def batcher(self, key: Any) -> BatcherT:
         """Return the batcher of `key`."""
         made = self._made.get(id(key))
@@ -87,7 +98,7 @@ class Binding(Generic[BatcherT]):
                 f"{type(key).__qualname__} has batched methods, so its __slots__ must include "
                 f"'__weakref__' or '__dict__'; both are missing"
             ) from None
-        name = f"_batched_{self.func.__name__}_{id(self)}"
+        name = self._name_in_dict()
         anchor = attributes.get(name)
         if anchor is not None and anchor.key != id(key):  # came with a copy of another's __dict__
             del attributes[name]
@@ -183,7 +194,8 @@ class Bindable(Generic[BatcherT]):
         return hash((id(self._binding), id(self._owner())))
 
     def __repr__(self) -> str:
-        options = self._settings if self._batcher is None else self._batcher.options
+        batcher = self._batcher or self._binding.made(self._owner())
+        options = self._settings if batcher is None else batcher.options
         bound = "" if self._binds else " (bound)"
         told = [
             f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value!r}"

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from batched._call import Call
-from batched._family import Family
+from batched._family import Family, called, keys_of
 from batched._libraries import library_of
-from batched.errors import BatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -31,7 +30,7 @@ _logger = logging.getLogger("batched")
 class Lookup(Call):
     """What a caller waits for: some results known, some in flight."""
 
-    __slots__ = ("asked", "collator", "flights", "group_keys", "hits", "keys", "mine")
+    __slots__ = ("asked", "collator", "flights", "group_keys", "hits", "keys", "mine", "stored")
 
     asked: Call
     """The call as it would be without a cache."""
@@ -44,6 +43,8 @@ class Lookup(Call):
     mine: list[int]
     """The places of those that it has sent off."""
     flights: list[Flight]
+    stored: int
+    """How often results had been stored when the cache was asked."""
 
 
 class Flight:
@@ -53,7 +54,7 @@ class Flight:
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
-        self.errand: Call
+        self.errand: Call | None = None
         self.waiting: list[tuple[Lookup, int]] = []
 
 
@@ -66,6 +67,7 @@ class Flights:
 
     def enter(self, lookup: Lookup) -> Call | None:
         """Join what is in flight; return the call for the rest, to be queued, None if nothing is left."""
+        lookup.collator.look_again(lookup)
         mine: list[tuple[int, Flight]] = []
         joined: list[Flight] = []
         for place, key in enumerate(lookup.keys):
@@ -79,9 +81,9 @@ class Flights:
                 joined.append(flight)
             flight.waiting.append((lookup, place))
             lookup.flights.append(flight)
-        lookup.hits += len(joined)
+        lookup.hits += len(joined) if lookup.many else len(joined) * lookup.size
         for flight in joined:
-            if hasattr(flight, "errand"):
+            if flight.errand is not None:
                 _extend(flight.errand, lookup.deadline)
         if not mine:
             return None
@@ -107,8 +109,7 @@ class Flights:
         unwanted: list[Call] = []
         for call in calls:
             flights = self._errands.pop(call, None)
-            if flights is None:
-                answered.append(call)
+            if flights is None:  # the last who waited has left meanwhile
                 continue
             results = [call.error] * len(flights) if call.error is not None else _found(call)
             for flight, result in zip(flights, results, strict=True):
@@ -136,7 +137,10 @@ class Flights:
         for flight in lookup.flights:
             flight.waiting = [(other, place) for other, place in flight.waiting if other is not lookup]
             errand = flight.errand
-            if errand not in errands and not any(other.waiting for other in self._errands.get(errand, ())):
+            if errand is None:  # it has not gone off, as something was wrong with a later item
+                if not flight.waiting:
+                    self._flights.pop(flight.key, None)
+            elif errand not in errands and not any(other.waiting for other in self._errands.get(errand, ())):
                 errands.append(errand)
         lookup.flights = []
         for errand in errands:
@@ -169,6 +173,7 @@ class CachingCollator:
         self._name = name
         # Instances give different answers, unless `cache_key` says otherwise; and a cache may outlive them.
         self._whose = uuid4().hex if bound and cache_key is None else None
+        self._stored = 0
         self.chunk_size = collator.chunk_size
         self.collate = collator.collate
         self.split = collator.split
@@ -188,7 +193,7 @@ class CachingCollator:
 
     def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
         """Return the lookup of some elements of a `map`."""
-        lookup = self._lookup(self._collator.chunk(function, items, now))
+        lookup = self._lookup(self._collator.chunk(function, items, now), in_place=True)
         lookup.keep_errors = True
         return lookup
 
@@ -201,30 +206,37 @@ class CachingCollator:
         """Return one answer per element of a chunk."""
         return call.results if call.many else (call.results,)
 
-    def _lookup(self, call: Call) -> Call:
-        """Return a lookup of the keys of `call`."""
+    def _lookup(self, call: Call, *, in_place: bool = False) -> Call:
+        """Return a lookup of the keys of `call`; what callbacks raise is raised, or comes `in_place`."""
         if not call.size:
             return call
         lookup = Lookup(call.function, None, call.size, call.many, call.arrived)
         lookup.asked = call
         lookup.collator = self
-        lookup.keys = [self._key(args, named) for args, named in self._collator.items(call)]
-        lookup.group_keys = None if self._grouping is None else self._grouping.keys(call)
+        lookup.keys, errors = keys_of(self._collator.items(call), self._key, in_place=in_place)
+        lookup.group_keys = None
+        if self._grouping is not None:
+            lookup.group_keys, more = self._grouping.keys(call, in_place=in_place)
+            errors = {**more, **errors}
         lookup.results = [_UNKNOWN] * len(lookup.keys)
-        lookup.missing = len(lookup.keys)
+        lookup.missing = len(lookup.keys) - len(errors)
+        for place, error in errors.items():
+            lookup.results[place] = error
         lookup.hits = 0
         lookup.mine = []
         lookup.flights = []
+        lookup.stored = self._stored
+        if not lookup.missing:
+            return self.answered(lookup)
         if not self.is_async:
-            for place, key in enumerate(lookup.keys):
-                self.know(lookup, place, self._get(key))
+            self._look(lookup)
         return lookup
 
     def know(self, lookup: Lookup, place: int, result: Any) -> None:
         """Take what the cache says of an item, `_UNKNOWN` too."""
         if result is not _UNKNOWN:
             lookup.results[place] = _own(result)
-            lookup.hits += 1
+            lookup.hits += 1 if lookup.many else lookup.size
             lookup.missing -= 1
             if not lookup.missing:
                 self.answered(lookup)
@@ -232,6 +244,8 @@ class CachingCollator:
     async def look(self, lookup: Lookup) -> None:
         """Ask a cache that is asynchronous."""
         for place, key in enumerate(lookup.keys):
+            if lookup.results[place] is not _UNKNOWN:  # there is no key
+                continue
             try:
                 result = await self._cache.get(key)
             except Exception:
@@ -241,14 +255,7 @@ class CachingCollator:
 
     def _key(self, args: tuple[Any, ...], named: dict[str, Any]) -> Hashable:
         if self._cache_key is not None:
-            try:
-                key = self._cache_key(*args, **named)
-                hash(key)
-            except Exception as error:
-                raise BatchError(
-                    f"{self._name}: cache_key failed: {type(error).__name__}: {error}"
-                ) from error
-            return key
+            return called(self._cache_key, f"{self._name}: cache_key", args, named)
         key = args[0] if len(args) == 1 and not named else (args, tuple(sorted(named.items())))
         try:
             hash(key)
@@ -256,15 +263,25 @@ class CachingCollator:
             raise TypeError(f"{self._name}: cache_key is needed, since an item is no key: {error}") from error
         return key if self._whose is None else (self._whose, key)
 
-    def _get(self, key: Hashable) -> Any:
-        try:
-            with self._lock:
-                return self._cache[key]
-        except KeyError:
-            return _UNKNOWN
-        except Exception:
-            _logger.exception("%s: the cache failed, and is bypassed", self._name)
-            return _UNKNOWN
+    def look_again(self, lookup: Lookup) -> None:
+        """Ask for what was in flight when the cache was asked, and may have landed since."""
+        if lookup.stored != self._stored:
+            self._look(lookup)
+
+    def _look(self, lookup: Lookup) -> None:
+        """Ask a cache that is a mapping."""
+        for place, key in enumerate(lookup.keys):
+            if lookup.results[place] is not _UNKNOWN:  # there is no key
+                continue
+            try:
+                with self._lock:
+                    result = self._cache[key]
+            except KeyError:
+                continue
+            except Exception:
+                _logger.exception("%s: the cache failed, and is bypassed", self._name)
+                return
+            self.know(lookup, place, result)
 
     def store(self, results: Iterable[tuple[Hashable, Any]]) -> None:
         """Keep results in a cache that is a mapping."""
@@ -274,6 +291,7 @@ class CachingCollator:
             for key, result in results:
                 with self._lock:
                     self._cache[key] = _own(result)
+                    self._stored += 1
         except Exception:
             _logger.exception("%s: the cache failed, and is bypassed", self._name)
 
@@ -329,15 +347,21 @@ def _extend(errand: Call, deadline: float | None) -> None:
 
 
 def _own(result: Any) -> Any:
-    """Return a copy of what arrays there are, which are easily changed in place; other results are shared."""
+    """Return a copy of arrays and of Python's own containers, which are easily changed in place.
+
+    Other results are shared.
+    """
     library = library_of(result)
     if library is not None:
         return library.copy(result)
     if type(result) is dict:
         return {key: _own(value) for key, value in result.items()}
-    if type(result) in {list, tuple} and result and library_of(result[0]) is not None:
-        return type(result)(map(_own, result))
+    if type(result) in {list, tuple}:
+        return type(result)(row if type(row) in _FIXED else _own(row) for row in result)
+    if type(result) in {set, bytearray}:
+        return result.copy()
     return result
 
 
 _UNKNOWN: Any = object()
+_FIXED = {int, float, str, bool, bytes, type(None)}  # asked for by far most often, and never changed

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["DONE", "Batch", "Call", "Collator", "Slice"]
+__all__ = ["DONE", "Batch", "Call", "Collator", "Row", "Slice"]
 
 
 class Done(Enum):
@@ -27,6 +27,12 @@ class Done(Enum):
 
 DONE = Done.DONE
 """What a batch function that streams yields in the place of an item that has ended."""
+
+
+class Row(tuple[Any, ...]):
+    """An element of a `map` over several iterables: one item of several columns."""
+
+    __slots__ = ()
 
 
 class Call:
@@ -151,12 +157,23 @@ class Collator(Protocol):
 class Batch:
     """Slices of calls that run together, at most once."""
 
-    __slots__ = ("failed", "has_lists", "padded", "real", "reason", "shapes", "size", "slices")
+    __slots__ = (
+        "begun",
+        "failed",
+        "has_lists",
+        "padded",
+        "real",
+        "reason",
+        "shapes",
+        "size",
+        "slices",
+    )
 
     def __init__(self, slices: list[Slice], size: int, reason: str) -> None:
         self.slices = slices
         self.size = size
         self.reason = reason  # why it started, as `Stats.closed` names it
+        self.begun = False  # whether its callers have got the first of several pieces
         self.failed = 0  # items
         self.has_lists = False  # whether some slice is of a list, as the collator found
         self.real = 0  # elements, for collators that pad
@@ -172,7 +189,7 @@ class Batch:
         left = sum(stop - start for _, start, stop in slices)
         halves: list[Batch] = []
         part: list[Slice] = []
-        room = size = left // 2
+        room = size = max(left // 2, 1)
         for call, start, stop in slices:
             at = start
             while at < stop:
@@ -187,6 +204,13 @@ class Batch:
         if part:
             halves.append(Batch(part, left - size, "retry"))
         return halves
+
+    def prune(self) -> int:
+        """Forget what has no callers any more; return how many items that was."""
+        size = self.size
+        self.slices = [piece for piece in self.slices if piece[0].missing]
+        self.size = sum(stop - start for _, start, stop in self.slices)
+        return size - self.size
 
     def run(self, collator: Collator) -> Any:
         """Return what the batch function returns for the batch's items."""
@@ -222,7 +246,9 @@ class Batch:
         """
         told = []
         wanted = False
-        for (call, _, _), piece in zip(self.slices, collator.split(pieces, self), strict=True):
+        split = collator.split(pieces, self)
+        self.begun = True
+        for (call, _, _), piece in zip(self.slices, split, strict=True):
             if call.left is not None or not call.missing:
                 continue
             if piece is DONE:

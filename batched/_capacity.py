@@ -12,32 +12,37 @@ class Capacity:
     """A limit on batches that starts with the first failure and is probed upward, more and more rarely.
 
     Half of a size that was too much fits, or fails in its turn. After 64 batches of that size a quarter more
-    is tried; every probe that fails doubles the number of batches until the next.
+    is tried; a probe that fails returns to what has fitted, and doubles the number of batches until the next.
     """
 
-    __slots__ = ("_patience", "_ran", "limit")
+    __slots__ = ("_fitted", "_patience", "_ran", "limit")
 
     def __init__(self) -> None:
         self.limit: int | None = None  # items; None as long as everything has fitted
+        self._fitted = 0  # the limit that a probe has started from, 0 if none is on
         self._patience = _FIRST_PATIENCE
         self._ran = 0
 
     def exceeded(self, size: int) -> None:
         """Remember that a batch of `size` ran out of memory."""
         fits = max(size // 2, 1)
-        if self.limit is not None and self.limit <= size:  # else a batch chosen before the limit was known
+        if self._fitted and size > self._fitted:
+            fits = self._fitted
             self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
         self.limit = fits if self.limit is None else min(self.limit, fits)
+        self._fitted = 0
         self._ran = 0
 
-    def ran(self, size: int) -> None:
-        """Remember that a batch of `size` fitted."""
+    def ran(self, size: int, most: int) -> None:
+        """Remember that a batch of `size` fitted, where there will be none of more than `most`."""
         if self.limit is None or size < self.limit:
             return
+        self._fitted = 0
         self._ran += 1
-        if self._ran >= self._patience:
+        if self._ran >= self._patience and self.limit < most:
             self._ran = 0
-            self.limit += max(self.limit // 4, 1)
+            self._fitted = self.limit
+            self.limit = min(self.limit + max(self.limit // 4, 1), most)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

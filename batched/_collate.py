@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
-from batched._call import Call
+from batched._call import Call, Row
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ class ListCollator:
 
     def chunk(self, function: Callable[[Any], Any], items: list[Any], now: float) -> Call:
         """Return a call of several items."""
+        if isinstance(items[0], Row):
+            raise TypeError(f"{self._name} takes one argument, so `map` takes one iterable")
         return Call(function, items.copy(), len(items), True, now, keep_errors=True)  # noqa: FBT003
 
     def own(self, call: Call) -> None:

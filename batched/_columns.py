@@ -6,7 +6,7 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from batched._call import Call
+from batched._call import Call, Row
 from batched._collate import ListCollator
 
 if TYPE_CHECKING:
@@ -60,12 +60,10 @@ class ColumnCollator:
         self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
     ) -> Call:
         """Return the call for one item, or a list of items, in each column."""
-        columns = [*args, *named.values()]
-        lists = [column for column in columns if isinstance(column, list)]
-        if not lists:
+        if not any(isinstance(column, list) for column in (*args, *named.values())):
             return self.one(function, args, named, now)
-        self._check(args, named)
-        key = (len(args), *named)
+        key, columns = self._arranged(args, named)
+        lists = [column for column in columns if isinstance(column, list)]
         if len(lists) < len(columns) or len(set(map(len, lists))) > 1:
             raise ValueError(
                 f"{self._name}: all columns of a call must be one item, or lists of as many items, got "
@@ -79,11 +77,25 @@ class ColumnCollator:
         self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
     ) -> Call:
         """Return the call for one item, even if it is a list in some column."""
-        self._check(args, named)
-        key = (len(args), *named)
-        call = Call(partial(_apply, function, key), [*args, *named.values()], 1, False, now)  # noqa: FBT003
+        key, columns = self._arranged(args, named)
+        call = Call(partial(_apply, function, key), columns, 1, False, now)  # noqa: FBT003
         call.key = key
         return call
+
+    def _arranged(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
+        """Return how many columns are passed by position and the names of the others, and all columns.
+
+        One that could have been passed by position is, so that callers who say the same share batches.
+        """
+        self._check(args, named)
+        columns = [*args]
+        named = dict(named)
+        for name in self._positions[len(args) :]:
+            if name not in named or name in self._by_position_only:
+                break
+            columns.append(named.pop(name))
+        names = sorted(named)
+        return (len(columns), *names), columns + [named[name] for name in names]
 
     def _check(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Raise `TypeError` for what Python itself would not accept."""
@@ -111,12 +123,9 @@ class ColumnCollator:
         ]
 
     def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
-        """Return a call of several items, each a tuple of its columns."""
-        first = items[0]
-        if any(not isinstance(item, tuple) or len(item) != len(first) for item in items):
-            # What is not a tuple is the first column, the only one.
-            items = [item if isinstance(item, tuple) else (item,) for item in items]
-        call = self.read(function, tuple(map(list, zip(*items, strict=True))), {}, now)
+        """Return a call of several items, each a `Row` of its columns, or all there is of the first."""
+        columns = list(map(list, zip(*items, strict=True))) if isinstance(items[0], Row) else [items]
+        call = self.read(function, tuple(columns), {}, now)
         call.keep_errors = True
         return call
 

@@ -7,9 +7,11 @@ from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from batched._call import Batch
 
-__all__ = ["IN_THREAD", "RUNNING", "CurrentBatch", "current_batch"]
+__all__ = ["HEED", "IN_THREAD", "RUNNING", "CurrentBatch", "current_batch"]
 
 RUNNING: ContextVar[Batch] = ContextVar("batched.running")
 """Set by drivers in the context of an `async def` batch function."""
@@ -17,6 +19,10 @@ RUNNING: ContextVar[Batch] = ContextVar("batched.running")
 IN_THREAD: dict[int, Batch] = {}
 """The last batch of each worker by the thread's id; after it has run its slices are gone. A context variable
 would cost several times that."""
+
+HEED: ContextVar[Callable[[], object]] = ContextVar("batched.heed")
+"""Set by drivers that do not at once see to it that a list or a lookup, whose caller leaves, lets go of its
+calls: what does."""
 
 
 class CurrentBatch:
@@ -39,6 +45,8 @@ class CurrentBatch:
 
     def cancelled(self) -> bool:
         """Whether every caller has left, so that nobody wants the results any more."""
+        if (heed := HEED.get(None)) is not None:
+            heed()
         return all(call.left is not None or not call.missing for call, _, _ in self._batch.slices)
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     """From a function, its options and name, and whether it is bound, make its collator and kind of queue."""
 
 __all__ = ["Driver", "Face", "is_bound", "own_errors"]
+
+_NO_ISOLATION = "isolate_errors does not go with a function that streams: items cannot run twice"
+
+_configuring = Lock()
 
 
 class Driver(Protocol):
@@ -78,8 +83,8 @@ class Driver(Protocol):
         """Queue `call`, whose pieces a task of the running loop will take as they come."""
         ...
 
-    def count_cached(self, items: int) -> None:
-        """Count items that the cache has answered."""
+    def count_cached(self, call: Call) -> None:
+        """Count the items of a call for which nothing is to be queued, as the cache has answered it."""
         ...
 
     def cancel(self, call: Call) -> None:
@@ -145,8 +150,11 @@ class Face(Bindable[DriverT]):
             raise TypeError(
                 f"configure cannot change {min(fixed)!r}; it can change {', '.join(sorted(CONFIGURABLE))}"
             )
+        if self._streams and changes.get("isolate_errors"):
+            raise TypeError(_NO_ISOLATION)
         batcher = self._batcher or self._find()
-        batcher.configure(replace(batcher.options, **changes))
+        with _configuring:  # two that change different options must not undo each other
+            batcher.configure(replace(batcher.options, **changes))
 
     def options(
         self,
@@ -217,7 +225,7 @@ class Face(Bindable[DriverT]):
         """Return the answer of a call for which nothing is to be queued."""
         if not call.size:
             return []
-        batcher.count_cached(call.size)
+        batcher.count_cached(call)
         return own_errors(call.results) if call.keep_errors else call.results
 
     def astream(self, /, *args: Any, **named: Any) -> AsyncStream[Any]:
@@ -258,6 +266,8 @@ class Face(Bindable[DriverT]):
             call.waiter = None
             if call.missing:  # else it was refused at the door, or the cache knew it all
                 batcher.post_async(call, patient=True)
+            else:
+                batcher.count_cached(call)
             return call
 
         async def collect(call: Call) -> Iterator[Any]:
@@ -334,7 +344,7 @@ def is_stream(func: Any, options: Options) -> bool:
     candidates = [func, vars(type(func)).get("__call__")]
     streams = any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in candidates)
     if streams and options.isolate_errors:
-        raise TypeError("isolate_errors does not go with a function that streams: items cannot run twice")
+        raise TypeError(_NO_ISOLATION)
     if streams and options.cache is not None:
         raise TypeError("cache does not go with a function that streams: it keeps results, not pieces")
     return streams

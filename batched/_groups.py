@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Groups"]
 
-_STALE = 64
+_SPARE = 64
 
 
 class Groups:
@@ -35,6 +35,7 @@ class Groups:
         # left, which the entry is corrected for when it comes to the top.
         self._all: list[tuple[float, int, Queue]] = []
         self._full: list[tuple[float, int, Queue]] = []
+        self._listed: set[Queue] = set()  # those in `_full`, each once
         self._order = count()
 
     def resize(self, batch_size: int, threshold: int) -> None:
@@ -42,10 +43,10 @@ class Groups:
         self.batch_size = batch_size
         self.threshold = threshold
         self._full.clear()
+        self._listed.clear()
         for queue in self._queues.values():
             queue.resize(batch_size, threshold)
-            if queue.is_full():
-                heappush(self._full, (queue.oldest(), next(self._order), queue))
+            self._list(queue)
 
     def push_all(self, calls: deque[Call]) -> list[Call]:
         """Move `calls`, to which others may be adding, to the queues of their keys.
@@ -60,17 +61,29 @@ class Groups:
         for key, theirs in arrived.items():
             queue = self._queues.get(key)
             if queue is None:
+                if len(self._all) > 2 * len(self._queues) + _SPARE:
+                    self._tidy()
                 self._queues[key] = queue = Queue(self.batch_size, self.threshold)
                 heappush(self._all, (theirs[0].arrived, next(self._order), queue))
             before = queue.items
             urgent += queue.push_all(theirs)
             pushed = queue.items - before
             self.items += pushed
-            if before < self.batch_size <= queue.items:
-                heappush(self._full, (queue.oldest(), next(self._order), queue))
-        self._forget_stale(self._all, 1)
-        self._forget_stale(self._full, self.batch_size)
+            self._list(queue)
         return urgent
+
+    def _tidy(self) -> None:
+        """Forget the queues of keys that are not used, behind that of an item which waits long."""
+        for heap in (self._all, self._full):
+            heap[:] = [entry for entry in heap if entry[2].items]
+            heapify(heap)
+        self._listed = {queue for _, _, queue in self._full}
+
+    def _list(self, queue: Queue) -> None:
+        """See to it that a queue that fills a batch is in `_full`."""
+        if queue.items >= self.batch_size and queue not in self._listed:
+            self._listed.add(queue)
+            heappush(self._full, (queue.oldest(), next(self._order), queue))
 
     def drop(self, call: Call) -> int:
         """Forget what of `call` still waits; return how many items that was."""
@@ -126,21 +139,16 @@ class Groups:
         if not self._queues:
             self._all.clear()
             self._full.clear()
+            self._listed.clear()
 
-    def _forget_stale(self, heap: list[tuple[float, int, Queue]], least: int) -> None:
-        """Make `heap` anew once most of it are queues that have fallen below `least` since."""
-        if len(heap) > 2 * len(self._queues) + _STALE:
-            queues = [queue for queue in self._queues.values() if queue.items >= least]
-            heap[:] = [(queue.oldest(), next(self._order), queue) for queue in queues]
-            heapify(heap)
-
-    @staticmethod
-    def _oldest_of(heap: list[tuple[float, int, Queue]], least: int) -> float:
+    def _oldest_of(self, heap: list[tuple[float, int, Queue]], least: int) -> float:
         """Bring the top of `heap` up to date and return its time; -1 if none has `least` items."""
         while heap:
             said, order, queue = heap[0]
             if queue.items < least:
                 heappop(heap)
+                if heap is self._full:
+                    self._listed.discard(queue)
                 continue
             oldest = queue.oldest()
             if oldest == said:

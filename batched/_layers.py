@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -38,6 +39,19 @@ class _CacheLock:
 
 
 _locks: WeakValueDictionary[int, _CacheLock] = WeakValueDictionary()  # by the cache's id
+_locks_lock = Lock()
+
+
+def _after_fork() -> None:
+    """Start afresh in the child: who holds a lock is not there to release it."""
+    global _locks_lock  # noqa: PLW0603
+    _locks_lock = Lock()
+    for lock in _locks.values():
+        lock.__init__()  # type: ignore[misc]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def layered(
@@ -51,5 +65,6 @@ def layered(
     if options.cache is None:
         return grouping or collator, queue
     cache: Any = options.cache
-    lock = _locks.setdefault(id(cache), _CacheLock())
+    with _locks_lock:
+        lock = _locks.setdefault(id(cache), _CacheLock())
     return CachingCollator(collator, grouping, cache, options.cache_key, lock, name, bound=bound), queue

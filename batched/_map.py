@@ -13,6 +13,8 @@ from collections.abc import AsyncIterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from batched._call import Row
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 
@@ -166,10 +168,10 @@ async def _waiting_for_nothing(source: Iterator[Any]) -> AsyncIterator[Any]:
         yield item
 
 
-async def _zipped(sources: list[AsyncIterator[Any]]) -> AsyncIterator[tuple[Any, ...]]:
+async def _zipped(sources: list[AsyncIterator[Any]]) -> AsyncIterator[Row]:
     while True:
         try:
-            row = tuple([await anext(source) for source in sources])
+            row = Row([await anext(source) for source in sources])
         except StopAsyncIteration:
             return
         yield row

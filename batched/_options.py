@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
+from inspect import iscoroutinefunction
 from numbers import Real
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -50,10 +51,8 @@ class Options:
             raise ValueError(f"on_full must be 'raise' or 'wait', got {self.on_full!r}")
         if not isinstance(self.isolate_errors, bool):
             raise TypeError(f"isolate_errors must be True or False, got {self.isolate_errors!r}")
-        if self.group_by is not None and not callable(self.group_by):
-            raise TypeError(f"group_by must be a function of one item, got {self.group_by!r}")
-        if self.cache_key is not None and not callable(self.cache_key):
-            raise TypeError(f"cache_key must be a function of one item, got {self.cache_key!r}")
+        _check_callback("group_by", self.group_by)
+        _check_callback("cache_key", self.cache_key)
         if self.cache_key is not None and self.cache is None:
             raise TypeError("cache_key needs a cache")
         has = partial(hasattr, self.cache)
@@ -184,6 +183,15 @@ _LONGEST_MS = 7 * 24 * 3600 * 1000.0
 
 def _set(options: object, name: str, value: object) -> None:
     object.__setattr__(options, name, value)
+
+
+def _check_callback(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not callable(value):
+        raise TypeError(f"{name} must be a function of one item, got {value!r}")
+    if iscoroutinefunction(value):
+        raise TypeError(f"{name} must be a plain function, as it is called for every item, got {value!r}")
 
 
 def _outputs(value: Any) -> Any:

@@ -29,6 +29,10 @@ class Worker(Forkable, Protocol):
         """Take no more calls, run or cancel what is queued, and end the threads."""
         ...
 
+    def end_streams(self) -> None:
+        """Let go of the consumers of the batches that run, so that those end with their next pieces."""
+        ...
+
 
 _live: weakref.WeakSet[Forkable] = weakref.WeakSet()
 _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
@@ -71,6 +75,7 @@ def at_exit() -> None:
     workers = _living()
     for worker in workers:
         worker.shutdown(wait=False, cancel_futures=True)
+        worker.end_streams()  # nobody is left to read them
     for worker in workers:
         worker.shutdown(wait=True, cancel_futures=True)
 

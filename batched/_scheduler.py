@@ -134,9 +134,11 @@ class Scheduler:
     def _let_in(self) -> None:
         """Queue what has waited for room, as far as there is."""
         bound = self._max_queue_size
+        queue = self.queue
         while self._outside:
             call = next(iter(self._outside))
-            if bound is not None and self.queue.items + call.size > bound:
+            # Alone it is let in though it be larger: the bound was lowered while it waited.
+            if bound is not None and queue.items and queue.items + call.size > bound:
                 return
             del self._outside[call]
             self.push(call)
@@ -162,6 +164,7 @@ class Scheduler:
         if call in self._outside:
             del self._outside[call]
             self.push(call)  # and out again, so that it counts
+            self.let_in.append(call)
         if isinstance(call, Lookup | Family):
             call.missing = 0
             for part in self._flights.leave(call) if isinstance(call, Lookup) else call.members:
@@ -194,6 +197,8 @@ class Scheduler:
 
     def answered(self, calls: list[Call]) -> list[Call]:
         """Return whom to answer now that `calls` are done: for those of a cache, all who wait for them."""
+        if self._options.cache is None:
+            return calls
         calls, unwanted = self._flights.complete(calls)
         for call in unwanted:
             self.drop(call)
@@ -205,7 +210,7 @@ class Scheduler:
         """Return the seconds until the next batch is due: 0.0 if it is, None if nothing waits."""
         if self._deadlines:
             self._expire(now)
-        if self.again:
+        if self.again and self._is_wanted_again():
             return 0.0
         queue = self.queue
         if not queue.items:
@@ -225,7 +230,7 @@ class Scheduler:
         """Remove and return the next batch, due or not. Something must wait, as `delay` says."""
         if self._deadlines:
             self._expire(now)
-        if self.again:
+        if self.again and self._is_wanted_again():
             batch = self.again.popleft()
             self._running[batch] = now
             return batch
@@ -248,6 +253,15 @@ class Scheduler:
         if self._outside:
             self._let_in()
         return batch
+
+    def _is_wanted_again(self) -> bool:
+        """Whether anybody still waits for what failed and is to run again."""
+        while self.again:
+            self._counters.processed += self.again[0].prune()
+            if self.again[0].size:
+                return True
+            self.again.popleft()
+        return False
 
     def _why_early(self) -> str:
         """Return why a batch that is not full starts, whatever patience says."""
@@ -315,7 +329,7 @@ class Scheduler:
                     call.function = call.inputs = None
         counters.wait.sum += waited_s
         if self._capacity.limit is not None and not batch.failed:
-            self._capacity.ran(batch.size)
+            self._capacity.ran(batch.size, self._options.batch_size)
             self._resize()
         if self.patience.learns:
             answered = sum([not call.missing and call.left is None for call, _, _ in batch.slices])
@@ -355,9 +369,17 @@ class Scheduler:
         """Wait for company no more: whatever is queued is due."""
         self._draining = True
 
+    def running_calls(self) -> list[Call]:
+        """Return the calls of which something runs."""
+        return [call for batch in (*self._running, *self.again) for call, _, _ in batch.slices]
+
+    def waiting_calls(self) -> list[Call]:
+        """Return the calls of which something waits, those for which there is no room too."""
+        return [*self.queue.waiting_calls(), *self._outside]
+
     def clear(self) -> list[Call]:
         """Cancel all that waits and return the calls it belongs to."""
-        calls = [*self.queue.waiting_calls(), *self._outside]
+        calls = self.waiting_calls()
         for call in calls:
             self.drop(call)
         self.let_in.clear()

@@ -29,31 +29,27 @@ def open_stream(call: Call) -> None:
     call.results = deque()
 
 
-class Stream(Generic[T]):
-    """Iterates over the pieces of one item; blocks for the next."""
-
+class _Consumer(Generic[T]):
     def __init__(self, driver: _Driver, call: Call) -> None:
         self._driver = driver
         self._call = call
         self._ended = False
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> T:
+    def _check_deadline(self) -> None:
+        """Raise if the stream is late, even if pieces are there: they may come for ever."""
         call = self._call
-        while not call.results:
-            if self._ended:
-                raise StopIteration
-            if not call.missing:
-                self._ended = True
-                if call.error is not None:
-                    self._driver.refuse(call)
-            elif not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
-                self._ended = True
-                self._driver.refuse(call)
-        piece: T = call.results.popleft()
-        return piece
+        if call.deadline is not None and call.missing and not self._ended and monotonic() >= call.deadline:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        """End with the error of the call, or as it is late."""
+        call = self._call
+        self._ended = True
+        call.results.clear()
+        try:
+            self._driver.refuse(call)
+        finally:
+            call.error = None  # whose traceback would live as long as the consumer keeps its iterator
 
     def close(self) -> None:
         """Leave: nobody wants the rest."""
@@ -65,30 +61,52 @@ class Stream(Generic[T]):
         self._driver.cancel(self._call)
 
 
-class AsyncStream(Generic[T]):
-    """Iterates over the pieces of one item, on an event loop."""
+class Stream(_Consumer[T]):
+    """Iterates over the pieces of one item; blocks for the next."""
 
-    def __init__(self, driver: _Driver, call: Call) -> None:
-        self._driver = driver
-        self._call = call
-        self._ended = False
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        call = self._call
+        self._check_deadline()
+        while not call.results:
+            if self._ended:
+                raise StopIteration
+            if call.missing:
+                if not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
+                    self._refuse()
+            elif not call.results:  # looked at again: the last pieces may have come between the two questions
+                if call.error is not None:
+                    self._refuse()
+                self._ended = True
+        piece: T = call.results.popleft()
+        return piece
+
+
+class AsyncStream(_Consumer[T]):
+    """Iterates over the pieces of one item, on an event loop."""
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
         call = self._call
+        self._check_deadline()
         event: asyncio.Event = call.waiter
         while not call.results:
             if self._ended:
                 raise StopAsyncIteration
             event.clear()
-            if not call.missing:
-                self._ended = True
-                if call.error is not None:
-                    self._driver.refuse(call)
-            else:
+            if call.missing:
                 await self._wait(event)
+            elif not call.results:  # as in `Stream`
+                if call.left == "cancelled" and call.error is not None:
+                    self.close()
+                    raise asyncio.CancelledError
+                if call.error is not None:
+                    self._refuse()
+                self._ended = True
         piece: T = call.results.popleft()
         return piece
 
@@ -98,24 +116,14 @@ class AsyncStream(Generic[T]):
             async with asyncio.timeout(None if call.deadline is None else _left_s(call)):
                 await event.wait()
         except TimeoutError:
-            self._ended = True
-            self._driver.refuse(call)
+            self._refuse()
         except BaseException:  # cancelled
             self.close()
             raise
 
-    def close(self) -> None:
-        """Leave: nobody wants the rest."""
-        self._ended = True
-        self._driver.cancel(self._call)
-        self._call.results.clear()
-
     async def aclose(self) -> None:
         """Like `close`, for `contextlib.aclosing`."""
         self.close()
-
-    def __del__(self) -> None:
-        self._driver.cancel(self._call)
 
 
 def _left_s(call: Call) -> float:

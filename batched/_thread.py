@@ -27,16 +27,17 @@ from inspect import isasyncgen
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
-from batched._cache import CachingCollator
-from batched._current import IN_THREAD, RUNNING
+from batched._cache import CachingCollator, Lookup
+from batched._capacity import is_out_of_memory
+from batched._current import HEED, IN_THREAD, RUNNING
 from batched._process import park_at_exit, register_worker
 from batched._scheduler import Scheduler, is_guarded
 from batched._stream import open_stream
-from batched._waiting import refusal, resolve_on_loop, set_unless_done, wait_on
+from batched._waiting import refusal, resolve_on_loop, set_unless_done, watch
 from batched.errors import ClosedError, copied, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable
 
     from batched._call import Batch, Call, Collator
     from batched._options import Options
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Batcher"]
 
 _AWAKE = 1 << 60  # more calls than an inbox ever holds
+_UNCLOSED = "%s: the generator could not be closed"
 _FUTURE = object()  # the `loop` of a call whose waiter is a concurrent future
 
 _inherited: list[object] = []
@@ -104,7 +106,14 @@ class Batcher:
         self._when_ended: list[Callable[[], object]] = []
 
     def after_fork(self) -> None:
-        """Start afresh in the child: it has no worker, and the calls in the queue are the parent's."""
+        """Start afresh in the child: it has no worker, and the calls in the queue are the parent's.
+
+        They fail here, so that no consumer of a stream waits for ever.
+        """
+        for call in (*self._inbox, *self._scheduler.waiting_calls(), *self._scheduler.running_calls()):
+            if call.missing:
+                call.waiting = 0
+                call.fail(ClosedError(f"{self.name}: this call belongs to the parent process"))
         # Closing an inherited loop would take its file descriptors out of the parent's epoll.
         _inherited.append(self._runners)
         self._reset()
@@ -179,6 +188,7 @@ class Batcher:
     def _admit(self, call: Call, *, wait: bool) -> _thread.LockType | None:
         """Queue `call` now, or later if it can `wait`; then return the lock that is released when it is."""
         gate = None
+        futures: list[Call] = []
         with self._lock:
             self._empty_inbox()
             try:
@@ -189,13 +199,17 @@ class Batcher:
             if outside is not None:
                 self._blocked[outside] = gate = _thread.allocate_lock()
                 gate.acquire()
+            if not call.missing:  # the cache knew it all by now
+                futures = _release([call])
+        _settle(futures)
         self._get_up()
         return gate
 
-    def count_cached(self, items: int) -> None:
-        """Count items that the cache has answered."""
-        with self._lock:
-            self._scheduler.count_cached(items)
+    def count_cached(self, call: Call) -> None:
+        """Count the items of a call for which nothing is to be queued, as the cache has answered it."""
+        if isinstance(call, Lookup):
+            with self._lock:
+                self._scheduler.count_cached(call.hits)
 
     def _whole(self, calls: list[Call]) -> list[Call]:
         """Return which calls are done now that these are: not a part of a list, but its family."""
@@ -253,11 +267,10 @@ class Batcher:
         if self.closed or _thread.get_ident() in self.idents:
             self.check()
         call.loop = loop = get_running_loop()
-        if call.deadline is None:
-            call.waiter = future = loop.create_future()
-        else:
-            future = wait_on(loop, call)
+        call.waiter = future = loop.create_future()
         self.push(call, patient)
+        if call.deadline is not None:  # after the push, which may be refused
+            watch(call, loop)
         return future
 
     def refuse(self, call: Call) -> NoReturn:
@@ -392,7 +405,8 @@ class Batcher:
             if threading.current_thread() not in self._threads:
                 return  # Ctrl-C came while this thread was started, and another has been since
             self.idents.add(me)
-            self._wanted = _AWAKE
+            self._wanted = self._wanted or _AWAKE  # else another worker, asleep by now, has said so
+        HEED.set(self._heed)
         next_batch = self._next if self._most_threads == 1 else self._next_in_turn
         while True:
             batch = None  # an idle worker holds on to nobody's items
@@ -410,6 +424,15 @@ class Batcher:
                 _logger.exception("%s: the worker failed", self.name)
                 self._give_up(batch, error)
         self._end()
+
+    def _heed(self) -> None:
+        """Let go of the calls whose callers have left."""
+        if self._leaving:
+            with self._lock:
+                moved = bool(self._inbox)
+                self._empty_inbox()
+            if moved:
+                self._get_up()  # as in `stats`
 
     def _next_in_turn(self) -> Batch | None:
         """Like `_next`, for one of several workers."""
@@ -480,14 +503,19 @@ class Batcher:
                     calls = batch.deliver(outputs, self.collator)
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
             if self._retry(batch, error):
+                batch.slices.clear()
                 return
             with self._delivery:
                 calls = batch.fail(without_own_frames(error), self.collator)
         self._finish(batch, calls)
 
     def _retry(self, batch: Batch, error: BaseException) -> bool:
+        self._heed()
         with self._lock:
-            return self._scheduler.retry(batch, error, monotonic())
+            again = self._scheduler.retry(batch, error, monotonic())
+        if again and self._most_threads > 1:
+            self._get_up()  # another worker, asleep, has the turn
+        return again
 
     def _run_stream(self, batch: Batch) -> None:
         """Run a function that yields, for each item its next piece."""
@@ -495,37 +523,59 @@ class Batcher:
         try:
             steps = batch.run(self.collator)
             if isasyncgen(steps):
-                steps = self._steps(cast("AsyncGenerator[Any]", steps))
-            for pieces in steps:
-                told, wanted = batch.step(pieces, self.collator)
-                _tell(told)
-                if not wanted:
-                    break
+                self._await(self._walk(batch, cast("AsyncGenerator[Any]", steps)))
+            else:
+                for pieces in steps:
+                    if not self._step(batch, pieces):
+                        break
             calls = batch.end()
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
+            if not batch.begun and is_out_of_memory(error) and self._retry(batch, error):
+                batch.slices.clear()
+                return
+            failed = batch.failed
             calls = batch.fail(without_own_frames(error), self.collator)
+            batch.failed = failed + len(calls)  # the others had ended, or left
         finally:
             if hasattr(steps, "close"):
                 try:
                     steps.close()
-                except BaseException:  # its callers have been answered
-                    _logger.exception("%s: the generator could not be closed", self.name)
+                except BaseException:  # its callers have their pieces
+                    _logger.exception(_UNCLOSED, self.name)
         with self._lock:
             self._scheduler.done(batch, monotonic())
         _tell(calls)
+        calls.clear()
         batch.slices.clear()
 
-    def _steps(self, steps: AsyncGenerator[Any]) -> Iterator[Any]:
-        """Yield what an asynchronous generator yields."""
+    async def _walk(self, batch: Batch, steps: AsyncGenerator[Any]) -> None:
+        """Run an asynchronous generator, all of it in one task."""
         try:
-            while True:
-                try:
-                    pieces = self._await(anext(steps))
-                except StopAsyncIteration:
-                    return
-                yield pieces
+            async for pieces in steps:
+                if not self._step(batch, pieces):
+                    break
         finally:
-            self._await(steps.aclose())
+            try:
+                await steps.aclose()
+            except BaseException:  # its callers have their pieces
+                _logger.exception(_UNCLOSED, self.name)
+
+    def _step(self, batch: Batch, pieces: Any) -> bool:
+        """Hand each caller its next piece; return whether any wants more."""
+        told, wanted = batch.step(pieces, self.collator)
+        _tell(told)
+        return wanted
+
+    def end_streams(self) -> None:
+        """Let go of the consumers of the batches that run, so that those end with their next pieces."""
+        with self._lock:
+            calls = (
+                [call for call in self._scheduler.running_calls() if call.missing] if self._streams else []
+            )
+            for call in calls:
+                call.left = "cancelled"
+                call.fail(CancelledError(f"{self.name} was shut down"))
+        _tell(calls)
 
     def _finish(self, batch: Batch, calls: list[Call]) -> None:
         """Release the callers of `calls`, and count `batch`."""
@@ -600,9 +650,11 @@ class Batcher:
                 if not call.missing:
                     with contextlib.suppress(RuntimeError):  # its caller has been released before
                         self._resolve([call])
+            batch.slices.clear()  # `RUNNING` still leads there
             return
         with self._lock:
-            calls = self._clear()
+            again = [call for batch in self._scheduler.again for call, _, _ in batch.slices if call.missing]
+            calls = [*self._clear(), *again]
             self._scheduler = Scheduler(self.options, self._queue, self.name)
         for call in calls:
             call.fail(error)
@@ -635,6 +687,8 @@ class Batcher:
             calls = self._whole(calls)
             with self._lock:
                 futures = self._release(calls)
+                if self._scheduler.let_in:
+                    self._unblock()
             _settle(futures)
 
 
@@ -667,7 +721,10 @@ def _release(calls: list[Call]) -> list[Call]:
     for call in calls:
         loop = call.loop
         if loop is None:
-            call.waiter.release()
+            try:  # noqa: SIM105  `suppress` would cost as much as all of this
+                call.waiter.release()
+            except RuntimeError:  # it was late while another worker answered it
+                pass
         elif loop is _FUTURE:
             futures.append(call)
         elif loop in loops:

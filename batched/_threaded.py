@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from batched._binding import NO_OPTIONS, name_of
+from batched._call import Row
 from batched._face import Face, is_bound, is_stream, own_errors
 from batched._map import map_items
 from batched._stream import Stream
@@ -87,6 +88,8 @@ class ThreadedFunction(Face[Batcher]):
             call.waiter = None
             if call.missing:  # else it was refused at the door, or the cache knew it all
                 batcher.post(call, patient=True)
+            else:
+                batcher.count_cached(call)
             return call
 
         def collect(call: Call) -> Iterator[Any]:
@@ -94,7 +97,7 @@ class ThreadedFunction(Face[Batcher]):
                 batcher.collect(call)
             return self._in_order(call, _as_it_is)
 
-        source = zip(items, *more, strict=False) if more else iter(items)
+        source = map(Row, zip(items, *more, strict=False)) if more else iter(items)
         return map_items(source, size, ahead, post, collect, batcher.cancel)
 
     def stream(self, /, *args: Any, **named: Any) -> Stream[Any]:

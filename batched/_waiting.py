@@ -14,16 +14,13 @@ if TYPE_CHECKING:
 
     from batched._call import Call
 
-__all__ = ["refusal", "resolve_on_loop", "set_unless_done", "wait_on"]
+__all__ = ["refusal", "resolve_on_loop", "set_unless_done", "watch"]
 
 
-def wait_on(loop: asyncio.AbstractEventLoop, call: Call) -> asyncio.Future[None]:
-    """Return the future that is done once `call` is answered or late: its waiter from now on."""
-    call.waiter = future = loop.create_future()
-    if call.deadline is not None:
-        timer = loop.call_later(max(call.deadline - monotonic(), 0.0), set_unless_done, future)
-        future.add_done_callback(lambda _: timer.cancel())
-    return future
+def watch(call: Call, loop: asyncio.AbstractEventLoop) -> None:
+    """Wake the caller of `call`, who waits on `loop`, when its deadline has passed."""
+    timer = loop.call_later(max((call.deadline or 0.0) - monotonic(), 0.0), set_unless_done, call.waiter)
+    call.waiter.add_done_callback(lambda _: timer.cancel())
 
 
 def resolve_on_loop(calls: Iterable[Call]) -> None:

@@ -47,9 +47,13 @@ class Flavour:
         """Shut `fn` down, with what is queued run to its end."""
         fn.shutdown()
 
-    def map(self, fn: Any, items: Any) -> list[Any]:
+    def map(self, fn: Any, items: Any, *more: Any) -> list[Any]:
         """Return all answers of a map."""
-        return list(fn.map(items))
+        return list(fn.map(items, *more))
+
+    def stream(self, fn: Any, *args: Any, **named: Any) -> Any:
+        """Begin a stream; it is queued when this returns."""
+        return fn.stream(*args, **named)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -119,14 +123,46 @@ class Tasks(Flavour):
         """Shut `fn` down, with what is queued run to its end."""
         self.run(fn.aclose())
 
-    def map(self, fn: Any, items: Any) -> list[Any]:
+    def map(self, fn: Any, items: Any, *more: Any) -> list[Any]:
         """Return all answers of a map."""
 
         async def answers() -> list[Any]:
-            return [answer async for answer in fn.amap(items)]
+            return [answer async for answer in fn.amap(items, *more)]
 
         result: list[Any] = self.run(answers())
         return result
+
+    def stream(self, fn: Any, *args: Any, **named: Any) -> Any:
+        """Begin a stream, to be read here."""
+
+        async def begin() -> Any:
+            return fn.astream(*args, **named)
+
+        return Pieces(self, self.run(begin()))
+
+
+class Pieces:
+    """An asynchronous stream, read from outside of its loop."""
+
+    def __init__(self, tasks: Tasks, stream: Any) -> None:
+        self._tasks = tasks
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        async def following() -> Any:
+            return await anext(self._stream)
+
+        try:
+            return self._tasks.run(following())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """Leave the stream."""
+        self._tasks.run(self._stream.aclose())
 
 
 class Awaited(Tasks):
@@ -158,16 +194,18 @@ class AwaitedPlain(Awaited):
 
 def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return `function`, which may block, as an `async def` that leaves the loop free."""
-    if inspect.iscoroutinefunction(function):
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         return function
+    if inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(type(function).__call__):
+        return as_async_generator(function)
 
     @functools.wraps(function)
-    async def asynchronous(items: list[Any]) -> Any:
+    async def asynchronous(*args: Any, **named: Any) -> Any:
         outcome: list[Any] = []
 
         def work() -> None:
             try:
-                outcome.append(function(items))
+                outcome.append(function(*args, **named))
             except BaseException as error:
                 outcome.extend((None, error))
 
@@ -182,4 +220,20 @@ def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
     return asynchronous
 
 
+def as_async_generator(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a generator function, which may block, as an asynchronous one that leaves the loop free."""
+
+    async def steps(*args: Any, **named: Any) -> Any:
+        generator = function(*args, **named)
+        end = object()
+        try:
+            while (pieces := await asyncio.to_thread(next, generator, end)) is not end:
+                yield pieces
+        finally:
+            generator.close()
+
+    return steps
+
+
 FLAVOURS = [Flavour, Threads, Tasks, Awaited, AwaitedPlain]
+STREAMING = [Flavour, Tasks, Awaited, AwaitedPlain]  # a thread of one's own reads a stream as any other does

@@ -1,0 +1,589 @@
+"""`cache` and `cache_key`: what is known is answered at once, and equal items in flight run once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+import weakref
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import cachetools
+import diskcache
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import batched
+import batched.inference
+from batched import BatchError, QueueFullError
+from batched._asyncio import LoopBatcher
+from tests.flavours import Flavour
+from tests.gate import PATIENCE_S, Gate, until
+
+
+def nothing_is_left(fn: Any) -> None:
+    """Wait until nobody waits, and check that no flight is remembered."""
+    until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
+    batcher = fn._find()
+    for each in batcher._alive() if isinstance(batcher, LoopBatcher) else [batcher]:
+        flights = getattr(each, "scheduler", None) or each._scheduler
+        assert not flights._flights._flights
+        assert not flights._flights._errands
+    stats = fn.stats
+    assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
+
+
+@given(asked=st.lists(st.one_of(st.integers(0, 9), st.lists(st.integers(0, 9), max_size=8)), max_size=15))
+@settings(max_examples=80, deadline=None)
+def test_every_caller_gets_its_own_answers_and_every_item_runs_once(asked: list[Any]) -> None:
+    """Duplicates within a list and between callers, waiting, running and known."""
+    gate = Gate(lambda items: [("out", item) for item in items])
+    fn = batched.dynamically(gate, batch_size=3, timeout_ms=0, cache={})
+    futures = [fn.submit(items) for items in asked]
+    for items, future in zip(asked, futures, strict=True):
+        expected = [("out", item) for item in items] if isinstance(items, list) else ("out", items)
+        assert future.result(PATIENCE_S) == expected
+    ran = Counter(item for batch in gate.batches for item in batch)
+    assert all(count == 1 for count in ran.values())
+    every = [item for items in asked for item in (items if isinstance(items, list) else [items])]
+    assert set(ran) == set(every)
+    assert fn.stats.total_accepted + fn.stats.total_cached == len(every)
+    nothing_is_left(fn)
+    fn.shutdown()
+
+
+def test_a_hit_is_answered_without_queueing(flavour: Flavour) -> None:
+    """While the worker is busy, and with a window of a minute."""
+    gate = Gate(shut=True)
+    cache = {1: "one", 2: None}
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000, cache=cache)
+    busy = flavour.start(fn, [3, 4])
+    gate.wait_for_batch()
+    if flavour.name == "threads":
+        assert (fn(1), fn(2), fn([1, 2, 1])) == ("one", None, ["one", None, "one"])
+    else:
+        assert [flavour.call(fn, items) for items in (1, 2, [1, 2, 1])] == ["one", None, ["one", None, "one"]]
+    assert (fn.stats.total_cached, fn.stats.queue_size) == (5, 0)
+    gate.open()
+    assert busy.result(PATIENCE_S) == [3, 4]
+    assert cache == {1: "one", 2: None, 3: 3, 4: 4}
+
+
+def test_a_mixed_list_runs_only_what_is_not_known(flavour: Flavour) -> None:
+    """And is answered in order."""
+    gate = Gate(lambda items: [-item for item in items])
+    fn = flavour.decorate(gate, timeout_ms=0, cache={2: "known"})
+    assert flavour.call(fn, [1, 2, 3, 1]) == [-1, "known", -3, -1]
+    assert gate.batches == [[1, 3]]
+    assert fn.stats.total_cached == 2
+    assert flavour.map(fn, [1, 2, 3, 4]) == [-1, "known", -3, -4]
+    assert flavour.map(fn, [1, 2, 3, 4]) == [-1, "known", -3, -4]
+    assert gate.batches == [[1, 3], [4]]
+    assert fn.stats.total_cached == 2 + 3 + 4
+
+
+def test_equal_items_in_flight_run_once(flavour: Flavour) -> None:
+    """Those that wait and those that run; a joined caller is not counted as accepted."""
+    gate = Gate(lambda items: [object() for _ in items], shut=True)
+    fn = flavour.decorate(gate, batch_size=1, timeout_ms=0, cache={})
+    first = flavour.start(fn, "a")
+    gate.wait_for_batch()
+    pool = ThreadPoolExecutor(4)
+    joined = [pool.submit(fn, "a") for _ in range(3)]
+    until(lambda: fn.stats.total_cached == 3)
+    assert fn.stats.total_accepted == 1
+    gate.open()
+    answers = {id(future.result(PATIENCE_S)) for future in (first, *joined)}
+    assert len(answers) == 1
+    assert gate.batches == [["a"]]
+    pool.shutdown()
+    nothing_is_left(fn)
+
+
+# -- leaving --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leaver", [0, 1])
+def test_either_of_two_equal_callers_may_leave(leaver: int) -> None:
+    """While the item waits, and while it runs: the other gets the value."""
+    for running in (False, True):
+        gate = Gate(shut=True)
+        cache: dict[Any, Any] = {}
+        fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, cache=cache)
+        if not running:
+            fn.submit("busy")
+            gate.wait_for_batch()
+        futures = [fn.submit("a"), fn.submit("a")]
+        if running:
+            gate.wait_for_batch()
+        assert futures[leaver].cancel()
+        gate.open()
+        assert futures[1 - leaver].result(PATIENCE_S) == "a"
+        until(lambda cache=cache: cache.get("a") == "a")
+        nothing_is_left(fn)
+        fn.shutdown()
+
+
+def test_an_item_that_nobody_wants_any_more_never_runs() -> None:
+    """Both have left; a third who comes later gets a run of its own."""
+    gate = Gate(shut=True)
+    cache: dict[Any, Any] = {}
+    fn = batched.dynamically(gate, batch_size=4, timeout_ms=0, cache=cache)
+    busy = fn.submit("busy")
+    gate.wait_for_batch()
+    futures = [fn.submit("a"), fn.submit(["a", "b"])]
+    for future in futures:
+        future.cancel()
+    third = fn.submit(["b", "c"])
+    gate.open()
+    assert (busy.result(PATIENCE_S), third.result(PATIENCE_S)) == ("busy", ["b", "c"])
+    nothing_is_left(fn)
+    assert gate.batches == [["busy"], ["b", "c"]]
+    assert "a" not in cache
+    assert fn.stats.total_cancelled == 2
+
+
+def test_cancelled_tasks_leave_equal_items_to_each_other() -> None:
+    """Half of a hundred, at random; all others are answered."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=8, timeout_ms=0, cache={})
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(fn.acall([number % 7, number % 5])) for number in range(100)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        gate.open()
+        answers = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE_S)
+        for number, answer in enumerate(answers):
+            if number % 2:
+                assert answer == [number % 7, number % 5]
+            else:
+                assert isinstance(answer, asyncio.CancelledError)
+
+    asyncio.run(main())
+    nothing_is_left(fn)
+
+
+def test_an_early_deadline_does_not_end_what_another_waits_for() -> None:
+    """The run has as long as the most patient of its callers, whoever came first."""
+    for first_ms, second_ms in ((30, None), (None, 30), (30, 60_000)):
+        gate = Gate(shut=True)
+        fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, cache={})
+        fn.submit("busy")
+        gate.wait_for_batch()
+        pool = ThreadPoolExecutor(2)
+        futures = []
+        for allowed_ms in (first_ms, second_ms):
+            view = fn.options(deadline_ms=allowed_ms) if allowed_ms else fn
+            futures.append(pool.submit(view, "a"))
+            until(
+                lambda fn=fn, futures=futures: (
+                    fn.stats.total_accepted + fn.stats.total_cached == 1 + len(futures)
+                )
+            )
+        hasty = futures[0 if first_ms == 30 else 1]
+        with pytest.raises(TimeoutError):
+            hasty.result(PATIENCE_S)
+        gate.open()
+        patient = futures[1 if first_ms == 30 else 0]
+        assert patient.result(PATIENCE_S) == "a"
+        pool.shutdown()
+        nothing_is_left(fn)
+        fn.shutdown()
+
+
+# -- failures -------------------------------------------------------------------------------------------
+
+
+def test_failures_are_not_cached(flavour: Flavour) -> None:
+    """Of a batch, of an item; the next call runs again."""
+    broken = True
+    cache: dict[Any, Any] = {}
+
+    def function(items: list[Any]) -> list[Any]:
+        if broken and "batch" in items:
+            raise ValueError("batch")
+        return [KeyError(item) if broken and item == "item" else item for item in items]
+
+    fn = flavour.decorate(function, timeout_ms=0, cache=cache)
+    with pytest.raises(ValueError, match="^batch$"):
+        flavour.call(fn, "batch")
+    with pytest.raises(KeyError):
+        flavour.call(fn, ["good", "item"])
+    until(lambda: cache == {"good": "good"})
+    broken = False
+    assert flavour.call(fn, ["batch", "item"]) == ["batch", "item"]
+    nothing_is_left(fn)
+
+
+def test_all_who_wait_for_a_failing_item_get_errors_of_their_own() -> None:
+    """And who keeps errors finds them in place."""
+    gate = Gate(lambda items: [KeyError(item) if item == "bad" else item for item in items], shut=True)
+    fn = batched.dynamically(gate, batch_size=4, timeout_ms=0, cache={})
+    busy = fn.submit("busy")
+    gate.wait_for_batch()
+    futures = [fn.submit("bad"), fn.submit(["bad", "good"])]
+    kept = ThreadPoolExecutor(1).submit(fn.options(return_exceptions=True), ["good", "bad", "bad"])
+    until(lambda: fn.stats.total_cached == 4)
+    gate.open()
+    errors = [future.exception(PATIENCE_S) for future in futures]
+    assert all(isinstance(error, KeyError) for error in errors)
+    good, *bad = kept.result(PATIENCE_S)
+    assert good == "good"
+    assert [type(error) for error in bad] == [KeyError, KeyError]
+    assert len({id(error) for error in (*errors, *bad)}) == 4
+    assert busy.result(PATIENCE_S) == "busy"
+    nothing_is_left(fn)
+
+
+# -- callbacks and caches that misbehave ----------------------------------------------------------------
+
+
+class Broken(dict[Any, Any]):
+    """A cache whose server is down."""
+
+    def __getitem__(self, key: Any) -> Any:
+        raise ConnectionError("down")
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise ConnectionError("down")
+
+
+def test_a_broken_cache_is_logged_and_bypassed(flavour: Flavour, caplog: pytest.LogCaptureFixture) -> None:
+    """Once a call when asked, however many items it has."""
+    fn = flavour.decorate(
+        lambda items: [item * 2 for item in items], timeout_ms=0, cache=Broken(), name="embed"
+    )
+    with caplog.at_level(logging.ERROR, "batched"):
+        assert flavour.call(fn, [1, 2, 3, 1]) == [2, 4, 6, 2]
+        assert flavour.call(fn, 4) == 8
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["embed: the cache failed, and is bypassed"] * 4
+    nothing_is_left(fn)
+
+
+def test_a_result_that_the_cache_refuses_is_answered_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    """An LRU cache says that it is too large."""
+    cache: Any = cachetools.LRUCache(10, getsizeof=len)
+    fn = batched.dynamically(lambda items: ["x" * item for item in items], timeout_ms=0, cache=cache)
+    with caplog.at_level(logging.ERROR, "batched"):
+        assert fn(100) == "x" * 100
+        assert fn(5) == "x" * 5
+    assert "the cache failed" in caplog.text
+    assert dict(cache) == {5: "x" * 5}
+
+
+@pytest.mark.parametrize("key", [lambda item: item["missing"], lambda item: [item]])
+def test_a_cache_key_that_fails_fails_that_call_only(flavour: Flavour, key: Any) -> None:
+    """With the callback named; in a map it is raised at its place."""
+    fn = flavour.decorate(
+        Gate(), batch_size=2, timeout_ms=0, name="embed", cache={}, cache_key=lambda item: item or key(item)
+    )
+    for items in (0, [1, 0, 2]):
+        with pytest.raises(BatchError, match="embed: cache_key failed: TypeError"):
+            flavour.call(fn, items)
+    assert flavour.call(fn, [1, 2]) == [1, 2]
+    assert fn.stats.total_accepted == 2
+    answers = flavour.map(fn.options(return_exceptions=True), [1, 0, 3, 0, 0])
+    assert [row if isinstance(row, int) else type(row) for row in answers] == [
+        1,
+        BatchError,
+        3,
+        BatchError,
+        BatchError,
+    ]
+    nothing_is_left(fn)
+
+
+def test_an_item_that_is_no_key_needs_a_cache_key(flavour: Flavour) -> None:
+    """The error says so."""
+    fn = flavour.decorate(Gate(), timeout_ms=0, cache={})
+    with pytest.raises(
+        TypeError, match="cache_key is needed, since an item is no key: unhashable type: 'dict'"
+    ):
+        flavour.call(fn, {"a": 1})
+    keyed = flavour.decorate(Gate(), timeout_ms=0, cache={}, cache_key=lambda item: item["a"])
+    assert flavour.call(keyed, [{"a": 1}, {"a": 1}]) == [{"a": 1}] * 2
+    assert keyed.stats.total_cached == 1
+
+
+class Moody:
+    """A key that compares well only as long as it is asked nicely."""
+
+    fails = False
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        if Moody.fails:
+            raise ZeroDivisionError("moody")
+        return self is other
+
+
+def test_a_key_that_cannot_be_compared_leaves_nobody_waiting(flavour: Flavour) -> None:
+    """A list that fails half-way through takes its first items back: others ask for them anew."""
+    gate = Gate(shut=True)
+    fn = flavour.decorate(gate, batch_size=1, timeout_ms=0, cache={}, cache_key=lambda item: item[1])
+    busy = flavour.start(fn, ("busy", Moody()))
+    gate.wait_for_batch()
+    Moody.fails = True
+    with pytest.raises(ZeroDivisionError):
+        flavour.call(fn, [("a", "a"), ("b", Moody())])
+    Moody.fails = False
+    again = flavour.start(fn, ("a", "a"))
+    gate.open()
+    assert again.result(PATIENCE_S) == ("a", "a")
+    busy.result(PATIENCE_S)
+    nothing_is_left(fn)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"cache": 3}, TypeError, "cache must be a mapping"),
+        ({"cache_key": len}, TypeError, "cache_key needs a cache"),
+        ({"cache": {}, "cache_key": "k"}, TypeError, "cache_key must be a function"),
+    ],
+)
+def test_senseless_options_are_refused(options: Any, error: Any, message: str) -> None:
+    """At decoration."""
+    with pytest.raises(error, match=message):
+        batched.dynamically(len, **options)
+
+
+def test_an_asynchronous_cache_is_for_the_event_loop_flavours() -> None:
+    """A thread has nowhere to await it."""
+
+    class Remote:
+        async def get(self, key: Any) -> Any: ...
+        async def set(self, key: Any, value: Any) -> None: ...
+
+    with pytest.raises(TypeError, match="batched.aio"):
+        batched.dynamically(len, cache=Remote())
+
+
+# -- whose results --------------------------------------------------------------------------------------
+
+
+def test_results_are_nobody_elses(flavour: Flavour) -> None:
+    """What a caller does to an array, a list or a dict reaches neither the cache nor another caller."""
+    gate = Gate(lambda items: [{"a": np.zeros(2), "l": [1.0, [2]], "s": {1}} for _ in items])
+    fn = flavour.decorate(gate, timeout_ms=0, cache={})
+    for _ in range(3):
+        answer = flavour.call(fn, "x")
+        assert (answer["a"].tolist(), answer["l"], answer["s"]) == ([0, 0], [1.0, [2]], {1})
+        answer["a"][:] = 1
+        answer["l"].append(3)
+        answer["l"][1].append(3)
+        answer["s"].add(2)
+        answer["b"] = 1
+    first, second = flavour.call(fn, ["y", "y"])
+    assert first["a"] is not second["a"]
+    assert len(gate.batches) == 2
+
+
+def test_instances_do_not_share_results_unless_cache_key_says_so() -> None:
+    """One mapping for all of a class; with a key that names the model they do."""
+    shared: dict[Any, Any] = {}
+    by_key: dict[Any, Any] = {}
+
+    class Model:
+        def __init__(self, factor: int) -> None:
+            self.factor = factor
+
+        @batched.dynamically(timeout_ms=0, cache=shared)
+        def own(self, items: list[int]) -> list[int]:
+            return [item * self.factor for item in items]
+
+        @batched.dynamically(timeout_ms=0, cache=by_key, cache_key=lambda item: item)
+        def common(self, items: list[int]) -> list[int]:
+            return [item * self.factor for item in items]
+
+    two, three = Model(2), Model(3)
+    assert (two.own(1), three.own(1), two.own(1)) == (2, 3, 2)
+    assert (two.common(1), three.common(1)) == (2, 2)
+
+
+def test_arrays_need_a_key_and_are_cached_by_call() -> None:
+    """Hits count their rows."""
+    with pytest.raises(TypeError, match="a cache of arrays needs a cache_key"):
+        batched.inference.dynamically(len, cache={})
+    runs = []
+
+    def double(features: dict[str, Any]) -> Any:
+        runs.append(len(features["x"]))
+        return features["x"] * 2
+
+    fn = batched.inference.dynamically(
+        double, timeout_ms=0, cache={}, cache_key=lambda features: features["x"].tobytes()
+    )
+    x = np.arange(6).reshape(3, 2)
+    first = fn(x=x)
+    first[:] = -1
+    assert np.array_equal(fn(x=x), x * 2)
+    assert np.array_equal(list(fn.map([{"x": x}]))[0], x * 2)
+    assert runs == [3]
+    assert fn.stats.total_cached == 6
+
+
+@pytest.mark.parametrize("kind", ["dict", "lru", "ttl", "disk"])
+def test_any_mutable_mapping_will_do(flavour: Flavour, kind: str, tmp_path: Path) -> None:
+    """From several threads and batchers at once; one that evicts, one on disk."""
+    cache: Any = {
+        "dict": dict,
+        "lru": lambda: cachetools.LRUCache(8),
+        "ttl": lambda: cachetools.TTLCache(8, 60),
+        "disk": lambda: diskcache.Cache(str(tmp_path)),
+    }[kind]()
+    one = flavour.decorate(lambda items: [item * 2 for item in items], timeout_ms=0, cache=cache)
+    two = flavour.decorate(lambda items: [item * 2 for item in items], timeout_ms=0, cache=cache)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [[(seed * 7 + step) % 20 for step in range(15)] for seed in range(24)]
+        answers = list(pool.map(lambda pair: pair[0](pair[1]), zip([one, two] * 12, asked, strict=True)))
+    assert answers == [[item * 2 for item in items] for items in asked]
+    for fn in (one, two):
+        nothing_is_left(fn)
+        flavour.close(fn)
+    assert len(cache) == (20 if kind in {"dict", "disk"} else 8)
+    if kind == "disk":
+        cache.close()
+
+
+# -- together with the rest -----------------------------------------------------------------------------
+
+
+def test_a_bounded_queue_counts_only_what_is_not_known(flavour: Flavour) -> None:
+    """And a refused call leaves no flight behind."""
+    gate = Gate(shut=True)
+    fn = flavour.decorate(gate, batch_size=1, timeout_ms=0, cache={"known": 1}, max_queue_size=2)
+    busy = flavour.start(fn, "busy")
+    gate.wait_for_batch()
+    waiting = flavour.start(fn, ["known", "a", "b"])
+    with pytest.raises(QueueFullError):
+        flavour.call(fn, ["known", "a", "c"])
+    with pytest.raises(ValueError, match="will never fit"):
+        flavour.call(fn, ["d", "e", "f"])
+    assert (fn.stats.total_rejected, fn.stats.total_cached) == (1, 1)
+    gate.open()
+    assert (busy.result(PATIENCE_S), waiting.result(PATIENCE_S)) == ("busy", [1, "a", "b"])
+    assert flavour.call(fn, "c") == "c"
+    nothing_is_left(fn)
+
+
+def test_cache_groups_and_a_bounded_queue_together(flavour: Flavour) -> None:
+    """Each item once, in batches of one key, within the bound, with errors in place."""
+    gate = Gate(lambda items: [KeyError(item) if item == 7 else ("out", item) for item in items])
+    fn = flavour.decorate(
+        gate, batch_size=3, timeout_ms=0, cache={}, group_by=lambda item: item % 3,
+        max_queue_size=12, on_full="wait", isolate_errors=True, max_concurrent_batches=2,
+    )  # fmt: skip
+    view = fn.options(return_exceptions=True)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [[(seed + 2 * step) % 10 for step in range(12)] for seed in range(12)]
+        for items, answers in zip(asked, pool.map(view, asked), strict=True):
+            for item, answer in zip(items, answers, strict=True):
+                assert isinstance(answer, KeyError) if item == 7 else answer == ("out", item)
+    assert all(len({item % 3 for item in batch}) == 1 for batch in gate.batches)
+    ran = Counter(item for batch in gate.batches for item in batch if item != 7)
+    assert set(ran) == set(range(10)) - {7}
+    assert flavour.map(view, range(6)) == [("out", item) for item in range(6)]
+    nothing_is_left(fn)
+    batcher = fn._batcher
+    assert not batcher._blocked
+    assert not batcher._scheduler._outside
+    assert not batcher._scheduler.queue._queues
+    flavour.close(fn)
+
+
+def test_shutdown_answers_everybody_who_has_joined() -> None:
+    """Drained, or cancelled, all who wait for one item alike."""
+    for cancel_futures in (False, True):
+        gate = Gate(shut=True)
+        fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, cache={}, group_by=lambda item: item)
+        busy = fn.submit("busy")
+        gate.wait_for_batch()
+        futures = [fn.submit("a"), fn.submit(["a", "b"]), fn.submit("b")]
+        fn.shutdown(wait=False, cancel_futures=cancel_futures)
+        gate.open()
+        fn.shutdown()
+        assert busy.result(0) == "busy"
+        if cancel_futures:
+            assert all(future.cancelled() for future in futures)
+        else:
+            assert [future.result(0) for future in futures] == ["a", ["a", "b"], "b"]
+        nothing_is_left(fn)
+
+
+def test_an_instance_is_collected_though_its_results_are_kept() -> None:
+    """The cache keeps results, not who made them."""
+    cache: dict[Any, Any] = {}
+
+    class Model:
+        @batched.dynamically(timeout_ms=0, cache=cache)
+        def embed(self, items: list[int]) -> list[int]:
+            return items
+
+    model = Model()
+    assert model.embed([1, 2, 1]) == [1, 2, 1]
+    reference = weakref.ref(model)
+    del model
+    until(lambda: gc.collect() is not None and reference() is None)
+    assert len(cache) == 2
+
+
+def test_equal_items_at_random() -> None:
+    """Threads and tasks that ask, leave and are late over a few keys; then nothing is left."""
+    fn = batched.dynamically(
+        lambda items: [ValueError(item) if item == 13 else ("out", item) for item in items],
+        batch_size=4, timeout_ms=0.2, cache=cachetools.LRUCache(4), group_by=lambda item: item % 2,
+        max_queue_size=30, on_full="wait", max_concurrent_batches=2,
+    )  # fmt: skip
+    view = fn.options(return_exceptions=True)
+
+    def check(items: list[int], answers: list[Any]) -> None:
+        for item, answer in zip(items, answers, strict=True):
+            assert isinstance(answer, ValueError) if item == 13 else answer == ("out", item)
+
+    def in_a_thread(seed: int) -> None:
+        for turn in range(80):
+            items = [(seed + turn * step) % 16 for step in range(1 + turn % 9)]
+            try:
+                check(
+                    items,
+                    (view.options(deadline_ms=0.3, return_exceptions=True) if turn % 4 == 0 else view)(items),
+                )
+            except TimeoutError:
+                pass
+
+    async def in_a_task(seed: int) -> None:
+        for turn in range(60):
+            items = [(seed * turn + step) % 16 for step in range(1 + turn % 5)]
+            task = asyncio.ensure_future(view.acall(items))
+            if turn % 3 == 0:
+                await asyncio.sleep(0)
+                task.cancel()
+            try:
+                check(items, await task)
+            except asyncio.CancelledError:
+                pass
+
+    async def tasks() -> None:
+        await asyncio.gather(*(in_a_task(seed) for seed in range(10)))
+
+    threads = [threading.Thread(target=in_a_thread, args=[seed], daemon=True) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    asyncio.run(asyncio.wait_for(tasks(), PATIENCE_S))
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    nothing_is_left(fn)
+    fn.shutdown()

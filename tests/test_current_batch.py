@@ -1,0 +1,202 @@
+"""`batched.current_batch()`: what a batch function may know besides the items."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import batched
+from tests.flavours import Flavour
+from tests.gate import PATIENCE_S, Gate, until
+
+REQUEST: contextvars.ContextVar[str] = contextvars.ContextVar("request")
+
+
+def test_the_size_and_each_items_context(flavour: Flavour) -> None:
+    """As they were at the call: request ids, trace contexts."""
+    seen = []
+
+    def look(items: list[Any]) -> list[Any]:
+        batch = batched.current_batch()
+        seen.append((batch.size, repr(batch)))
+        return [context.get(REQUEST, "none") for context in batch.contexts]
+
+    gate = Gate(look, shut=True)
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000)
+
+    def ask(request: str, items: Any) -> Any:
+        REQUEST.set(request)
+        return flavour.start(fn, items)
+
+    if flavour.name == "threads":  # a thread begins with an empty context
+        futures = [flavour.start(fn, 1), flavour.start(fn, [1, 2]), flavour.start(fn, 1)]
+        expected: list[Any] = ["none", ["none"] * 2, "none"]
+    else:
+        futures = [
+            contextvars.copy_context().run(ask, "a", 1),
+            contextvars.copy_context().run(ask, "b", [1, 2]),
+        ]
+        futures.append(flavour.start(fn, 1))
+        expected = ["a", ["b", "b"], "none"]
+    gate.open()
+    assert [future.result(PATIENCE_S) for future in futures] == expected
+    assert seen == [(4, "<batch of 4 items>")]
+
+
+def test_outside_of_a_batch_function_there_is_none(flavour: Flavour) -> None:
+    """Also in a worker between batches, and in threads that the function starts."""
+    with pytest.raises(RuntimeError, match="outside a batch function"):
+        batched.current_batch()
+    caught: list[BaseException] = []
+
+    def outside() -> None:
+        try:
+            batched.current_batch()
+        except RuntimeError as error:
+            caught.append(error)
+
+    def start(items: list[int]) -> list[int]:
+        thread = threading.Thread(target=outside)
+        thread.start()
+        thread.join(PATIENCE_S)
+        inside = threading.Thread(target=contextvars.copy_context().run, args=[batched.current_batch])
+        inside.start()
+        inside.join(PATIENCE_S)
+        return items
+
+    fn = flavour.decorate(start, timeout_ms=0)
+    flavour.call(fn, 1)
+    assert len(caught) == 1
+
+
+def test_an_async_function_knows_its_batch_in_all_its_tasks(flavour: Flavour) -> None:
+    """Whatever it awaits."""
+
+    async def size() -> int:
+        await asyncio.sleep(0)
+        return batched.current_batch().size
+
+    async def look(items: list[int]) -> list[int]:
+        return await asyncio.gather(*(size() for _ in items))
+
+    fn = flavour.decorate(look, batch_size=3, timeout_ms=0)
+    assert flavour.call(fn, [1, 2, 3]) == [3, 3, 3]
+
+
+def test_a_batch_is_cancelled_when_every_caller_has_left(flavour: Flavour) -> None:
+    """And not before."""
+    if not flavour.cancels:
+        pytest.skip("a blocked thread has no cancel")
+    asked = []
+
+    def look(items: list[int]) -> list[int]:
+        asked.append(batched.current_batch().cancelled())
+        return items
+
+    gate = Gate(look, shut=True)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000)
+    for leavers in (1, 2):
+        futures = [flavour.start(fn, item) for item in range(2)]
+        gate.wait_for_batch()
+        for future in futures[:leavers]:
+            flavour.cancel(future)
+        gate.let_through()
+        until(lambda: not fn.stats.running_items)
+    assert asked == [False, True]
+
+
+def options_of_lists() -> list[dict[str, Any]]:
+    return [
+        {},
+        {"group_by": lambda item: item % 2},
+        {"cache": {}},
+        {"cache": {}, "group_by": lambda item: item % 2},
+    ]
+
+
+@pytest.mark.parametrize("which", range(4), ids=["plain", "group_by", "cache", "both"])
+def test_a_list_that_was_cancelled_is_so_in_all_its_batches(flavour: Flavour, which: int) -> None:
+    """Though it was divided, or looked up: the function can stop early without anybody's help."""
+    if not flavour.cancels:
+        pytest.skip("a blocked thread has no cancel")
+    stopped = threading.Event()
+
+    def look(items: list[int]) -> list[int]:
+        batch = batched.current_batch()
+        until(batch.cancelled)
+        stopped.set()
+        return items
+
+    gate = Gate(look, shut=True)
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=0, **options_of_lists()[which])
+    future = flavour.start(fn, [1, 2, 3, 4])
+    gate.wait_for_batch()
+    gate.open()
+    flavour.cancel(future)
+    assert stopped.wait(PATIENCE_S)
+    until(lambda: not fn.stats.running_items)
+    assert len(gate.batches) == 1
+
+
+def test_a_deadline_cancels_as_well() -> None:
+    """Once its caller has gone."""
+    seen = threading.Event()
+
+    def look(items: list[int]) -> list[int]:
+        batch = batched.current_batch()
+        until(batch.cancelled)
+        seen.set()
+        return items
+
+    fn = batched.dynamically(look, timeout_ms=0)
+    with pytest.raises(TimeoutError):
+        fn.options(deadline_ms=20)(1)
+    assert seen.wait(PATIENCE_S)
+
+
+def test_a_batch_that_is_over_tells_nothing() -> None:
+    """Also in the context that the function has left behind."""
+    batches: list[Any] = []
+    sizes: list[Callable[[], Any]] = []
+
+    def keep(items: list[int]) -> list[int]:
+        batches.append(batched.current_batch())
+        context = contextvars.copy_context()
+        sizes.append(lambda: context.run(batched.current_batch))
+        return items
+
+    fn = batched.dynamically(keep, timeout_ms=0)
+    fn(1)
+    until(lambda: not batches[0].contexts)
+    with pytest.raises(RuntimeError, match="outside a batch function"):
+        sizes[0]()
+
+
+@pytest.mark.parametrize("isolate_errors", [False, True])
+def test_an_idle_worker_keeps_no_instance_alive(isolate_errors: bool) -> None:
+    """By way of the batch that it ran last, whatever became of it."""
+
+    class Model:
+        @batched.dynamically(timeout_ms=0, batch_size=2, isolate_errors=isolate_errors)
+        def embed(self, items: list[int]) -> list[int]:
+            entered.set()
+            assert leave.wait(PATIENCE_S)
+            raise ValueError
+
+    entered, leave = threading.Event(), threading.Event()
+    model = Model()
+    future = model.embed.submit([1, 2])
+    assert entered.wait(PATIENCE_S)
+    future.cancel()
+    leave.set()
+    until(lambda: not model.embed.stats.running_items)
+    reference = weakref.ref(model)
+    del model, future
+    until(lambda: gc.collect() is not None and reference() is None)

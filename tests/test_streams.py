@@ -1,0 +1,758 @@
+"""Batch functions that yield: each caller gets the pieces of its own item as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import threading
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import batched
+import batched.inference
+from batched import DONE, BatchError, ClosedError, QueueFullError
+from tests.flavours import Flavour, Tasks
+from tests.gate import PATIENCE_S, until
+
+
+class Steps:
+    """A batch function that yields `rows(items, step)` until that is None; each step waits to be let through."""
+
+    def __init__(self, rows: Any, *, shut: bool = False) -> None:
+        self.rows = rows
+        self.batches: list[list[Any]] = []
+        self.steps = 0
+        self.closed = threading.Event()
+        self.entered = threading.Semaphore(0)
+        self._passes = threading.Semaphore(0)
+        self._open = not shut
+
+    def __call__(self, items: list[Any]) -> Iterator[Any]:
+        """Yield the pieces of a batch."""
+        self.batches.append(list(items))
+        step = 0
+        try:
+            while True:
+                self.entered.release()
+                if not self._open:
+                    assert self._passes.acquire(timeout=PATIENCE_S), "nobody opened the gate"
+                pieces = self.rows(items, step)
+                if pieces is None:
+                    return
+                step += 1
+                self.steps += 1
+                yield pieces
+        finally:
+            self.closed.set()
+
+    def let_through(self, steps: int = 1) -> None:
+        """Let so many steps pass."""
+        self._passes.release(steps)
+
+    def open(self) -> None:
+        """Hold no step any more."""
+        self._open = True
+        self._passes.release(1000)
+
+    def wait_for_step(self) -> None:
+        """Wait until one more step has begun."""
+        assert self.entered.acquire(timeout=PATIENCE_S), "no further step came"
+
+
+def counting(items: list[int], step: int) -> list[Any] | None:
+    """Item `n` has the pieces `(n, 0)` to `(n, n - 1)`."""
+    if step >= max(items):
+        return None
+    return [(item, step) if step < item else DONE for item in items]
+
+
+def endless(items: list[Any], step: int) -> list[Any]:
+    return [(item, step) for item in items]
+
+
+# -- pieces ---------------------------------------------------------------------------------------------
+
+
+@given(
+    lengths=st.lists(st.integers(0, 6), min_size=1, max_size=12),
+    batch_size=st.integers(1, 5),
+    asynchronous=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_caller_gets_the_pieces_of_its_own_item_in_order(
+    lengths: list[int], batch_size: int, asynchronous: bool
+) -> None:
+    """Whoever shares the batch, however long its own item is."""
+
+    def count(items: list[int]) -> Iterator[list[Any]]:
+        for step in range(max(items) + 1):
+            yield [(item, step) if step < item else DONE for item in items]
+
+    async def acount(items: list[int]) -> AsyncIterator[list[Any]]:
+        for pieces in count(items):
+            await asyncio.sleep(0)
+            yield pieces
+
+    fn = batched.dynamically(acount if asynchronous else count, batch_size=batch_size, timeout_ms=0)
+    streams = [fn.stream(length) for length in lengths]
+    assert [list(stream) for stream in streams] == [[(n, k) for k in range(n)] for n in lengths]
+    until(lambda: not fn.stats.running_items)
+    assert fn.stats.total_processed == fn.stats.total_accepted == len(lengths)
+    assert fn.stats.total_failed == 0
+    fn.shutdown()
+
+
+def test_callers_share_a_batch(streaming: Flavour) -> None:
+    """Streams that are opened together run together, and end one by one."""
+    steps = Steps(counting)
+    fn = streaming.decorate(steps, batch_size=3, timeout_ms=60_000)
+    streams = [streaming.stream(fn, item) for item in (1, 3, 2)]
+    assert [list(stream) for stream in streams] == [[(n, k) for k in range(n)] for n in (1, 3, 2)]
+    assert steps.batches == [[1, 3, 2]]
+
+
+def test_a_list_is_one_item_of_a_stream(streaming: Flavour) -> None:
+    """There are no streams of many items."""
+    fn = streaming.decorate(Steps(lambda items, step: items if step < 2 else None), timeout_ms=0)
+    assert list(streaming.stream(fn, [1, 2])) == [[1, 2], [1, 2]]
+
+
+def test_a_piece_comes_before_the_next_is_made(streaming: Flavour) -> None:
+    """Nothing is held back until the end."""
+    steps = Steps(endless, shut=True)
+    fn = streaming.decorate(steps, timeout_ms=0)
+    stream = streaming.stream(fn, "a")
+    for step in range(5):
+        steps.let_through()
+        assert next(stream) == ("a", step)
+    stream.close()
+    steps.open()
+
+
+def test_a_slow_consumer_slows_nobody(streaming: Flavour) -> None:
+    """Its pieces wait for it, however many, while its neighbour reads to the end."""
+    steps = Steps(lambda items, step: [step] * len(items) if step < 5000 else None)
+    fn = streaming.decorate(steps, batch_size=2, timeout_ms=60_000)
+    slow, fast = streaming.stream(fn, "slow"), streaming.stream(fn, "fast")
+    assert [next(fast) for _ in range(300)] == list(range(300))
+    assert steps.closed.wait(PATIENCE_S)
+    assert [next(slow) for _ in range(300)] == list(range(300))
+    slow.close()
+    fast.close()
+
+
+def test_no_piece_is_lost_at_the_end() -> None:
+    """The last pieces may come between a consumer's two questions, whether there are any and whether it ends."""
+
+    def short(items: list[int]) -> Iterator[list[int]]:
+        yield items
+        yield [DONE] * len(items)
+
+    fn = batched.dynamically(short, timeout_ms=0)
+    call = fn._find().collator.one(short, (1,), {}, 0.0)
+
+    class Late:
+        """Pieces that come when the consumer has just seen that there are none."""
+
+        def __init__(self) -> None:
+            self.pieces: list[int] = []
+            self.asked = 0
+
+        def __bool__(self) -> bool:
+            self.asked += 1
+            if self.asked == 1:
+                self.pieces.append(7)
+                call.missing = 0
+                return False
+            return bool(self.pieces)
+
+        def popleft(self) -> int:
+            return self.pieces.pop(0)
+
+    call.results = Late()
+    assert list(batched._stream.Stream(fn._batcher, call)) == [7]
+
+    call = fn._find().collator.one(short, (1,), {}, 0.0)
+    call.results = Late()
+
+    async def read() -> list[int]:
+        call.waiter = asyncio.Event()
+        return [piece async for piece in batched._stream.AsyncStream(fn._batcher, call)]
+
+    assert asyncio.run(read()) == [7]
+
+
+@pytest.mark.parametrize("rows", [tuple, np.array], ids=["tuple", "ndarray"])
+def test_any_sized_sequence_of_pieces_will_do(streaming: Flavour, rows: Any) -> None:
+    """As for rows; those of an array that is used again are copied."""
+    kept = np.zeros(2)
+
+    def refill(items: list[float]) -> Iterator[Any]:
+        for step in range(3):
+            kept[: len(items)] = items
+            kept[:] += step
+            yield kept[: len(items)] if rows is np.array else rows(kept[: len(items)].tolist())
+
+    fn = streaming.decorate(refill, timeout_ms=0)
+    stream = streaming.stream(fn, 1.0)
+    until(lambda: fn.stats.total_processed == 1)
+    assert [float(piece) for piece in stream] == [1.0, 2.0, 3.0]
+
+
+def test_a_generator_that_yields_nothing_ends_every_stream(streaming: Flavour) -> None:
+    """An empty stream is no error."""
+    fn = streaming.decorate(Steps(lambda items, step: None), timeout_ms=0)
+    assert list(streaming.stream(fn, 1)) == []
+
+
+def test_an_async_generator_runs_in_one_task(streaming: Flavour) -> None:
+    """What belongs to a task, `asyncio.timeout` or a context variable say, may span a `yield`."""
+    tasks = set()
+
+    async def generate(items: list[int]) -> AsyncIterator[list[int]]:
+        async with asyncio.timeout(PATIENCE_S):
+            for step in range(3):
+                tasks.add(asyncio.current_task())
+                await asyncio.sleep(0)
+                yield [step] * len(items)
+
+    fn = streaming.decorate(generate, timeout_ms=0)
+    assert list(streaming.stream(fn, 1)) == [0, 1, 2]
+    assert len(tasks) == 1
+
+
+def test_methods_have_streams(streaming: Flavour) -> None:
+    """Also through the class, and for a callable object."""
+
+    class Model:
+        @batched.dynamically(timeout_ms=0)
+        def words(self, texts: list[str]) -> Iterator[list[Any]]:
+            rows = [text.split() for text in texts]
+            for step in range(max(map(len, rows))):
+                yield [row[step] if step < len(row) else DONE for row in rows]
+
+    model = Model()
+    assert list(streaming.stream(model.words, "a b c")) == ["a", "b", "c"]
+    assert list(Model.words.stream(model, "a b")) == ["a", "b"]
+    assert list(model.words.stream(texts="a b")) == ["a", "b"]
+
+
+def test_streams_of_several_parameters(streaming: Flavour) -> None:
+    """A column each."""
+
+    def repeat(texts: list[str], times: list[int]) -> Iterator[list[Any]]:
+        for step in range(max(times)):
+            yield [text if step < time else DONE for text, time in zip(texts, times, strict=True)]
+
+    fn = streaming.decorate(repeat, timeout_ms=0)
+    assert list(streaming.stream(fn, "a", 2)) == ["a", "a"]
+    assert list(streaming.stream(fn, "b", times=3)) == ["b", "b", "b"]
+
+
+# -- calling it wrong -----------------------------------------------------------------------------------
+
+
+def test_a_function_that_streams_is_called_in_no_other_way(flavour: Flavour) -> None:
+    """The error names what to call."""
+    fn = flavour.decorate(Steps(counting), timeout_ms=0, name="generate")
+    for ask in (lambda: flavour.call(fn, 1), lambda: flavour.call(fn, [1]), lambda: flavour.map(fn, [1])):
+        with pytest.raises(TypeError, match="generate streams: call its stream or astream"):
+            ask()
+
+
+def test_a_function_that_does_not_stream_has_no_streams(streaming: Flavour) -> None:
+    """The error says what does."""
+    fn = streaming.decorate(lambda items: items, timeout_ms=0, name="embed")
+    with pytest.raises(TypeError, match="embed does not stream: only a batch function that is a generator"):
+        streaming.stream(fn, 1)
+
+
+def test_what_does_not_go_with_streams_is_refused() -> None:
+    """At decoration, and live."""
+
+    def generate(items: list[int]) -> Iterator[list[int]]:
+        yield items
+
+    with pytest.raises(TypeError, match="isolate_errors does not go with a function that streams"):
+        batched.dynamically(generate, isolate_errors=True)
+    with pytest.raises(TypeError, match="cache does not go with a function that streams"):
+        batched.dynamically(generate, cache={})
+    with pytest.raises(TypeError, match="cannot stream"):
+        batched.inference.dynamically(generate)
+    fn = batched.dynamically(generate)
+    with pytest.raises(TypeError, match="isolate_errors does not go with a function that streams"):
+        fn.configure(isolate_errors=True)
+    fn.configure(isolate_errors=False, batch_size=2)
+
+
+# -- errors ---------------------------------------------------------------------------------------------
+
+
+def test_an_error_mid_stream_reaches_all_live_consumers(streaming: Flavour) -> None:
+    """After their pieces; who has ended before is not told, and each has its own copy."""
+
+    def rows(items: list[int], step: int) -> list[Any]:
+        if step == 2:
+            raise ValueError("mid-stream")
+        return [DONE if item == 0 and step == 1 else (item, step) for item in items]
+
+    fn = streaming.decorate(Steps(rows), batch_size=3, timeout_ms=60_000)
+    streams = [streaming.stream(fn, item) for item in range(3)]
+    assert list(streams[0]) == [(0, 0)]
+    errors = []
+    for item in (1, 2):
+        assert [next(streams[item]), next(streams[item])] == [(item, 0), (item, 1)]
+        with pytest.raises(ValueError, match="^mid-stream$") as caught:
+            next(streams[item])
+        errors.append(caught.value)
+        assert list(streams[item]) == []
+    assert errors[0] is not errors[1]
+    until(lambda: fn.stats.total_processed == 3)
+    assert fn.stats.total_failed == 2
+
+
+def test_an_exception_as_a_piece_fails_its_own_item(streaming: Flavour) -> None:
+    """Its neighbour goes on."""
+
+    def rows(items: list[int], step: int) -> list[Any] | None:
+        if step == 3:
+            return None
+        return [KeyError("bad") if item == 1 and step == 1 else step for item in items]
+
+    fn = streaming.decorate(Steps(rows), batch_size=2, timeout_ms=60_000)
+    good, bad = streaming.stream(fn, 0), streaming.stream(fn, 1)
+    assert list(good) == [0, 1, 2]
+    assert next(bad) == 0
+    with pytest.raises(KeyError, match="bad"):
+        next(bad)
+    assert list(bad) == []
+    until(lambda: fn.stats.total_processed == 2)
+    assert fn.stats.total_failed == 1
+
+
+@pytest.mark.parametrize(
+    ("pieces", "error", "message"),
+    [
+        (None, TypeError, "must return one result per item, .* not NoneType"),
+        ("ab", TypeError, "not str"),
+        ([1], BatchError, "returned 1 results for a batch of 2 items"),
+        ([1, 2, 3], BatchError, "returned 3 results for a batch of 2 items"),
+    ],
+)
+def test_pieces_that_are_not_one_per_item_fail_the_stream(
+    streaming: Flavour, pieces: Any, error: Any, message: str
+) -> None:
+    """And close the generator; the next batch works."""
+    closed = threading.Event()
+
+    def generate(items: list[int]) -> Iterator[Any]:
+        try:
+            yield items
+            yield pieces if items == [1, 2] else items
+        finally:
+            closed.set()
+
+    fn = streaming.decorate(generate, batch_size=2, timeout_ms=60_000)
+    for stream in [streaming.stream(fn, item) for item in (1, 2)]:
+        next(stream)
+        with pytest.raises(error, match=message):
+            next(stream)
+    assert closed.wait(PATIENCE_S)
+    assert [list(stream) for stream in [streaming.stream(fn, item) for item in (3, 4)]] == [[3, 3], [4, 4]]
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, StopAsyncIteration])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_whatever_is_raised_reaches_the_consumer_and_not_the_worker(kind: Any, asynchronous: bool) -> None:
+    """From a generator and an asynchronous one; the next stream works."""
+    broken = True
+
+    def generate(items: list[int]) -> Iterator[list[int]]:
+        yield items
+        if broken:
+            raise kind("stop")
+
+    async def agenerate(items: list[int]) -> AsyncIterator[list[int]]:
+        yield items
+        if broken:
+            raise kind("stop")
+
+    fn = batched.dynamically(agenerate if asynchronous else generate, timeout_ms=0)
+    stream = fn.stream(1)
+    assert next(stream) == 1
+    with pytest.raises((kind, RuntimeError)):  # which Python makes of a StopAsyncIteration
+        next(stream)
+    broken = False
+    assert list(fn.stream(2)) == [2]
+    fn.shutdown()
+
+
+def test_a_generator_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Its consumers have their pieces, and the worker goes on."""
+
+    def stubborn(items: list[int]) -> Iterator[list[Any]]:
+        try:
+            yield items
+            yield [DONE] * len(items)
+        finally:
+            raise OSError("no")
+
+    async def astubborn(items: list[int]) -> AsyncIterator[list[Any]]:
+        try:
+            yield items
+            yield [DONE] * len(items)
+        finally:
+            raise OSError("no")
+
+    for function in (stubborn, astubborn):
+        fn = batched.dynamically(function, timeout_ms=0)
+        with caplog.at_level(logging.ERROR, "batched"):
+            assert list(fn.stream(1)) == [1]
+            assert list(fn.stream(2)) == [2]
+        fn.shutdown()
+        assert "the generator could not be closed" in caplog.text
+        caplog.clear()
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_out_of_memory_before_the_first_piece_divides_the_batch(streaming: Flavour, known: bool) -> None:
+    """Nobody has got anything yet; later the pieces cannot be taken back, so it is an error."""
+
+    def rows(items: list[int], step: int) -> list[Any] | None:
+        if len(items) > 2 and step == int(known):
+            raise MemoryError
+        return items if step < 2 else None
+
+    steps = Steps(rows)
+    fn = streaming.decorate(steps, batch_size=4, timeout_ms=60_000)
+    streams = [streaming.stream(fn, item) for item in range(4)]
+    if known:
+        for item, stream in enumerate(streams):
+            assert next(stream) == item
+            with pytest.raises(MemoryError):
+                next(stream)
+    else:
+        assert [list(stream) for stream in streams] == [[item, item] for item in range(4)]
+        assert steps.batches == [[0, 1, 2, 3], [0, 1], [2, 3]]
+        assert fn.stats.fits_memory == 2
+
+
+# -- leaving --------------------------------------------------------------------------------------------
+
+
+def leave_by_close(stream: Any) -> None:
+    stream.close()
+
+
+def leave_by_break(stream: Any) -> None:
+    for _ in stream:
+        break
+    stream.close()
+
+
+@pytest.mark.parametrize("leave", [leave_by_close, leave_by_break])
+def test_when_nobody_is_left_the_generator_is_closed(streaming: Flavour, leave: Any) -> None:
+    """At its next step, and not before the last has left."""
+    steps = Steps(endless)
+    fn = streaming.decorate(steps, batch_size=2, timeout_ms=60_000)
+    first, last = streaming.stream(fn, "first"), streaming.stream(fn, "last")
+    next(last)
+    leave(first)
+    assert list(first) == []
+    for _ in range(20):
+        next(last)
+    assert not steps.closed.is_set()
+    leave(last)
+    assert steps.closed.wait(PATIENCE_S)
+    until(lambda: fn.stats.total_processed == 2)
+
+
+def test_a_consumer_that_drops_its_iterator_has_left() -> None:
+    """Breaking out of a loop is enough, in a thread and in a task."""
+
+    async def one_piece(fn: Any) -> None:
+        async for _ in fn.astream("b"):
+            break
+
+    for leave in (lambda fn: next(fn.stream("a")), lambda fn: asyncio.run(one_piece(fn))):
+        steps = Steps(endless)
+        fn = batched.dynamically(steps, timeout_ms=0)
+        leave(fn)
+        gc.collect()
+        assert steps.closed.wait(PATIENCE_S)
+        fn.shutdown()
+
+
+def test_a_consumer_that_left_keeps_no_pieces(streaming: Flavour) -> None:
+    """While its neighbour goes on."""
+    steps = Steps(endless, shut=True)
+    fn = streaming.decorate(steps, batch_size=2, timeout_ms=60_000)
+    gone, stays = streaming.stream(fn, "gone"), streaming.stream(fn, "stays")
+    steps.let_through()
+    next(stays)
+    call = (gone if not hasattr(gone, "_stream") else gone._stream)._call
+    gone.close()
+    steps.let_through(100)
+    for _ in range(100):
+        next(stays)
+    assert not call.results
+    stays.close()
+    steps.open()
+
+
+def test_a_stream_that_is_closed_while_it_waits_never_runs(streaming: Flavour) -> None:
+    """Its place is taken by the next."""
+    steps = Steps(lambda items, step: items if not step else None, shut=True)
+    fn = streaming.decorate(steps, batch_size=1, timeout_ms=0)
+    running = streaming.stream(fn, "running")
+    steps.wait_for_step()
+    waiting = [streaming.stream(fn, item) for item in range(3)]
+    waiting[1].close()
+    steps.open()
+    assert list(running) == ["running"]
+    assert [list(stream) for stream in waiting] == [[0], [], [2]]
+    assert steps.batches == [["running"], [0], [2]]
+    assert fn.stats.total_cancelled == 1
+
+
+def test_a_cancelled_task_has_left() -> None:
+    """And its cancellation is its own."""
+    steps = Steps(endless, shut=True)
+    fn = batched.dynamically(steps, timeout_ms=0)
+
+    async def read() -> None:
+        async for _ in fn.astream(1):
+            pass
+
+    async def main() -> None:
+        task = asyncio.create_task(read())
+        await asyncio.to_thread(steps.wait_for_step)
+        steps.let_through(3)
+        await asyncio.to_thread(lambda: until(lambda: steps.steps == 3))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+        steps.open()
+        assert await asyncio.to_thread(steps.closed.wait, PATIENCE_S)
+
+    asyncio.run(main())
+
+
+def test_a_deadline_ends_a_stream_that_waits_and_one_that_runs(streaming: Flavour) -> None:
+    """With a TimeoutError; then the generator is closed."""
+    steps = Steps(endless, shut=True)
+    fn = streaming.decorate(steps, batch_size=1, timeout_ms=0)
+    running = streaming.stream(fn.options(deadline_ms=30), "running")
+    waiting = streaming.stream(fn.options(deadline_ms=30), "waiting")
+    for stream in (running, waiting):
+        with pytest.raises(TimeoutError, match="did not answer within deadline_ms=30"):
+            next(stream)
+        assert list(stream) == []
+    steps.open()
+    assert steps.closed.wait(PATIENCE_S)
+    until(lambda: fn.stats.total_expired == 1)
+    assert steps.batches == [["running"]]
+
+
+def test_a_deadline_ends_a_stream_whose_pieces_never_stop(streaming: Flavour) -> None:
+    """However fast they come."""
+    steps = Steps(endless)
+    fn = streaming.decorate(steps, timeout_ms=0)
+    with pytest.raises(TimeoutError):
+        for _ in streaming.stream(fn.options(deadline_ms=30), 1):
+            pass
+    assert steps.closed.wait(PATIENCE_S)
+
+
+def test_pieces_that_came_in_time_are_there_after_the_deadline(streaming: Flavour) -> None:
+    """A stream that has ended is not late."""
+    fn = streaming.decorate(Steps(counting), timeout_ms=0)
+    stream = streaming.stream(fn.options(deadline_ms=5000), 3)
+    until(lambda: fn.stats.total_processed == 1)
+    call = (stream if not hasattr(stream, "_stream") else stream._stream)._call
+    call.deadline = call.arrived
+    assert list(stream) == [(3, 0), (3, 1), (3, 2)]
+
+
+# -- together with the rest -----------------------------------------------------------------------------
+
+
+def test_a_bounded_queue_holds_streams_too(streaming: Flavour) -> None:
+    """Refused at once, or let in when there is room."""
+    steps = Steps(lambda items, step: items if not step else None, shut=True)
+    fn = streaming.decorate(steps, batch_size=1, timeout_ms=0, max_queue_size=1)
+    streams = [streaming.stream(fn, 0)]
+    steps.wait_for_step()
+    streams.append(streaming.stream(fn, 1))
+    with pytest.raises(QueueFullError):
+        streaming.stream(fn, 2)
+    fn.configure(on_full="wait")
+    streams += [streaming.stream(fn, item) for item in (3, 4)]
+    streams[2].close()
+    steps.open()
+    assert [list(stream) for stream in streams] == [[0], [1], [], [4]]
+    assert not fn._batcher._blocked
+
+
+def test_streams_are_grouped(streaming: Flavour) -> None:
+    """Only items of one key share a batch."""
+    steps = Steps(lambda items, step: items if not step else None)
+    fn = streaming.decorate(steps, batch_size=2, timeout_ms=60_000, group_by=lambda item: item % 2)
+    streams = [streaming.stream(fn, item) for item in range(4)]
+    assert [list(stream) for stream in streams] == [[0], [1], [2], [3]]
+    assert steps.batches == [[0, 2], [1, 3]]
+
+
+def test_batches_stream_at_once(streaming: Flavour) -> None:
+    """As many as there may be."""
+    steps = Steps(endless)
+    fn = streaming.decorate(steps, batch_size=1, timeout_ms=0, max_concurrent_batches=3)
+    streams = [streaming.stream(fn, item) for item in range(3)]
+    for step in range(5):
+        assert [next(stream) for stream in streams] == [(item, step) for item in range(3)]
+    for stream in streams:
+        stream.close()
+    until(lambda: fn.stats.running_items == 0)
+    fn.shutdown()
+
+
+def test_a_stream_knows_its_batch(streaming: Flavour) -> None:
+    """At every step; when all have left it can see that before the next."""
+    seen = []
+
+    def generate(items: list[int]) -> Iterator[list[int]]:
+        while not batched.current_batch().cancelled():
+            seen.append(batched.current_batch().size)
+            yield items
+
+    fn = streaming.decorate(generate, batch_size=2, timeout_ms=60_000)
+    streams = [streaming.stream(fn, item) for item in range(2)]
+    assert [next(stream) for stream in streams] == [0, 1]
+    for stream in streams:
+        stream.close()
+    until(lambda: fn.stats.running_items == 0)
+    assert set(seen) == {2}
+
+
+def test_shutdown_lets_streams_end(streaming: Flavour) -> None:
+    """What is queued runs too, and later streams are refused."""
+    steps = Steps(counting, shut=True)
+    fn = streaming.decorate(steps, batch_size=1, timeout_ms=0)
+    streams = [streaming.stream(fn, 2), streaming.stream(fn, 3)]
+    steps.wait_for_step()
+    fn.shutdown(wait=False)
+    with pytest.raises(ClosedError):
+        streaming.stream(fn, 1)
+    steps.open()
+    assert [list(stream) for stream in streams] == [[(n, k) for k in range(n)] for n in (2, 3)]
+    fn.shutdown()
+
+
+def test_cancelling_at_shutdown_spares_the_stream_that_runs(streaming: Flavour) -> None:
+    """What is queued gets a CancelledError, in a task that of asyncio."""
+    steps = Steps(counting, shut=True)
+    fn = streaming.decorate(steps, batch_size=1, timeout_ms=0)
+    running, queued = streaming.stream(fn, 2), streaming.stream(fn, 3)
+    steps.wait_for_step()
+    fn.shutdown(wait=False, cancel_futures=True)
+    with pytest.raises(CancelledError):
+        next(queued)
+    steps.open()
+    assert list(running) == [(2, 0), (2, 1)]
+    fn.shutdown()
+
+
+def test_an_instance_is_collected_once_its_streams_have_ended() -> None:
+    """Those that were read, those that were dropped, and those that failed."""
+
+    class Model:
+        @batched.dynamically(batch_size=1, timeout_ms=0)
+        def generate(self, items: list[int]) -> Iterator[list[Any]]:
+            yield items
+            if items == [2]:
+                raise ValueError
+
+    model = Model()
+    kept = [model.generate.stream(item) for item in range(4)]
+    next(kept[0])
+    kept[1].close()
+    with contextlib.suppress(ValueError):
+        list(kept[2])
+    list(kept[3])
+    until(lambda: model.generate.stats.running_items == 0)
+    reference = weakref.ref(model)
+    del model
+    until(lambda: gc.collect() is not None and reference() is None)
+
+
+def test_consumers_at_random_get_their_own_pieces_or_leave() -> None:
+    """Threads and tasks, ending, leaving early, being late, dropped; then nothing is left."""
+
+    def generate(items: list[int]) -> Iterator[list[Any]]:
+        for step in range(max(items) + 1):
+            yield [(item, step) if step < item else DONE for item in items]
+
+    fn = batched.dynamically(generate, batch_size=8, timeout_ms=0.5, max_concurrent_batches=2)
+
+    def expected(item: int, pieces: list[Any], want: int) -> None:
+        assert pieces == [(item, step) for step in range(min(item, want))]
+
+    def in_a_thread(seed: int) -> None:
+        for turn in range(40):
+            item, want = (seed * 7 + turn * 3) % 12, (seed + turn) % 15
+            stream = fn.options(deadline_ms=20_000).stream(item) if turn % 2 else fn.stream(item)
+            expected(item, [piece for _, piece in zip(range(want), stream, strict=False)], want)
+            if turn % 3:
+                stream.close()
+
+    async def in_a_task(seed: int) -> None:
+        for turn in range(40):
+            item, want = (seed * 5 + turn * 3) % 12, (seed + turn) % 15
+            pieces: list[Any] = []
+            if want:
+                async for piece in fn.astream(item):
+                    pieces.append(piece)
+                    if len(pieces) == want:
+                        break
+            expected(item, pieces, want)
+
+    async def tasks() -> None:
+        await asyncio.gather(*(in_a_task(seed) for seed in range(20)))
+
+    with ThreadPoolExecutor(6) as pool:
+        futures = [pool.submit(in_a_thread, seed) for seed in range(4)]
+        futures += [pool.submit(asyncio.run, tasks()) for _ in range(2)]
+        for future in futures:
+            future.result(PATIENCE_S * 2)
+    gc.collect()
+    until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
+    stats = fn.stats
+    assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
+    assert not fn._batcher._scheduler.running()
+    fn.shutdown()
+
+
+def test_a_loop_that_was_closed_harms_no_other_consumer() -> None:
+    """Its tasks are gone, and so is the stream."""
+    steps = Steps(endless, shut=True)
+    fn = batched.dynamically(steps, batch_size=2, timeout_ms=60_000)
+    tasks = Tasks()
+    with tasks.running():
+        lost = tasks.stream(fn, "lost")
+    other = fn.stream("other")
+    steps.open()
+    assert [next(other) for _ in range(3)] == [("other", step) for step in range(3)]
+    other.close()
+    del lost
+    gc.collect()
+    assert steps.closed.wait(PATIENCE_S)

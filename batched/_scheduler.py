@@ -83,18 +83,20 @@ class Scheduler:
             if len(self._deadlines) > self._deadlines_limit:
                 self._forget_deadlines()
 
-    def admit(self, call: Call, *, wait: bool) -> bool:
+    def admit(self, call: Call, *, wait: bool, patient: bool = False) -> bool:
         """Queue `call` and return True if there is room; else, if it can `wait`, queue it once there is.
 
-        Raises `QueueFullError` if it cannot wait, and `ValueError` if there will never be room.
+        Raises `QueueFullError` if it cannot wait, and `ValueError` if there will never be room. A `patient` one,
+        of a `map` that began before the bound was lowered, is let in alone then.
         """
         bound = self._max_queue_size
-        if bound is not None and call.size > bound:
+        if bound is not None and call.size > bound and not patient:
             raise ValueError(
                 f"{self.name} has max_queue_size={bound}: a call of {call.size} items will never fit, "
                 f"so divide it or raise the bound"
             )
-        if bound is None or not (self._outside or self.queue.items + call.size > bound):
+        waiting = self.queue.items
+        if bound is None or not (self._outside or (waiting and waiting + call.size > bound)):
             self.push(call)
             return True
         if not wait:

@@ -150,7 +150,7 @@ class Batcher:
     def push(self, call: Call, *, patient: bool = False) -> None:
         """Queue `call`, whose waiter is set; if the queue is bounded and full, later, if it is `patient`."""
         if self._guarded:
-            self._admit(call, wait=patient or self.options.on_full == "wait")
+            self._admit(call, wait=patient or self.options.on_full == "wait", patient=patient)
             return
         inbox = self._inbox
         inbox.append(call)
@@ -169,7 +169,7 @@ class Batcher:
                 except RuntimeError:
                     pass
 
-    def _admit(self, call: Call, *, wait: bool) -> _thread.LockType | None:
+    def _admit(self, call: Call, *, wait: bool, patient: bool = False) -> _thread.LockType | None:
         """Queue `call` now, or later if it can `wait`; then return the lock that is released when it is."""
         gate = None
         futures: list[Call] = []
@@ -179,7 +179,7 @@ class Batcher:
             try:
                 if isinstance(call, Lookup):
                     asked = self._flights.enter(call)
-                if asked is not None and not self._scheduler.admit(asked, wait=wait):
+                if asked is not None and not self._scheduler.admit(asked, wait=wait, patient=patient):
                     self._blocked[asked] = gate = _thread.allocate_lock()
                     gate.acquire()
                 if isinstance(call, Lookup):
@@ -275,6 +275,8 @@ class Batcher:
             self._leave(call, "expired")
             raise TimeoutError(call.overdue(self.name))
         _park_at_exit()
+        if call.left == "cancelled" and call.loop is not None:
+            raise asyncio.CancelledError
         raise_as_was(copied(call.error) if call.loop is None else for_event_loop(copied(call.error)))
 
     def submit(self, call: Call) -> Future[Any]:

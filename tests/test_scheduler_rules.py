@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from batched._call import Batch, Call
 from batched._collate import ListCollator
-from batched._family import GroupingCollator, Member, complete
+from batched._family import GroupingCollator, complete
 from batched._groups import Groups
 from batched._options import Options
 from batched._queue import Queue
@@ -348,33 +348,32 @@ class ServerRules(RuleBasedStateMachine):
         """The calls that somebody waits for."""
         return [call for call in self.calls if call.missing]
 
-    @invariant()
-    def nobody_is_forgotten(self) -> None:
-        """Who waits outside comes in, in order, and while anybody does the next batch is due."""
-        delay = self.scheduler.delay(self.now)
-        for call in self.scheduler.expired:
-            complete([call])
-        _, orphans = complete(self.scheduler.expired)
-        for call in self.scheduler.expired:
-            if isinstance(call, Member):
-                for member in call.family.members:
-                    if member.waiting:
-                        self.scheduler.drop(member)
-        self.scheduler.expired = []
+    def heed(self) -> float | None:
+        """Do what a driver does after it has asked for the delay, and return that."""
+        self.scheduler.delay(self.now)
+        expired, self.scheduler.expired = self.scheduler.expired, []
+        _, orphans = complete(expired)
+        for orphan in orphans:
+            self.scheduler.drop(orphan)
         let_in, self.scheduler.let_in = self.scheduler.let_in, []
         for call in let_in:
             self.outside.remove(call)
             self.counted += call.size
+        return self.scheduler.delay(self.now)
+
+    @invariant()
+    def nobody_is_forgotten(self) -> None:
+        """Who waits outside comes in, in order, and while anybody does the next batch is due."""
+        delay = self.heed()
         assert self.outside == list(self.scheduler._outside)
-        delay = self.scheduler.delay(self.now)
         if self.outside:
             assert delay == 0.0
             assert self.scheduler.queue.items
         assert (delay is None) == (not self.scheduler.queue.items and not self.scheduler.again)
 
     @invariant()
-    def the_bound_holds(self) -> None:
-        """Except for what came before it was lowered."""
+    def no_key_is_kept(self) -> None:
+        """That nobody waits with; and each full one is listed once."""
         queue = self.scheduler.queue
         if isinstance(queue, Groups):
             assert queue.items == sum(one.items for one in queue._queues.values())
@@ -384,6 +383,7 @@ class ServerRules(RuleBasedStateMachine):
     @invariant()
     def every_item_is_counted_once(self) -> None:
         """Accepted is waiting, running, processed, cancelled and expired together, at any moment."""
+        self.heed()
         stats = self.scheduler.stats(self.now)
         assert stats.total_accepted == self.counted
         assert stats.total_accepted == (

@@ -159,7 +159,7 @@ class LoopBatcher:
         call.loop = dispatcher
         call.waiter = future = loop.create_future()
         if self.guarded:
-            self._admit(call, dispatcher, wait=patient or self.options.on_full == "wait")
+            self._admit(call, dispatcher, patient=patient)
             dispatcher.plan(loop)
             if call.deadline is not None:  # after it has been admitted
                 watch(call, loop)
@@ -179,11 +179,12 @@ class LoopBatcher:
         self.post_async(call).cancel()
         call.waiter = asyncio.Event()
 
-    def _admit(self, call: Call, dispatcher: _Dispatcher, *, wait: bool) -> None:
+    def _admit(self, call: Call, dispatcher: _Dispatcher, *, patient: bool) -> None:
+        wait = patient or self.options.on_full == "wait"
         with self.lock:
             dispatcher.scheduler.take_in(dispatcher.arriving, dispatcher.leaving)
             try:
-                dispatcher.scheduler.admit(call, wait=wait)
+                dispatcher.scheduler.admit(call, wait=wait, patient=patient)
             except BaseException:
                 call.missing = call.waiting = 0  # so that nothing is left to be cancelled
                 raise

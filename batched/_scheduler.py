@@ -99,27 +99,29 @@ class Scheduler:
             if len(self._deadlines) > self._deadlines_limit:
                 self._forget_deadlines()
 
-    def admit(self, call: Call, *, wait: bool) -> Call | None:
+    def admit(self, call: Call, *, wait: bool, patient: bool = False) -> Call | None:
         """Queue `call` if there is room; else, if it can `wait`, return what will be queued once there is.
 
-        Raises `QueueFullError` if it cannot wait, and `ValueError` if there will never be room.
+        Raises `QueueFullError` if it cannot wait, and `ValueError` if there will never be room. A `patient` one,
+        of a `map` that began before the bound was lowered, is let in alone then.
         """
         if isinstance(call, Lookup):
             try:
                 errand = self._flights.enter(call)
-                outside = None if errand is None else self.admit(errand, wait=wait)
+                outside = None if errand is None else self.admit(errand, wait=wait, patient=patient)
             except BaseException:
                 self._flights.leave(call)
                 raise
             self._counters.cached += call.hits
             return outside
         bound = self._max_queue_size
-        if bound is not None and call.size > bound:
+        if bound is not None and call.size > bound and not patient:
             raise ValueError(
                 f"{self.name} has max_queue_size={bound}: a call of {call.size} items will never fit, "
                 f"so divide it or raise the bound"
             )
-        if bound is None or not (self._outside or self.queue.items + call.size > bound):
+        waiting = self.queue.items
+        if bound is None or not (self._outside or (waiting and waiting + call.size > bound)):
             self.push(call)
             return None
         if not wait:

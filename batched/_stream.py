@@ -101,9 +101,6 @@ class AsyncStream(_Consumer[T]):
             if call.missing:
                 await self._wait(event)
             elif not call.results:  # as in `Stream`
-                if call.left == "cancelled" and call.error is not None:
-                    self.close()
-                    raise asyncio.CancelledError
                 if call.error is not None:
                     self._refuse()
                 self._ended = True

@@ -166,7 +166,7 @@ class Batcher:
     def push(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002  a name would cost
         """Queue `call`, whose waiter is set; if the queue is bounded and full, later, if it is `patient`."""
         if self._guarded:
-            self._admit(call, wait=patient or self.options.on_full == "wait")
+            self._admit(call, wait=patient or self.options.on_full == "wait", patient=patient)
             return
         inbox = self._inbox
         inbox.append(call)
@@ -185,14 +185,14 @@ class Batcher:
                 except RuntimeError:
                     pass
 
-    def _admit(self, call: Call, *, wait: bool) -> _thread.LockType | None:
+    def _admit(self, call: Call, *, wait: bool, patient: bool = False) -> _thread.LockType | None:
         """Queue `call` now, or later if it can `wait`; then return the lock that is released when it is."""
         gate = None
         futures: list[Call] = []
         with self._lock:
             self._empty_inbox()
             try:
-                outside = self._scheduler.admit(call, wait=wait)
+                outside = self._scheduler.admit(call, wait=wait, patient=patient)
             except BaseException:
                 call.missing = call.waiting = 0  # so that nothing is left to be cancelled
                 raise

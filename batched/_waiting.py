@@ -41,6 +41,8 @@ def refusal(call: Call, name: str) -> BaseException:
     if call.error is None:
         return TimeoutError(call.overdue(name))
     park_at_exit()
+    if call.left == "cancelled" and call.loop is not None:
+        return asyncio.CancelledError()
     error = copied(call.error)
     return error if call.loop is None else for_event_loop(error)
 

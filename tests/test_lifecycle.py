@@ -425,3 +425,202 @@ for call in [lambda: fn([1, 2]), lambda: batched.dynamically(len, batch_size=0)]
         "fn returned 1 results for a batch of 2 items",
         "batch_size must be at least 1, got 0",
     ]
+
+
+SERVED = """
+entered = threading.Event()
+
+@batched.dynamically(batch_size=2, timeout_ms=0)
+def endless(items):
+    try:
+        while True:
+            entered.set()
+            time.sleep(0.001)
+            yield items
+    finally:
+        print("closed", flush=True)
+"""
+
+STREAM_EXITS = {
+    "a stream that is kept": "stream = endless.stream(1); next(stream)",
+    "a stream that is dropped": "next(endless.stream(1))",
+    "a stream that waits": "streams = [endless.stream(item) for item in range(9)]; next(streams[0])",
+    "a daemon consumer": """
+        def consume():
+            for _ in endless.stream(1):
+                pass
+        threading.Thread(target=consume, daemon=True).start(); entered.wait(10)
+    """,
+    "a daemon loop": """
+        async def consume():
+            async for _ in endless.astream(1):
+                pass
+        threading.Thread(target=asyncio.run, args=[consume()], daemon=True).start(); entered.wait(10)
+    """,
+    "an asynchronous generator": """
+        @batched.dynamically(timeout_ms=0)
+        async def endless(items):
+            try:
+                while True:
+                    await asyncio.sleep(0)
+                    yield items
+            finally:
+                print("closed", flush=True)
+        stream = endless.stream(1); next(stream)
+    """,
+}
+
+
+@pytest.mark.parametrize("state", STREAM_EXITS)
+def test_a_stream_without_end_does_not_keep_the_interpreter(state: str) -> None:
+    """Its generator is closed, and nothing else printed."""
+    assert run(SERVED + textwrap.dedent(STREAM_EXITS[state])) == "closed\n"
+
+
+SERVER_EXITS = {
+    "waiting for room": """
+        full = batched.dynamically(slow.__wrapped__, batch_size=1, timeout_ms=0, max_queue_size=1, on_full="wait")
+        for _ in range(4):
+            threading.Thread(target=full, args=[1], daemon=True).start()
+        entered.wait(10)
+    """,
+    "several workers": """
+        several = batched.dynamically(slow.__wrapped__, batch_size=1, timeout_ms=0, max_concurrent_batches=3)
+        futures = [several.submit(item) for item in range(100)]; entered.wait(10)
+    """,
+    "groups and a cache": """
+        known = batched.dynamically(slow.__wrapped__, timeout_ms=0, cache={}, group_by=lambda item: item % 3)
+        futures = [known.submit([item, item + 1]) for item in range(100)]; entered.wait(10)
+    """,
+    "running again": """
+        def fails(items):
+            entered.set()
+            time.sleep(0.01)
+            raise ValueError
+        isolated = batched.dynamically(fails, timeout_ms=0, isolate_errors=True)
+        future = isolated.submit(list(range(8))); entered.wait(10)
+    """,
+}
+
+
+@pytest.mark.parametrize("state", SERVER_EXITS)
+def test_the_interpreter_exits_whatever_its_callers_wait_for(state: str) -> None:
+    """It neither hangs nor prints."""
+    run(SERVER_EXITS[state])
+
+
+def test_a_fork_works_with_everything_in_use() -> None:
+    """In the child: inherited calls may be dropped, cancelled and read, and the batcher serves new ones."""
+    output = run(
+        """
+        gate = threading.Event()
+        inside = threading.Semaphore(0)
+
+        def held(items):
+            inside.release()
+            gate.wait(20)
+            return items
+
+        def held_stream(items):
+            inside.release()
+            gate.wait(20)
+            yield items
+
+        served = batched.dynamically(
+            held, batch_size=2, timeout_ms=0, cache={}, group_by=lambda item: item % 2,
+            max_queue_size=8, on_full="wait",
+        )
+        plain = batched.dynamically(held, batch_size=1, timeout_ms=0)
+        stream = batched.dynamically(held_stream, batch_size=1, timeout_ms=0)
+        futures = [served.submit([1, 2, 3]), served.submit([2, 4]), plain.submit(1), plain.submit(2)]
+        streams = [stream.stream(1), stream.stream(2), stream.stream(3)]
+        for _ in range(3):
+            assert inside.acquire(timeout=20)
+        child = os.fork()
+        if not child:
+            for future in futures:
+                future.cancel()
+            try:
+                next(streams[0])
+            except batched.ClosedError as error:
+                print(error, flush=True)
+            del streams[1]
+            gate.set()
+            done = (served([1, 2, 5, 5]), plain(1), list(stream.stream(4)))
+            stats = [fn.stats for fn in (served, plain, stream)]
+            print(done, [(s.queue_size, s.running_items, s.total_processed) for s in stats], flush=True)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        gate.set()
+        print([future.result(20) for future in futures], [list(stream) for stream in streams])
+        """
+    )
+    assert output.splitlines() == [
+        "held_stream: this call belongs to the parent process",
+        "([1, 2, 5, 5], 1, [4]) [(0, 0, 3), (0, 0, 1), (0, 0, 1)]",
+        "[[1, 2, 3], [2, 4], 1, 2] [[1], [2], [3]]",
+    ]
+
+
+def test_a_fork_while_the_cache_is_asked() -> None:
+    """Its lock belongs to a thread that the child has not."""
+    assert (
+        run(
+            """
+            asked = threading.Event()
+            go_on = threading.Event()
+
+            class Slow(dict):
+                def __getitem__(self, key):
+                    if key == "slow" and not go_on.is_set():
+                        asked.set()
+                        go_on.wait(20)
+                    return super().__getitem__(key)
+
+            fn = batched.dynamically(lambda items: items, timeout_ms=0, cache=Slow())
+            thread = threading.Thread(target=fn, args=["slow"])
+            thread.start()
+            assert asked.wait(20)
+            child = os.fork()
+            if not child:
+                os._exit(int(fn("quick") != "quick"))
+            print(os.waitpid(child, 0)[1])
+            go_on.set()
+            thread.join(20)
+            """
+        )
+        == "0\n"
+    )
+
+
+def test_everything_survives_pickle_and_copy() -> None:
+    """Functions with callbacks, caches, streams; each copy has a batcher of its own."""
+    run(
+        """
+        import cloudpickle
+        served = batched.dynamically(
+            double.__wrapped__, timeout_ms=0, cache={}, cache_key=abs, group_by=abs, max_queue_size=9,
+            on_full="wait", max_concurrent_batches=2, isolate_errors=True, name="served",
+        )
+        class Model:
+            @batched.dynamically(timeout_ms=0)
+            def words(self, texts):
+                rows = [text.split() for text in texts]
+                for step in range(max(map(len, rows))):
+                    yield [row[step] if step < len(row) else batched.DONE for row in rows]
+            @batched.dynamically(timeout_ms=0)
+            def add(self, xs, ys=None):
+                return [x + y for x, y in zip(xs, ys)]
+        model = Model()
+        assert served(2) == 4
+        for clone in (copy.copy(served), cloudpickle.loads(cloudpickle.dumps(served))):
+            assert clone([1, 2]) == [2, 4]
+            clone.shutdown()
+            assert served(3) == 6
+        for other in (copy.deepcopy(model), cloudpickle.loads(cloudpickle.dumps(model)), pickle.loads(pickle.dumps(model))):
+            assert list(other.words.stream("a b")) == ["a", "b"]
+            assert other.add([1], [2]) == [3]
+        done = pickle.loads(pickle.dumps(batched.DONE))
+        assert done is batched.DONE and copy.deepcopy(done) is done and repr(done) == "batched.DONE"
+        """
+    )

@@ -6,8 +6,9 @@ It holds for one queue, and for queues by key, of which each has its batches to 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from hypothesis import settings
@@ -16,11 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from batched._call import Batch, Call
 from batched._collate import ListCollator
+from batched._family import GroupingCollator, complete
 from batched._groups import Groups
 from batched._options import Options
 from batched._patience import Regroup, Window
 from batched._queue import Queue
 from batched._scheduler import Scheduler
+from batched.errors import QueueFullError
 
 WINDOW_S = 1.0
 COLLATOR = ListCollator("f", 4)
@@ -256,6 +259,224 @@ class AdaptiveSchedulerRules(SchedulerRules):
         """There is one key, and no window that a batch has to wait for."""
 
 
+class ServerRules(RuleBasedStateMachine):
+    """The same with a bound, keys, lists of several keys, retries and options that change."""
+
+    @initialize(
+        batch_size=st.integers(1, 9),
+        threshold=st.integers(0, 4),
+        bound=st.sampled_from([None, 5, 12, 40]),
+        grouped=st.booleans(),
+        isolate_errors=st.booleans(),
+        slots=st.integers(1, 3),
+    )
+    def start(  # noqa: PLR0917
+        self,
+        batch_size: int,
+        threshold: int,
+        bound: int | None,
+        grouped: bool,
+        isolate_errors: bool,
+        slots: int,
+    ) -> None:
+        """Begin with an empty queue at time 0."""
+        self.now = 0.0
+        self.slots = slots
+        self.grouped = grouped
+        self.options = Options(
+            batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=WINDOW_S * 1000,
+            max_queue_size=bound, isolate_errors=isolate_errors, max_concurrent_batches=slots,
+        )  # fmt: skip
+        self.scheduler = Scheduler(self.options, Groups if grouped else Queue, "f")
+        self.grouping = GroupingCollator(COLLATOR, itemgetter(1), "f")
+        self.calls: list[Call] = []  # those that callers wait for
+        self.outside: list[Call] = []
+        self.running: list[tuple[Batch, list[Any]]] = []
+        self.answers = 0
+        self.counted = 0  # items
+
+    @rule(
+        keys=st.lists(st.integers(0, 3), min_size=1, max_size=12),
+        bulk=st.sampled_from([None, True, False]),
+        allowed_s=st.sampled_from([None, 0.5, 2.0, 5.0]),
+        keep_errors=st.booleans(),
+        wait=st.booleans(),
+    )
+    def admit(
+        self, keys: list[int], bulk: bool | None, allowed_s: float | None, keep_errors: bool, wait: bool
+    ) -> None:
+        """A caller comes: there is room, or it waits, or it is refused; and nobody overtakes who waits."""
+        deadline = None if allowed_s is None else self.now + allowed_s
+        items = [((len(self.calls), index), key) for index, key in enumerate(keys)]
+        call = Call(echo, items, len(items), True, self.now, deadline, bulk, keep_errors)
+        if self.grouped:
+            call = self.grouping.divided(call, keys)
+        queued = self.scheduler.queue.items
+        bound = self.options.max_queue_size
+        room = bound is None or (queued + len(keys) <= bound and not self.outside)
+        try:
+            admitted = self.scheduler.admit(call, wait=wait) is None
+        except QueueFullError:
+            assert not room
+            assert not wait
+            return
+        except ValueError:
+            assert bound is not None
+            assert len(keys) > bound
+            return
+        assert admitted == room
+        self.calls.append(call)
+        if admitted:
+            self.counted += call.size
+        else:
+            self.outside.append(call)
+
+    @rule(seconds=st.floats(0, 3))
+    def wait(self, seconds: float) -> None:
+        """Time passes, whatever is due."""
+        self.now += seconds
+
+    @precondition(lambda self: self.unanswered())
+    @rule(data=st.data())
+    def leave(self, data: Any) -> None:
+        """A caller leaves, whatever of it runs, or whether it waits outside."""
+        call = data.draw(st.sampled_from(self.unanswered()))
+        call.left = "cancelled"
+        self.scheduler.drop(call)
+        self.scheduler.drop(call)
+
+    @rule(
+        batch_size=st.integers(1, 9),
+        bound=st.sampled_from([None, 3, 12]),
+        isolate_errors=st.booleans(),
+    )
+    def configure(self, batch_size: int, bound: int | None, isolate_errors: bool) -> None:
+        """Options change."""
+        self.options = replace(
+            self.options, batch_size=batch_size, max_queue_size=bound, isolate_errors=isolate_errors
+        )
+        self.scheduler.configure(self.options)
+
+    @precondition(lambda self: len(self.running) < self.slots and self.scheduler.delay(self.now) == 0.0)
+    @rule()
+    def pop(self) -> None:
+        """A slot is free: a batch that fits, of one key, with nobody in it who has left."""
+        batch = self.scheduler.pop(self.now)
+        fits = self.scheduler._capacity.limit or self.options.batch_size
+        assert 1 <= len(batch) == sum(stop - start for _, start, stop in batch.slices)
+        assert batch.reason == "retry" or len(batch) <= min(fits, self.options.batch_size)
+        assert all(call.missing for call, _, _ in batch.slices)
+        if self.grouped:
+            assert len({call.key for call, _, _ in batch.slices}) == 1
+        self.running.append((batch, COLLATOR.collate(batch)))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), outcome=st.sampled_from(["answers", "raises", "out of memory", "one fails"]))
+    def done(self, data: Any, outcome: str) -> None:
+        """A batch ends, in whatever order and way; what runs again has everybody who still waits."""
+        batch, items = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
+        if outcome in {"raises", "out of memory"}:
+            error = MemoryError() if outcome == "out of memory" else ZeroDivisionError()
+            live = sum(stop - start for call, start, stop in batch.slices if call.missing)
+            before = sum(map(len, self.scheduler.again))
+            if self.scheduler.retry(batch, error, self.now):
+                assert sum(map(len, self.scheduler.again)) == before + live
+                assert all(self.scheduler.again)
+                return
+            assert len(batch) == 1 or (outcome == "raises" and not self.options.isolate_errors)
+            calls = batch.fail(error, COLLATOR)
+        else:
+            results: list[Any] = [("out", *item) for item in items]
+            if outcome == "one fails":
+                results[0] = ZeroDivisionError()
+            calls = batch.deliver(results, COLLATOR)
+        answered, orphans = complete(calls)
+        for orphan in orphans:
+            self.scheduler.drop(orphan)
+        self.scheduler.done(batch, self.now)
+        for call in answered:
+            self.check(call)
+
+    def check(self, call: Call) -> None:
+        """Every item has its own answer, or an error that it could have got."""
+        assert not call.missing
+        number = self.calls.index(call)
+        if call.error is not None:
+            return
+        for index, result in enumerate(call.results):
+            if not isinstance(result, (ZeroDivisionError, MemoryError)):
+                assert result[:2] == ("out", (number, index))
+
+    def unanswered(self) -> list[Call]:
+        """The calls that somebody waits for."""
+        return [call for call in self.calls if call.missing]
+
+    def heed(self) -> float | None:
+        """Do what a driver does after it has asked for the delay, and return that."""
+        self.scheduler.delay(self.now)
+        expired, self.scheduler.expired = self.scheduler.expired, []
+        _, orphans = complete(expired)
+        for orphan in orphans:
+            self.scheduler.drop(orphan)
+        let_in, self.scheduler.let_in = self.scheduler.let_in, []
+        for call in let_in:
+            self.outside.remove(call)
+            self.counted += call.size
+        return self.scheduler.delay(self.now)
+
+    @invariant()
+    def nobody_is_forgotten(self) -> None:
+        """Who waits outside comes in, in order, and while anybody does the next batch is due."""
+        delay = self.heed()
+        assert self.outside == list(self.scheduler._outside)
+        if self.outside:
+            assert delay == 0.0
+            assert self.scheduler.queue.items
+        assert (delay is None) == (not self.scheduler.queue.items and not self.scheduler.again)
+
+    @invariant()
+    def no_key_is_kept(self) -> None:
+        """That nobody waits with; and each full one is listed once."""
+        queue = self.scheduler.queue
+        if isinstance(queue, Groups):
+            assert queue.items == sum(one.items for one in queue._queues.values())
+            assert all(one.items for one in queue._queues.values())
+            assert len(queue._full) == len(queue._listed)
+
+    @invariant()
+    def every_item_is_counted_once(self) -> None:
+        """Accepted is waiting, running, processed, cancelled and expired together, at any moment."""
+        self.heed()
+        stats = self.scheduler.stats(self.now)
+        assert stats.total_accepted == self.counted
+        assert stats.total_accepted == (
+            stats.queue_size
+            + stats.running_items
+            + stats.total_processed
+            + stats.total_cancelled
+            + stats.total_expired
+        )
+        assert stats.total_failed <= stats.total_processed
+        assert stats.total_batches == sum(stats.closed.values()) == stats.processing_time.count
+
+    def teardown(self) -> None:
+        """At the end all who wait are answered, and nothing is kept."""
+        if not hasattr(self, "scheduler"):
+            return
+        while self.running:
+            batch, items = self.running.pop()
+            complete(batch.deliver([("out", *item) for item in items], COLLATOR))
+            self.scheduler.done(batch, self.now)
+        self.scheduler.drain()
+        while self.scheduler.delay(self.now) is not None:
+            batch = self.scheduler.pop(self.now)
+            complete(batch.deliver(batch.run(COLLATOR), COLLATOR))
+            self.scheduler.done(batch, self.now)
+        assert not self.scheduler._outside
+        assert not self.scheduler.waiting_calls()
+        assert not self.scheduler.running_calls()
+
+
 def echo(items: list[Any]) -> list[Any]:
     return items
 
@@ -285,3 +506,6 @@ TestSchedulerRules = SchedulerRules.TestCase
 TestGroupRules = GroupRules.TestCase
 TestSchedulerRules.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
 TestGroupRules.settings = TestSchedulerRules.settings
+
+TestServerRules = ServerRules.TestCase
+TestServerRules.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)

@@ -11,6 +11,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import cachetools
 import numpy as np
 import pytest
 import torch
@@ -34,6 +35,23 @@ def function(items: list[int]) -> list[Any]:
     if len(items) > 20:
         time.sleep(0.001)
     return [answer(item) for item in items]
+
+
+def short_of_memory(items: list[int]) -> list[Any]:
+    if len(items) > 24:
+        raise MemoryError
+    return function(items)
+
+
+# Everything that a server asks of a batcher, at once.
+SERVER: dict[str, Any] = {
+    "max_concurrent_batches": 3,
+    "max_queue_size": 400,
+    "on_full": "wait",
+    "isolate_errors": True,
+    "group_by": lambda item: item % 5,
+    "cache": cachetools.LRUCache(1000),
+}
 
 
 class Caller:
@@ -181,10 +199,21 @@ LISTS = partial(batched.dynamically, function), Caller
 ARRAYS = partial(inference.dynamically, array_function, unpad_outputs=["tokens"]), ArrayCaller
 
 
-def soak(seconds: float, decorate: Any, kind: type[Caller]) -> None:
-    fn = decorate(batch_size=32, timeout_ms=0.5, small_batch_threshold=4)
+def reconfigure(fn: Any, until_s: float) -> None:
+    """Change options all the time."""
+    rng = random.Random(0)
+    while time.monotonic() < until_s:
+        fn.configure(batch_size=rng.randrange(8, 48), timeout_ms=rng.choice([0, 0.5, 2]))
+        fn.configure(max_queue_size=rng.choice([None, 400, 1000]), small_batch_threshold=rng.randrange(9))
+        time.sleep(0.01)
+
+
+def soak(seconds: float, decorate: Any, kind: type[Caller], *, changing: bool = False) -> None:
+    fn = decorate(batch_size=32, timeout_ms=0.5, small_batch_threshold=4, name="soak")
     until_s = time.monotonic() + seconds
-    with ThreadPoolExecutor(10) as pool:
+    with ThreadPoolExecutor(11) as pool:
+        if changing:
+            pool.submit(reconfigure, fn, until_s)
         threads = [pool.submit(kind(fn, seed, until_s).in_a_thread) for seed in range(8)]
         loops = [pool.submit(asyncio.run, kind(fn, seed, until_s).tasks(20)) for seed in (100, 101)]
         callers = [future.result(seconds + 60) for future in threads]
@@ -199,9 +228,14 @@ def soak(seconds: float, decorate: Any, kind: type[Caller]) -> None:
     batcher = fn._batcher
     assert not batcher._inbox
     assert not batcher._scheduler._running
-    assert not batcher._scheduler.queue.waiting_calls()
+    assert not batcher._scheduler.waiting_calls()
+    assert not batcher._scheduler.again
+    assert not batcher._blocked
+    assert not batcher._scheduler._flights._flights
+    assert not batcher._scheduler._flights._errands
+    assert not getattr(batcher._scheduler.queue, "_queues", None)
     gc.collect()
-    assert not [thread for thread in threading.enumerate() if thread.name == f"batched: {fn.__name__}"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "batched: soak"]
 
 
 @pytest.mark.parametrize("what", [LISTS, ARRAYS], ids=["lists", "arrays"])
@@ -210,9 +244,21 @@ def test_a_short_soak(what: Any) -> None:
     soak(2, *what)
 
 
+def test_a_short_soak_of_a_server() -> None:
+    """With every option, while those that can change do."""
+    soak(2, partial(batched.dynamically, short_of_memory, **SERVER), Caller, changing=True)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", [LISTS, ARRAYS], ids=["lists", "arrays"])
 def test_a_long_soak(what: Any) -> None:
     """Half a minute of it."""
-    soak(30, *what)
+    soak(30)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_long_soak_of_a_server() -> None:
+    """With every option, as above."""
+    soak(30, partial(batched.dynamically, short_of_memory, **SERVER), Caller, changing=True)

@@ -66,9 +66,6 @@ def test_outside_of_a_batch_function_there_is_none(flavour: Flavour) -> None:
         thread = threading.Thread(target=outside)
         thread.start()
         thread.join(PATIENCE_S)
-        inside = threading.Thread(target=contextvars.copy_context().run, args=[batched.current_batch])
-        inside.start()
-        inside.join(PATIENCE_S)
         return items
 
     fn = flavour.decorate(start, timeout_ms=0)

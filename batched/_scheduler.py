@@ -86,8 +86,8 @@ class Scheduler:
     def admit(self, call: Call, *, wait: bool, patient: bool = False) -> bool:
         """Queue `call` and return True if there is room; else, if it can `wait`, queue it once there is.
 
-        Raises `QueueFullError` if it cannot wait, and `ValueError` if there will never be room. A `patient` one,
-        of a `map` that began before the bound was lowered, is let in alone then.
+        Raises `QueueFullError` if it cannot wait, and `ValueError` if there will never be room. A `patient`
+        one, of a `map` that began before the bound was lowered, is let in alone then.
         """
         bound = self._max_queue_size
         if bound is not None and call.size > bound and not patient:

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import BatchError, QueueFullError
+from batched._thread import Batcher
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, until
 
@@ -101,6 +102,31 @@ def test_equal_items_in_flight_run_once(flavour: Flavour) -> None:
     assert len(answers) == 1
     assert gate.batches == [["a"]]
     pool.shutdown()
+    nothing_is_left(fn)
+
+
+@pytest.mark.parametrize("items", ["a", ["a", "b"], ["a", "c"]])
+def test_what_lands_after_the_cache_was_asked_does_not_run_twice(
+    flavour: Flavour, monkeypatch: pytest.MonkeyPatch, items: Any
+) -> None:
+    """An item may be answered between a caller's look into the cache and its joining what is in flight."""
+    gate = Gate()
+    fn = flavour.decorate(gate, timeout_ms=0, cache={})
+    admit = Batcher._admit
+    overtaken: list[Any] = []
+
+    def late(batcher: Batcher, call: Any, **named: Any) -> Any:
+        if not overtaken:
+            overtaken.append(call)
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(fn, ["a", "b"]).result(PATIENCE_S) == ["a", "b"]
+        return admit(batcher, call, **named)
+
+    fn._find()
+    monkeypatch.setattr(Batcher, "_admit", late)
+    future: Any = ThreadPoolExecutor(1).submit(flavour.call, fn, items)
+    assert future.result(PATIENCE_S) == items
+    assert sorted(item for batch in gate.batches for item in batch) == sorted({"a", "b", *items})
     nothing_is_left(fn)
 
 

@@ -1,19 +1,23 @@
 """Dynamic batching: callers pass one item or a list, and share the batches of one worker."""
 
-from batched._call import DONE
+from batched._call import DONE, Done
 from batched._current import CurrentBatch, current_batch
 from batched._function import BatchedFunction, dynamically
 from batched._stats import Stats
+from batched._stream import AsyncStream, Stream
 from batched.errors import BatchError, ClosedError, QueueFullError
 
 __all__ = [
     "DONE",
+    "AsyncStream",
     "BatchError",
     "BatchedFunction",
     "ClosedError",
     "CurrentBatch",
+    "Done",
     "QueueFullError",
     "Stats",
+    "Stream",
     "current_batch",
     "dynamically",
 ]

@@ -68,6 +68,8 @@ class Flights:
     def enter(self, lookup: Lookup) -> Call | None:
         """Join what is in flight; return the call for the rest, to be queued, None if nothing is left."""
         lookup.collator.look_again(lookup)
+        if not lookup.missing:
+            return None
         mine: list[tuple[int, Flight]] = []
         joined: list[Flight] = []
         for place, key in enumerate(lookup.keys):

@@ -17,14 +17,14 @@ from batched._binding import NO_OPTIONS, Bindable, name_of
 from batched._cache import Lookup, is_async
 from batched._family import Family
 from batched._map import amap_items, as_async
-from batched._options import CONFIGURABLE, CallOptions
+from batched._options import CallOptions, Changes
 from batched._stream import AsyncStream
 from batched.errors import copied, for_event_loop, raise_as_was
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
-    from typing import TypeAlias
+    from typing import TypeAlias, Unpack
 
     from batched._call import Call, Collator
     from batched._options import Options, Priority
@@ -140,15 +140,15 @@ class Face(Bindable[DriverT]):
             raise TypeError(f"{self._name()} does not stream: only a batch function that is a generator does")
         return self._collator.one(self._function, args, named, monotonic())
 
-    def configure(self, **changes: Any) -> None:
+    def configure(self, **changes: Unpack[Changes]) -> None:
         """Change options of this batcher, all at once; what is queued follows them from the next batch on.
 
         Any of `batch_size`, `timeout_ms`, `small_batch_threshold`, `max_queue_size`, `on_full` and
         `isolate_errors`; `TypeError` for others. Of a method, this changes only the instance's.
         """
-        if fixed := changes.keys() - CONFIGURABLE:
+        if fixed := changes.keys() - Changes.__annotations__.keys():
             raise TypeError(
-                f"configure cannot change {min(fixed)!r}; it can change {', '.join(sorted(CONFIGURABLE))}"
+                f"configure cannot change {min(fixed)!r}; it can change {', '.join(Changes.__annotations__)}"
             )
         if self._streams and changes.get("isolate_errors"):
             raise TypeError(_NO_ISOLATION)

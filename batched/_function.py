@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
 
 from batched._collate import ListCollator
 from batched._columns import ColumnCollator, parameters_of
 from batched._groups import Groups
 from batched._layers import layered
-from batched._options import Options, decorate
+from batched._options import KeywordOptions, Options, decorate
 from batched._queue import Queue
 from batched._threaded import ThreadedFunction
 
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import TypeAlias, Unpack
 
-    from batched._call import Collator
+    from batched._call import Collator, Done
     from batched._scheduler import AnyQueue
+    from batched._stream import AsyncStream, Stream
 
 __all__ = ["BatchedFunction", "BatchedMethod", "dynamically"]
 
 T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
 U = TypeVar("U")
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -38,6 +41,8 @@ class Rows(Protocol[U_co]):
 
 
 Outputs: TypeAlias = "Rows[U] | Awaitable[Rows[U]]"  # of a plain batch function, or an `async def` one
+Pieces: TypeAlias = "Rows[U | Done]"
+Steps: TypeAlias = "Iterator[Pieces[U]] | AsyncIterator[Pieces[U]]"  # of one that streams
 
 
 class BatchedFunction(ThreadedFunction, Generic[T, U]):
@@ -97,6 +102,55 @@ def join_lists(
     )
 
 
+if TYPE_CHECKING:
+
+    class BatchedColumns(ThreadedFunction, Generic[T1, T2, U]):
+        """What a type checker sees of a batch function of two columns, a `BatchedFunction` else."""
+
+        @overload
+        def __call__(
+            self, xs: list[T1] = ..., ys: list[T2] = ..., /, **named: list[T1] | list[T2]
+        ) -> list[U]: ...
+        @overload
+        def __call__(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> U: ...
+        def __call__(self, /, *args: Any, **named: Any) -> Any: ...
+        @overload
+        async def acall(
+            self, xs: list[T1] = ..., ys: list[T2] = ..., /, **named: list[T1] | list[T2]
+        ) -> list[U]: ...
+        @overload
+        async def acall(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> U: ...
+        async def acall(self, /, *args: Any, **named: Any) -> Any: ...
+        @overload
+        def submit(
+            self, xs: list[T1] = ..., ys: list[T2] = ..., /, **named: list[T1] | list[T2]
+        ) -> Future[list[U]]: ...
+        @overload
+        def submit(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> Future[U]: ...
+        def submit(self, /, *args: Any, **named: Any) -> Any: ...
+        def map(self, xs: Iterable[T1], /, *more: Iterable[T2]) -> Iterator[U]: ...
+        def amap(
+            self, xs: Iterable[T1] | AsyncIterable[T1], /, *more: Iterable[T2] | AsyncIterable[T2]
+        ) -> AsyncIterator[U]: ...
+
+    class StreamingFunction(ThreadedFunction, Generic[T, U]):
+        """What a type checker sees of a batch function that is a generator, a `BatchedFunction` else."""
+
+        def stream(self, item: T = ..., /, *more: Any, **named: Any) -> Stream[U]: ...
+        def astream(self, item: T = ..., /, *more: Any, **named: Any) -> AsyncStream[U]: ...
+
+
+class Method(Protocol[S_contra, U_co]):
+    """What a type checker sees, in its class, of a batched method that is a `U_co` once bound."""
+
+    @overload
+    def __get__(self: Method[type[S], U], instance: S | None, owner: type[S], /) -> U: ...
+    @overload
+    def __get__(self, instance: None, owner: type, /) -> Self: ...
+    @overload
+    def __get__(self, instance: S_contra, owner: type | None = None, /) -> U_co: ...
+
+
 class BatchedMethod(Protocol[S_contra, T, U]):
     """What a type checker sees of a batched method in its class.
 
@@ -128,20 +182,23 @@ class BatchedMethod(Protocol[S_contra, T, U]):
     def amap(self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /) -> AsyncIterator[U]: ...
 
 
-class KeywordOptions(TypedDict, total=False):
-    """The options of `dynamically` that are not positional too."""
-
-    adaptive: bool
-    name: str | None
-
-
 class Decorator(Protocol):
     """`dynamically` with its options given and the function still to come."""
 
     @overload
     def __call__(self, func: Callable[[list[T]], Outputs[U]], /) -> BatchedFunction[T, U]: ...
     @overload
+    def __call__(self, func: Callable[[list[T1], list[T2]], Outputs[U]], /) -> BatchedColumns[T1, T2, U]: ...
+    @overload
     def __call__(self, func: Callable[[S, list[T]], Outputs[U]], /) -> BatchedMethod[S, T, U]: ...
+    @overload
+    def __call__(
+        self, func: Callable[[S, list[T1], list[T2]], Outputs[U]], /
+    ) -> Method[S, BatchedColumns[T1, T2, U]]: ...
+    @overload
+    def __call__(self, func: Callable[[list[T]], Steps[U]], /) -> StreamingFunction[T, U]: ...
+    @overload
+    def __call__(self, func: Callable[[S, list[T]], Steps[U]], /) -> Method[S, StreamingFunction[T, U]]: ...
 
 
 @overload
@@ -155,6 +212,15 @@ def dynamically(
 ) -> BatchedFunction[T, U]: ...
 @overload
 def dynamically(
+    func: Callable[[list[T1], list[T2]], Outputs[U]],
+    /,
+    batch_size: int = ...,
+    timeout_ms: float = ...,
+    small_batch_threshold: int = ...,
+    **options: Unpack[KeywordOptions],
+) -> BatchedColumns[T1, T2, U]: ...
+@overload
+def dynamically(
     func: Callable[[S, list[T]], Outputs[U]],
     /,
     batch_size: int = ...,
@@ -162,6 +228,33 @@ def dynamically(
     small_batch_threshold: int = ...,
     **options: Unpack[KeywordOptions],
 ) -> BatchedMethod[S, T, U]: ...
+@overload
+def dynamically(
+    func: Callable[[S, list[T1], list[T2]], Outputs[U]],
+    /,
+    batch_size: int = ...,
+    timeout_ms: float = ...,
+    small_batch_threshold: int = ...,
+    **options: Unpack[KeywordOptions],
+) -> Method[S, BatchedColumns[T1, T2, U]]: ...
+@overload
+def dynamically(
+    func: Callable[[list[T]], Steps[U]],
+    /,
+    batch_size: int = ...,
+    timeout_ms: float = ...,
+    small_batch_threshold: int = ...,
+    **options: Unpack[KeywordOptions],
+) -> StreamingFunction[T, U]: ...
+@overload
+def dynamically(
+    func: Callable[[S, list[T]], Steps[U]],
+    /,
+    batch_size: int = ...,
+    timeout_ms: float = ...,
+    small_batch_threshold: int = ...,
+    **options: Unpack[KeywordOptions],
+) -> Method[S, StreamingFunction[T, U]]: ...
 @overload
 def dynamically(
     batch_size: int = ...,
@@ -184,6 +277,13 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
             just answered and come straight back, and for the rest of a burst. The first few batches, and all
             with False, start when their oldest item is `timeout_ms` old, time behind a running batch
             included.
+        max_concurrent_batches: Batches that run at once, each in a thread of its own.
+        max_queue_size: The most items that wait; None for no bound. A list is admitted whole or not at all.
+        on_full: What becomes of a call for which there is no room: "raise" `QueueFullError`, or "wait".
+        isolate_errors: When a batch raises, run it again in halves until only the culprits fail.
+        group_by: From an item, a key; only items of an equal key share a batch.
+        cache: A mapping of results; what it knows is not queued, and equal items in flight run once.
+        cache_key: From an item, its key in the cache; the item itself by default.
         name: For the thread, the logs and the errors; the function's own by default.
 
     Raises:

@@ -9,12 +9,21 @@ from functools import partial
 from inspect import iscoroutinefunction
 from numbers import Real
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
-__all__ = ["ALWAYS_SHOWN", "CONFIGURABLE", "ArrayOptions", "CallOptions", "Options", "Priority", "decorate"]
+__all__ = [
+    "ALWAYS_SHOWN",
+    "ArrayOptions",
+    "CallOptions",
+    "Changes",
+    "KeywordOptions",
+    "Options",
+    "Priority",
+    "decorate",
+]
 
 Priority = Literal["interactive", "bulk"]
 OnFull = Literal["raise", "wait"]
@@ -75,18 +84,38 @@ class Options:
 ALWAYS_SHOWN = ("batch_size", "timeout_ms", "small_batch_threshold")
 """What `repr` says though it be the default."""
 
-CONFIGURABLE = frozenset(
-    {
-        "adaptive",
-        "batch_size",
-        "isolate_errors",
-        "max_queue_size",
-        "on_full",
-        "small_batch_threshold",
-        "timeout_ms",
-    }
-)
-"""What can be changed while calls wait."""
+
+class Changes(TypedDict, total=False):
+    """The options that can be changed while calls wait."""
+
+    adaptive: bool
+    batch_size: int
+    timeout_ms: float
+    small_batch_threshold: int
+    max_queue_size: int | None
+    on_full: OnFull
+    isolate_errors: bool
+
+
+class Cache(Protocol):
+    """What a cache must be able to do."""
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+    def __setitem__(self, key: Any, value: Any, /) -> Any: ...
+
+
+class KeywordOptions(TypedDict, total=False):
+    """The options of all decorators that are not positional too."""
+
+    adaptive: bool
+    max_concurrent_batches: int
+    max_queue_size: int | None
+    on_full: OnFull
+    isolate_errors: bool
+    group_by: Callable[..., Hashable] | None
+    cache: Cache | None
+    cache_key: Callable[..., Hashable] | None
+    name: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

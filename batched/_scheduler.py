@@ -102,8 +102,8 @@ class Scheduler:
     def admit(self, call: Call, *, wait: bool, patient: bool = False) -> Call | None:
         """Queue `call` if there is room; else, if it can `wait`, return what will be queued once there is.
 
-        Raises `QueueFullError` if it cannot wait, and `ValueError` if there will never be room. A `patient` one,
-        of a `map` that began before the bound was lowered, is let in alone then.
+        Raises `QueueFullError` if it cannot wait, and `ValueError` if there will never be room. A `patient`
+        one, of a `map` that began before the bound was lowered, is let in alone then.
         """
         if isinstance(call, Lookup):
             try:

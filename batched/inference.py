@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from batched._arrays import FeatureCollator
 from batched._face import is_stream
 from batched._groups import Groups
 from batched._layers import layered
 from batched._options import ArrayOptions, decorate
+from batched._options import KeywordOptions as CommonOptions
 from batched._threaded import ThreadedFunction
 
 if TYPE_CHECKING:
@@ -82,10 +83,9 @@ def join_arrays(
     return layered(FeatureCollator(name, options), Groups, options, name, bound=bound)
 
 
-class KeywordOptions(TypedDict, total=False):
+class KeywordOptions(CommonOptions, total=False):
     """The options of `dynamically` that are not positional too."""
 
-    name: str | None
     pad_token: Any
     pad_tokens: Any
     padding_side: PaddingSide
@@ -136,6 +136,13 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         timeout_ms: The most that a batch which is not full is delayed to gain company, counted from the
             arrival of its oldest rows, the time behind a running batch included. 0 never waits.
         small_batch_threshold: Calls of at most this many rows go ahead of larger ones.
+        max_concurrent_batches: Batches that run at once, each in a thread of its own.
+        max_queue_size: The most rows that wait; None for no bound.
+        on_full: What becomes of a call for which there is no room: "raise" `QueueFullError`, or "wait".
+        isolate_errors: When a batch raises, run it again in halves until only the culprits fail.
+        group_by: From a call's features, a key; only calls of an equal key share a batch.
+        cache: A mapping of results, with `cache_key`; equal calls in flight run once.
+        cache_key: From a call's features, the key in the cache.
         name: For the thread, the logs and the errors; the function's own by default.
         pad_token: What rows are padded with: a number, or a dict of a number per feature; zero by default.
             `pad_tokens` is another name for it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 import time
@@ -300,44 +301,39 @@ def test_an_instance_is_collected_after_callers_were_refused_or_late() -> None:
     until(lambda: gc.collect() is not None and reference() is None)
 
 
+def ask_in_a_thread(fn: Any, seed: int, answered: list[int]) -> None:
+    """Ask lists of all sizes, some of them in great haste."""
+    for turn in range(60):
+        size = 1 + (seed + turn) % 10
+        with contextlib.suppress(TimeoutError):
+            assert fn.options(deadline_ms=20_000 if turn % 5 else 0.2)([turn] * size) == [turn] * size
+            answered.append(seed)
+
+
+async def ask_in_a_task(fn: Any, seed: int, answered: list[int]) -> None:
+    """Ask lists of all sizes, and leave at times."""
+    for turn in range(60):
+        task = asyncio.ensure_future(fn.acall([turn] * (1 + (seed + turn) % 10)))
+        if turn % 7 == 0:
+            await asyncio.sleep(0)
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            assert set(await task) == {turn}
+            answered.append(seed)
+
+
 def test_a_bounded_queue_under_random_load_answers_everybody() -> None:
     """Threads and tasks, with and without patience; then nothing is left."""
     fn = batched.dynamically(
-        lambda items: items,
-        batch_size=8,
-        timeout_ms=0.2,
-        max_queue_size=10,
-        on_full="wait",
-        max_concurrent_batches=2,
-    )
+        lambda items: items, batch_size=8, timeout_ms=0.2,
+        max_queue_size=10, on_full="wait", max_concurrent_batches=2,
+    )  # fmt: skip
     answered: list[int] = []
 
-    def in_a_thread(seed: int) -> None:
-        for turn in range(60):
-            size = 1 + (seed + turn) % 10
-            try:
-                answer = fn.options(deadline_ms=0.2 if turn % 5 == 0 else 20_000)([turn] * size)
-            except TimeoutError:
-                continue
-            assert answer == [turn] * size
-            answered.append(seed)
-
-    async def in_a_task(seed: int) -> None:
-        for turn in range(60):
-            task = asyncio.ensure_future(fn.acall([turn] * (1 + (seed + turn) % 10)))
-            if turn % 7 == 0:
-                await asyncio.sleep(0)
-                task.cancel()
-            try:
-                assert set(await task) == {turn}
-                answered.append(seed)
-            except asyncio.CancelledError:
-                pass
-
     async def tasks() -> None:
-        await asyncio.gather(*(in_a_task(seed) for seed in range(10)))
+        await asyncio.gather(*(ask_in_a_task(fn, seed, answered) for seed in range(10)))
 
-    threads = [threading.Thread(target=in_a_thread, args=[seed]) for seed in range(4)]
+    threads = [threading.Thread(target=ask_in_a_thread, args=[fn, seed, answered]) for seed in range(4)]
     for thread in threads:
         thread.start()
     asyncio.run(asyncio.wait_for(tasks(), PATIENCE_S))

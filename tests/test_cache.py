@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import threading
@@ -23,6 +24,7 @@ import batched
 import batched.inference
 from batched import BatchError, QueueFullError
 from batched._asyncio import LoopBatcher
+from batched._thread import Batcher
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, until
 
@@ -103,6 +105,31 @@ def test_equal_items_in_flight_run_once(flavour: Flavour) -> None:
     assert len(answers) == 1
     assert gate.batches == [["a"]]
     pool.shutdown()
+    nothing_is_left(fn)
+
+
+@pytest.mark.parametrize("items", ["a", ["a", "b"], ["a", "c"]])
+def test_what_lands_after_the_cache_was_asked_does_not_run_twice(
+    flavour: Flavour, monkeypatch: pytest.MonkeyPatch, items: Any
+) -> None:
+    """An item may be answered between a caller's look into the cache and its joining what is in flight."""
+    gate = Gate()
+    fn = flavour.decorate(gate, timeout_ms=0, cache={})
+    admit = Batcher._admit
+    overtaken: list[Any] = []
+
+    def late(batcher: Batcher, call: Any, **named: Any) -> Any:
+        if not overtaken:
+            overtaken.append(call)
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(fn, ["a", "b"]).result(PATIENCE_S) == ["a", "b"]
+        return admit(batcher, call, **named)
+
+    fn._find()
+    monkeypatch.setattr(Batcher, "_admit", late)
+    future: Any = ThreadPoolExecutor(1).submit(flavour.call, fn, items)
+    assert future.result(PATIENCE_S) == items
+    assert sorted(item for batch in gate.batches for item in batch) == sorted({"a", "b", *items})
     nothing_is_left(fn)
 
 
@@ -429,7 +456,7 @@ def test_arrays_need_a_key_and_are_cached_by_call() -> None:
     first = fn(x=x)
     first[:] = -1
     assert np.array_equal(fn(x=x), x * 2)
-    assert np.array_equal(list(fn.map([{"x": x}]))[0], x * 2)
+    assert np.array_equal(next(fn.map([{"x": x}])), x * 2)
     assert runs == [3]
     assert fn.stats.total_cached == 6
 
@@ -539,6 +566,32 @@ def test_an_instance_is_collected_though_its_results_are_kept() -> None:
     assert len(cache) == 2
 
 
+def check(items: list[int], answers: list[Any]) -> None:
+    for item, answer in zip(items, answers, strict=True):
+        assert isinstance(answer, ValueError) if item == 13 else answer == ("out", item)
+
+
+def ask_in_a_thread(fn: Any, seed: int) -> None:
+    """Ask lists of a few keys, some of them in great haste."""
+    for turn in range(80):
+        items = [(seed + turn * step) % 16 for step in range(1 + turn % 9)]
+        hasty = fn.options(deadline_ms=0.3, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            check(items, (fn if turn % 4 else hasty)(items))
+
+
+async def ask_in_a_task(fn: Any, seed: int) -> None:
+    """Ask lists of a few keys, and leave at times."""
+    for turn in range(60):
+        items = [(seed * turn + step) % 16 for step in range(1 + turn % 5)]
+        task = asyncio.ensure_future(fn.acall(items))
+        if turn % 3 == 0:
+            await asyncio.sleep(0)
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            check(items, await task)
+
+
 def test_equal_items_at_random() -> None:
     """Threads and tasks that ask, leave and are late over a few keys; then nothing is left."""
     fn = batched.dynamically(
@@ -548,37 +601,10 @@ def test_equal_items_at_random() -> None:
     )  # fmt: skip
     view = fn.options(return_exceptions=True)
 
-    def check(items: list[int], answers: list[Any]) -> None:
-        for item, answer in zip(items, answers, strict=True):
-            assert isinstance(answer, ValueError) if item == 13 else answer == ("out", item)
-
-    def in_a_thread(seed: int) -> None:
-        for turn in range(80):
-            items = [(seed + turn * step) % 16 for step in range(1 + turn % 9)]
-            try:
-                check(
-                    items,
-                    (view.options(deadline_ms=0.3, return_exceptions=True) if turn % 4 == 0 else view)(items),
-                )
-            except TimeoutError:
-                pass
-
-    async def in_a_task(seed: int) -> None:
-        for turn in range(60):
-            items = [(seed * turn + step) % 16 for step in range(1 + turn % 5)]
-            task = asyncio.ensure_future(view.acall(items))
-            if turn % 3 == 0:
-                await asyncio.sleep(0)
-                task.cancel()
-            try:
-                check(items, await task)
-            except asyncio.CancelledError:
-                pass
-
     async def tasks() -> None:
-        await asyncio.gather(*(in_a_task(seed) for seed in range(10)))
+        await asyncio.gather(*(ask_in_a_task(view, seed) for seed in range(10)))
 
-    threads = [threading.Thread(target=in_a_thread, args=[seed], daemon=True) for seed in range(4)]
+    threads = [threading.Thread(target=ask_in_a_thread, args=[view, seed], daemon=True) for seed in range(4)]
     for thread in threads:
         thread.start()
     asyncio.run(asyncio.wait_for(tasks(), PATIENCE_S))

@@ -193,7 +193,8 @@ def test_an_idle_worker_keeps_no_instance_alive(isolate_errors: bool) -> None:
     assert entered.wait(PATIENCE_S)
     future.cancel()
     leave.set()
-    until(lambda: not model.embed.stats.running_items)
+    batcher = model.embed._find()
+    until(lambda: not batcher.stats.running_items)
     reference = weakref.ref(model)
     del model, future
     until(lambda: gc.collect() is not None and reference() is None)

@@ -69,3 +69,21 @@ def test_embed_features_measures_all_four_ways_and_verifies_the_answers() -> Non
         assert len(rows) == 1, way
     assert "Mean batch size" in example.stdout
     assert "All 40 answers verified" in example.stdout
+
+
+@pytest.mark.timeout(120)
+def test_generate_text_streams_to_every_caller_what_it_would_get_alone() -> None:
+    """Seven callers, of whom one leaves early, share batches; every text is compared."""
+    example = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / "generate_text.py", "--characters", "30"],
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        env={**ENVIRONMENT, "PYTHONPATH": str(EXAMPLES.parent)},
+        timeout=110,
+    )
+    assert example.returncode == 0, example.stdout + example.stderr
+    assert example.stdout.count(" | ") == 7
+    assert example.stdout.count("(left early)") == 1
+    assert "7 prompts in " in example.stdout
+    assert "All 7 texts verified" in example.stdout

@@ -479,7 +479,7 @@ def test_a_stream_without_end_does_not_keep_the_interpreter(state: str) -> None:
 
 SERVER_EXITS = {
     "waiting for room": """
-        full = batched.dynamically(slow.__wrapped__, batch_size=1, timeout_ms=0, max_queue_size=1, on_full="wait")
+        full = batched.dynamically(slow.__wrapped__, batch_size=1, max_queue_size=1, on_full="wait")
         for _ in range(4):
             threading.Thread(target=full, args=[1], daemon=True).start()
         entered.wait(10)
@@ -617,7 +617,8 @@ def test_everything_survives_pickle_and_copy() -> None:
             assert clone([1, 2]) == [2, 4]
             clone.shutdown()
             assert served(3) == 6
-        for other in (copy.deepcopy(model), cloudpickle.loads(cloudpickle.dumps(model)), pickle.loads(pickle.dumps(model))):
+        by_value = cloudpickle.loads(cloudpickle.dumps(model))
+        for other in (copy.deepcopy(model), by_value, pickle.loads(pickle.dumps(model))):
             assert list(other.words.stream("a b")) == ["a", "b"]
             assert other.add([1], [2]) == [3]
         done = pickle.loads(pickle.dumps(batched.DONE))

@@ -270,7 +270,7 @@ class ServerRules(RuleBasedStateMachine):
         isolate_errors=st.booleans(),
         slots=st.integers(1, 3),
     )
-    def start(  # noqa: PLR0917
+    def start(  # noqa: PLR0913, PLR0917
         self,
         batch_size: int,
         threshold: int,

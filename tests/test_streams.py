@@ -9,7 +9,7 @@ import logging
 import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from tests.gate import PATIENCE_S, until
 
 
 class Steps:
-    """A batch function that yields `rows(items, step)` until that is None; each step waits to be let through."""
+    """A batch function that yields `rows(items, step)` until that is None; while shut, it holds each step."""
 
     def __init__(self, rows: Any, *, shut: bool = False) -> None:
         self.rows = rows
@@ -151,7 +151,7 @@ def test_a_slow_consumer_slows_nobody(streaming: Flavour) -> None:
 
 
 def test_no_piece_is_lost_at_the_end() -> None:
-    """The last pieces may come between a consumer's two questions, whether there are any and whether it ends."""
+    """The last pieces may come after a consumer has seen none, and before it asks whether that is all."""
 
     def short(items: list[int]) -> Iterator[list[int]]:
         yield items
@@ -689,14 +689,38 @@ def test_an_instance_is_collected_once_its_streams_have_ended() -> None:
     with contextlib.suppress(ValueError):
         list(kept[2])
     list(kept[3])
-    until(lambda: model.generate.stats.running_items == 0)
+    batcher = model.generate._find()
+    until(lambda: batcher.stats.running_items == 0)
     reference = weakref.ref(model)
     del model
     until(lambda: gc.collect() is not None and reference() is None)
 
 
+def read_in_a_thread(fn: Any, seed: int) -> None:
+    """Read streams to the end or not, close them or drop them."""
+    for turn in range(40):
+        item, want = (seed * 7 + turn * 3) % 12, (seed + turn) % 15
+        stream = fn.options(deadline_ms=20_000).stream(item) if turn % 2 else fn.stream(item)
+        pieces = [piece for _, piece in zip(range(want), stream, strict=False)]
+        assert pieces == [(item, step) for step in range(min(item, want))]
+        if turn % 3:
+            stream.close()
+
+
+async def read_in_a_task(fn: Any, seed: int) -> None:
+    """Read streams to the end or not."""
+    for turn in range(40):
+        item, want = (seed * 5 + turn * 3) % 12, 1 + (seed + turn) % 15
+        pieces: list[Any] = []
+        async for piece in fn.astream(item):
+            pieces.append(piece)
+            if len(pieces) == want:
+                break
+        assert pieces == [(item, step) for step in range(min(item, want))]
+
+
 def test_consumers_at_random_get_their_own_pieces_or_leave() -> None:
-    """Threads and tasks, ending, leaving early, being late, dropped; then nothing is left."""
+    """Threads and tasks, ending, leaving early, dropped; then nothing is left."""
 
     def generate(items: list[int]) -> Iterator[list[Any]]:
         for step in range(max(items) + 1):
@@ -704,36 +728,21 @@ def test_consumers_at_random_get_their_own_pieces_or_leave() -> None:
 
     fn = batched.dynamically(generate, batch_size=8, timeout_ms=0.5, max_concurrent_batches=2)
 
-    def expected(item: int, pieces: list[Any], want: int) -> None:
-        assert pieces == [(item, step) for step in range(min(item, want))]
-
-    def in_a_thread(seed: int) -> None:
-        for turn in range(40):
-            item, want = (seed * 7 + turn * 3) % 12, (seed + turn) % 15
-            stream = fn.options(deadline_ms=20_000).stream(item) if turn % 2 else fn.stream(item)
-            expected(item, [piece for _, piece in zip(range(want), stream, strict=False)], want)
-            if turn % 3:
-                stream.close()
-
-    async def in_a_task(seed: int) -> None:
-        for turn in range(40):
-            item, want = (seed * 5 + turn * 3) % 12, (seed + turn) % 15
-            pieces: list[Any] = []
-            if want:
-                async for piece in fn.astream(item):
-                    pieces.append(piece)
-                    if len(pieces) == want:
-                        break
-            expected(item, pieces, want)
-
     async def tasks() -> None:
-        await asyncio.gather(*(in_a_task(seed) for seed in range(20)))
+        await asyncio.gather(*(read_in_a_task(fn, seed) for seed in range(20)))
 
-    with ThreadPoolExecutor(6) as pool:
-        futures = [pool.submit(in_a_thread, seed) for seed in range(4)]
-        futures += [pool.submit(asyncio.run, tasks()) for _ in range(2)]
-        for future in futures:
-            future.result(PATIENCE_S * 2)
+    readers: list[tuple[Any, ...]] = [(read_in_a_thread, fn, seed) for seed in range(4)]
+    readers += [(lambda: asyncio.run(tasks()),)] * 2
+    over: list[int] = []
+    threads = [
+        threading.Thread(target=lambda read, *args: over.append(read(*args)), args=reader, daemon=True)
+        for reader in readers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert over == [None] * 6
     gc.collect()
     until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
     stats = fn.stats

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
 
-from batched._function import KeywordOptions, Outputs, join_lists
+from batched._function import Outputs, join_lists
 from batched._looped import LoopedFunction
-from batched._options import Options, decorate
+from batched._options import KeywordOptions, Options, decorate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable

@@ -9,8 +9,9 @@ do not need. The code in its brackets is mypy's; to pyright it means any error.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextvars import Context
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar, assert_type
 
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 import batched
-from batched import BatchedFunction, Stats, aio, inference
+from batched import AsyncStream, BatchedFunction, Stats, Stream, aio, inference
 from batched.aio import inference as aio_inference
 from batched.inference import BatchedInference
 
@@ -532,6 +533,165 @@ async def wrong_on_loops(store: Store) -> None:
     aio.dynamically(priority_strategy=1)  # type: ignore[call-overload]
     with looped:  # type: ignore[attr-defined]
         pass
+
+
+# -- two columns ------------------------------------------------------------------------------------------
+
+
+@batched.dynamically
+def pair(texts: list[str], numbers: list[int]) -> list[float]:
+    return [len(text) / number for text, number in zip(texts, numbers, strict=True)]
+
+
+@batched.dynamically(batch_size=64)
+async def pair_coroutine(texts: list[str], numbers: list[int]) -> list[float]:
+    return [len(text) / number for text, number in zip(texts, numbers, strict=True)]
+
+
+class Pairs:
+    @batched.dynamically
+    def pair(self, texts: list[str], numbers: list[int]) -> list[bytes]:
+        return [text.encode() * number for text, number in zip(texts, numbers, strict=True)]
+
+    @batched.dynamically(timeout_ms=0)
+    def with_options(self, texts: list[str], numbers: list[int]) -> list[bytes]:
+        return [text.encode() * number for text, number in zip(texts, numbers, strict=True)]
+
+
+async def columns(pairs: Pairs, texts: list[str], numbers: list[int]) -> None:
+    assert_type(pair("a", 1), float)
+    assert_type(pair(texts, numbers), list[float])
+    assert_type(pair("a", numbers=1), float)
+    assert_type(pair(texts, numbers=numbers), list[float])
+    assert_type(pair(texts="a", numbers=1), float)
+    assert_type(await pair.acall("a", 1), float)
+    assert_type(await pair.acall(texts, numbers), list[float])
+    assert_type(pair.submit("a", 1), Future[float])
+    assert_type(pair.submit(texts, numbers), Future[list[float]])
+    assert_type(pair.map(texts, numbers), Iterator[float])
+    assert_type(pair.amap(texts, numbers), AsyncIterator[float])
+    assert_type(pair.options(deadline_ms=5)("a", 1), float)
+    assert_type(pair.stats, Stats)
+    assert_type(pair_coroutine("a", 1), float)
+    assert_type(pairs.pair("a", 1), bytes)
+    assert_type(pairs.pair(texts, numbers), list[bytes])
+    assert_type(pairs.with_options.map(texts, numbers), Iterator[bytes])
+    assert_type(await pairs.with_options.acall("a", 1), bytes)
+
+
+def wrong_columns(texts: list[str], numbers: list[int]) -> None:
+    pair(1, "a")  # type: ignore[call-overload]
+    pair(numbers, texts)  # type: ignore[arg-type]
+    pair(texts, 1)  # type: ignore[call-overload]
+    pair("a", 1, 2)  # type: ignore[call-overload]
+    pair.map(numbers, numbers)  # type: ignore[arg-type]
+
+
+# -- streams ----------------------------------------------------------------------------------------------
+
+
+@batched.dynamically
+def tokens(prompts: list[str]) -> Iterator[list[str]]:
+    yield prompts
+
+
+@batched.dynamically(batch_size=4)
+def ending(prompts: list[str]) -> Iterator[list[int | batched.Done]]:
+    yield [batched.DONE for _ in prompts]
+
+
+@batched.dynamically
+def generator(prompts: list[str]) -> Generator[list[str], None, None]:
+    yield prompts
+
+
+@batched.dynamically
+async def asynchronous(prompts: list[str]) -> AsyncIterator[list[str]]:
+    yield prompts
+
+
+class Generating:
+    @batched.dynamically
+    def tokens(self, prompts: list[str]) -> Iterator[list[int | batched.Done]]:
+        yield [len(prompt) for prompt in prompts]
+
+    @batched.dynamically(timeout_ms=0)
+    async def asynchronous(self, prompts: list[str]) -> AsyncIterator[list[bytes]]:
+        yield [prompt.encode() for prompt in prompts]
+
+
+async def streams(model: Generating) -> None:
+    assert_type(tokens.stream("a"), Stream[str])
+    assert_type(tokens.astream("a"), AsyncStream[str])
+    for piece in tokens.stream("a"):
+        assert_type(piece, str)
+    async for piece in tokens.astream(prompts="a"):
+        assert_type(piece, str)
+    assert_type(ending.stream("a"), Stream[int])
+    assert_type(generator.stream("a"), Stream[str])
+    assert_type(asynchronous.astream("a"), AsyncStream[str])
+    assert_type(tokens.options(deadline_ms=5).stream("a"), Stream[str])
+    assert_type(tokens.stream("a").close(), None)
+    assert_type(await tokens.astream("a").aclose(), None)
+    assert_type(model.tokens.stream("a"), Stream[int])
+    assert_type(model.asynchronous.astream("a"), AsyncStream[bytes])
+    tokens.stream(1)  # type: ignore[arg-type]
+    model.tokens.stream(1)  # type: ignore[arg-type]
+
+
+# -- inside the batch function, options, live changes -----------------------------------------------------
+
+
+def inside() -> None:
+    batch = batched.current_batch()
+    assert_type(batch, batched.CurrentBatch)
+    assert_type(batch.size, int)
+    assert_type(batch.contexts, list[Context])
+    assert_type(batch.cancelled(), bool)
+
+
+@batched.dynamically(
+    max_concurrent_batches=2,
+    max_queue_size=100,
+    on_full="wait",
+    isolate_errors=True,
+    group_by=len,
+    cache={},
+    cache_key=str.lower,
+)
+def served(sentences: list[str]) -> list[int]:
+    return plain(sentences)
+
+
+def options_of_servers(known: dict[str, int]) -> None:
+    assert_type(served, BatchedFunction[str, int])
+    assert_type(batched.dynamically(plain, cache=known, max_queue_size=None), BatchedFunction[str, int])
+    assert_type(
+        bare.configure(
+            batch_size=8,
+            timeout_ms=1,
+            small_batch_threshold=2,
+            max_queue_size=None,
+            on_full="raise",
+            isolate_errors=True,
+        ),
+        None,
+    )
+    tokens.configure(batch_size=8)
+    pair.configure(on_full="wait")
+    assert_type(bare.stats.total_rejected, int)
+    assert_type(bare.stats.total_cached, int)
+    assert_type(bare.stats.fits_memory, int | None)
+
+
+def wrong_options_of_servers() -> None:
+    batched.dynamically(plain, on_full="drop")  # type: ignore[call-overload]
+    batched.dynamically(plain, group_by="key")  # type: ignore[call-overload]
+    batched.dynamically(plain, cache=3)  # type: ignore[call-overload]
+    batched.dynamically(plain, isolate_errors="yes")  # type: ignore[call-overload]
+    bare.configure(max_concurrent_batches=2)  # type: ignore[call-arg]
+    bare.configure(batch_size="8")  # type: ignore[arg-type]
+    bare.configure(on_full="drop")  # type: ignore[arg-type]
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------

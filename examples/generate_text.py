@@ -1,0 +1,160 @@
+"""Text generation for many callers: a batch of prompts, and to each caller its own tokens as they come.
+
+The model is a tiny one, made on the spot and trained for a second on a few sentences, so nothing is
+downloaded. Threads and tasks share its batches; one of them leaves early, and the others do not notice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import threading
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+import batched
+
+CORPUS = """
+    the quick brown fox jumps over the lazy dog. a lazy dog sleeps all day. the fox runs over the hill.
+    a model is fast on batches. callers come one by one. the batch fills while the model runs.
+"""
+CONTEXT = 8  # characters that the model looks back
+END = "."
+
+
+class Model(nn.Module):
+    """Predicts the next character from the last few."""
+
+    def __init__(self, characters: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(characters, 16)
+        self.hidden = nn.Linear(16 * CONTEXT, 64)
+        self.out = nn.Linear(64, characters)
+
+    def forward(self, contexts: Tensor) -> Tensor:
+        """Return the logits of the character after each row of `contexts`."""
+        logits: Tensor = self.out(torch.tanh(self.hidden(self.embed(contexts).flatten(1))))
+        return logits
+
+
+class Writer:
+    """A model whose callers share batches, and get their text piece by piece."""
+
+    def __init__(self, most_characters: int) -> None:
+        torch.manual_seed(0)
+        text = " ".join(CORPUS.split())
+        self.most_characters = most_characters
+        self.characters = sorted({*text, " "})
+        self.number = {character: number for number, character in enumerate(self.characters)}
+        self.model = Model(len(self.characters))
+        self.train(text)
+
+    def train(self, text: str) -> None:
+        """Learn `text`, more or less by heart."""
+        contexts = torch.cat([self.context(text[:end]) for end in range(1, len(text))])
+        following = torch.tensor([self.number[character] for character in text[1:]])
+        optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.02)
+        for _ in range(150):
+            loss = nn.functional.cross_entropy(self.model(contexts), following)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    def context(self, text: str) -> Tensor:
+        """Return the end of `text` as the model reads it."""
+        known = "".join(character for character in text.lower() if character in self.number)
+        window = known[-CONTEXT:].rjust(CONTEXT)
+        return torch.tensor([[self.number[character] for character in window]])
+
+    @batched.dynamically(batch_size=8, timeout_ms=20)
+    def write(self, prompts: list[str]) -> Iterator[list[str | batched.Done]]:
+        """Yield the next character of each text, until all have come to their end."""
+        contexts = torch.cat([self.context(prompt) for prompt in prompts])
+        ended = [False] * len(prompts)
+        for _ in range(self.most_characters):
+            with torch.inference_mode():
+                numbers = self.model(contexts).argmax(1)
+            written = [self.characters[number] for number in numbers.tolist()]
+            yield [
+                batched.DONE if over else character for over, character in zip(ended, written, strict=True)
+            ]
+            ended = [over or character == END for over, character in zip(ended, written, strict=True)]
+            if all(ended):
+                return
+            contexts = torch.cat([contexts[:, 1:], numbers[:, None]], dim=1)
+
+
+def read(writer: Writer, prompt: str, texts: dict[str, str]) -> None:
+    """Read a text in a thread."""
+    texts[prompt] = prompt + "".join(writer.write.stream(prompt))
+
+
+async def read_async(writer: Writer, prompt: str, texts: dict[str, str]) -> None:
+    """Read a text in a task."""
+    texts[prompt] = prompt + "".join([piece async for piece in writer.write.astream(prompt)])
+
+
+async def leave_early(writer: Writer, prompt: str, texts: dict[str, str]) -> None:
+    """Read a few characters, and go: what is not read any more is not kept for anybody."""
+    pieces = []
+    async for piece in writer.write.astream(prompt):
+        pieces.append(piece)
+        if len(pieces) == 3:  # noqa: PLR2004
+            break
+    texts[prompt] = prompt + "".join(pieces)
+
+
+def serve(writer: Writer, threads: list[str], tasks: list[str], leaver: str) -> dict[str, str]:
+    """Return the text of each prompt, all read at the same time."""
+    texts: dict[str, str] = {}
+
+    async def read_all() -> None:
+        readers = [read_async(writer, prompt, texts) for prompt in tasks]
+        await asyncio.gather(*readers, leave_early(writer, leaver, texts))
+
+    readers = [threading.Thread(target=read, args=(writer, prompt, texts)) for prompt in threads]
+    for reader in readers:
+        reader.start()
+    asyncio.run(read_all())
+    for reader in readers:
+        reader.join()
+    return texts
+
+
+def main() -> int:
+    """Write, print, verify, and return the exit status."""
+    parser = argparse.ArgumentParser(description="Stream generated text to many callers.")
+    parser.add_argument("--characters", type=int, default=60, metavar="N", help="at most (default 60)")
+    count = parser.parse_args().characters
+    if count < 1:
+        parser.error(f"--characters must be at least 1, got {count}")
+
+    torch.set_num_threads(1)  # one core for the model, and the other ones for the callers
+    writer = Writer(count)
+    prompts = ["the quick", "a lazy", "the fox", "a model", "callers", "the batch", "a dog"]
+    random.Random(0).shuffle(prompts)  # noqa: S311  not a secret
+    *others, leaver = prompts
+    texts = serve(writer, others[:3], others[3:], leaver)
+    with writer.write:  # whose end waits for the batches that still run
+        pass
+    for prompt, text in texts.items():
+        print(f"{prompt:>10} | {text[len(prompt) :]}{'  (left early)' if prompt == leaver else ''}")
+    stats = writer.write.stats
+    print(f"{stats.total_processed} prompts in {stats.total_batches} batches.")
+
+    alone = Writer(count)
+    for prompt, text in texts.items():
+        expected = prompt + "".join(alone.write.stream(prompt))
+        if text != expected and not (prompt == leaver and expected.startswith(text)):
+            print(f"{prompt!r} differs from what is written for it alone: {expected!r}.")
+            return 1
+    print(f"All {len(texts)} texts verified: the same as each prompt gets alone.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -358,11 +358,12 @@ class _Dispatcher:
                 batch.slices.clear()
 
     def _heed(self) -> None:
-        """Let go of the calls whose callers have left."""
-        if self.leaving:
+        """Let go of the calls whose callers have left; the function that asks may be in another thread."""
+        loop = self.loop()
+        if self.leaving and loop is not None:
             with self._lock:
                 self.scheduler.take_in(self.arriving, self.leaving)
-            self.plan(get_running_loop())
+            loop.call_soon_threadsafe(self.plan, loop)
 
     async def _run(self, batch: Batch) -> list[Call]:
         """Run the function; return the calls that are now done."""
@@ -487,11 +488,15 @@ class _Dispatcher:
     def _failed(self, error: BaseException, batch: Batch | None) -> list[Call]:
         """Answer the calls of `batch` with `error`, or have it run again; return those that are now done."""
         if batch is not None:
+            failed = batch.failed
             with self._lock:
                 self.scheduler.take_in(self.arriving, self.leaving)
                 if not batch.begun and self.scheduler.retry(batch, error, monotonic()):
                     return []
-            return batch.fail(without_own_frames(error), self._batcher.collator)
+            calls = batch.fail(without_own_frames(error), self._batcher.collator)
+            if self._batcher.streams:
+                batch.failed = failed + len(calls)  # the others had ended, or left
+            return calls
         if isinstance(error, asyncio.CancelledError):  # of the task, whose batch another will choose
             return []
         # A fault of this library: answer what waits, and go on.

@@ -11,8 +11,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 import batched
 from batched import aio
+from batched._asyncio import LoopBatcher
 from tests.gate import PATIENCE_S, until
 
 
@@ -42,6 +45,11 @@ class Flavour:
     def cancel(self, future: Future[Any]) -> None:
         """Cancel a call; the batcher knows when this returns."""
         assert future.cancel()
+
+    def needs_threads(self) -> None:
+        """Skip a test whose callers, some of them, are threads, if they cannot be."""
+        if not self.blocks:
+            pytest.skip("threads cannot call it")
 
     def close(self, fn: Any) -> None:
         """Shut `fn` down, with what is queued run to its end."""
@@ -139,6 +147,24 @@ class Tasks(Flavour):
             return fn.astream(*args, **named)
 
         return Pieces(self, self.run(begin()))
+
+
+def schedulers(fn: Any) -> list[Any]:
+    """The schedulers of a function: one, or one for each loop."""
+    batcher = fn._find()
+    if isinstance(batcher, LoopBatcher):
+        return [dispatcher.scheduler for dispatcher in batcher._alive()]
+    return [batcher._scheduler]
+
+
+def outside(fn: Any) -> set[Any]:
+    """The calls that wait for room."""
+    return {call for scheduler in schedulers(fn) for call in scheduler._outside}
+
+
+def blocked(fn: Any) -> int:
+    """How many threads wait for room; on a loop none does."""
+    return len(getattr(fn._find(), "_blocked", ()))
 
 
 class Pieces:

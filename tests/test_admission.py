@@ -15,7 +15,7 @@ import pytest
 
 import batched
 from batched import QueueFullError
-from tests.flavours import Flavour
+from tests.flavours import Flavour, blocked, outside
 from tests.gate import PATIENCE_S, Gate, until
 
 
@@ -33,7 +33,7 @@ def begin(flavour: Flavour, fn: Any, *args: Any) -> Future[Any]:
     """Begin a call that waits for room, from a thread: `submit` blocks, and nothing is accepted yet."""
     future: Future[Any] = Future()
     assert fn.stats.queue_size  # and whoever has left is gone
-    waiting = len(fn._batcher._scheduler._outside)
+    waiting = outside(fn)
 
     def work() -> None:
         try:
@@ -42,7 +42,7 @@ def begin(flavour: Flavour, fn: Any, *args: Any) -> Future[Any]:
             future.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
-    until(lambda: len(fn._batcher._scheduler._outside) > waiting or future.done())
+    until(lambda: outside(fn) - waiting or future.done())
     return future
 
 
@@ -95,8 +95,8 @@ def test_who_waits_for_room_is_let_in_first_come_first_served(flavour: Flavour) 
     assert (small.result(PATIENCE_S), later.result(PATIENCE_S)) == ("small", "later")
     assert gate.batches[:2] == [["first"], [1, 2]]
     assert gate.batches[2].count("large") >= 1
-    assert not fn._batcher._scheduler._outside
-    assert not fn._batcher._blocked
+    assert not outside(fn)
+    assert not blocked(fn)
 
 
 def test_a_full_queue_does_not_wait_for_company(flavour: Flavour) -> None:
@@ -126,7 +126,7 @@ def test_waiting_for_room_ends_at_the_deadline(flavour: Flavour) -> None:
     assert third.result(PATIENCE_S) == 3
     assert [2] not in gate.batches
     until(lambda: fn.stats.total_expired == 1)
-    assert not fn._batcher._blocked
+    assert not blocked(fn)
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed + stats.total_expired == 4
 
@@ -147,7 +147,7 @@ def test_a_task_that_is_cancelled_while_it_waits_for_room_leaves() -> None:
 
     asyncio.run(main())
     assert [2] not in gate.batches
-    assert not fn._batcher._blocked
+    assert not blocked(fn)
     assert fn.stats.total_cancelled == 1
 
 
@@ -165,7 +165,7 @@ def test_submit_blocks_until_there_is_room() -> None:
         returned.set()
 
     threading.Thread(target=submit, daemon=True).start()
-    until(lambda: fn._batcher._blocked)
+    until(lambda: blocked(fn))
     assert not returned.is_set()
     gate.let_through()
     gate.wait_for_batch()
@@ -190,6 +190,7 @@ def test_map_never_overruns_the_bound(flavour: Flavour) -> None:
 @pytest.mark.parametrize("cancel_futures", [False, True])
 def test_shutdown_with_callers_that_wait_for_room(flavour: Flavour, cancel_futures: bool) -> None:
     """They are served, or cancelled as all that is queued."""
+    flavour.needs_threads()
     gate, fn, first = hold(flavour, on_full="wait", max_queue_size=1)
     queued = flavour.start(fn, 1)
     waiting = [begin(flavour, fn, item) for item in (2, 3)]
@@ -203,7 +204,7 @@ def test_shutdown_with_callers_that_wait_for_room(flavour: Flavour, cancel_futur
                 future.result(PATIENCE_S)
     else:
         assert [future.result(PATIENCE_S) for future in (queued, *waiting)] == [1, 2, 3]
-    assert not fn._batcher._blocked
+    assert not blocked(fn)
 
 
 def test_lowering_the_bound_below_who_waits_does_not_lock_them_out(flavour: Flavour) -> None:

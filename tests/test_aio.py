@@ -755,7 +755,9 @@ def new_loop():
     if "uvloop" in sys.argv:
         import uvloop
         return uvloop.new_event_loop()
-    return asyncio.new_event_loop()
+    loop = asyncio.new_event_loop()
+    loop.slow_callback_duration = 60  # a busy machine is not the matter
+    return loop
 
 for fn in (patient, stuck, patient_thread, stubborn):
     async def main(turns):

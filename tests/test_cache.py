@@ -23,20 +23,17 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import BatchError, QueueFullError
-from batched._asyncio import LoopBatcher
 from batched._thread import Batcher
-from tests.flavours import Flavour
+from tests.flavours import Flavour, blocked, outside, schedulers
 from tests.gate import PATIENCE_S, Gate, until
 
 
 def nothing_is_left(fn: Any) -> None:
     """Wait until nobody waits, and check that no flight is remembered."""
     until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
-    batcher = fn._find()
-    for each in batcher._alive() if isinstance(batcher, LoopBatcher) else [batcher]:
-        flights = getattr(each, "scheduler", None) or each._scheduler
-        assert not flights._flights._flights
-        assert not flights._flights._errands
+    for scheduler in schedulers(fn):
+        assert not scheduler._flights._flights
+        assert not scheduler._flights._errands
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
 
@@ -92,6 +89,7 @@ def test_a_mixed_list_runs_only_what_is_not_known(flavour: Flavour) -> None:
 
 def test_equal_items_in_flight_run_once(flavour: Flavour) -> None:
     """Those that wait and those that run; a joined caller is not counted as accepted."""
+    flavour.needs_threads()
     gate = Gate(lambda items: [object() for _ in items], shut=True)
     fn = flavour.decorate(gate, batch_size=1, timeout_ms=0, cache={})
     first = flavour.start(fn, "a")
@@ -113,6 +111,7 @@ def test_what_lands_after_the_cache_was_asked_does_not_run_twice(
     flavour: Flavour, monkeypatch: pytest.MonkeyPatch, items: Any
 ) -> None:
     """An item may be answered between a caller's look into the cache and its joining what is in flight."""
+    flavour.needs_threads()
     gate = Gate()
     fn = flavour.decorate(gate, timeout_ms=0, cache={})
     admit = Batcher._admit
@@ -464,6 +463,7 @@ def test_arrays_need_a_key_and_are_cached_by_call() -> None:
 @pytest.mark.parametrize("kind", ["dict", "lru", "ttl", "disk"])
 def test_any_mutable_mapping_will_do(flavour: Flavour, kind: str, tmp_path: Path) -> None:
     """From several threads and batchers at once; one that evicts, one on disk."""
+    flavour.needs_threads()
     cache: Any = {
         "dict": dict,
         "lru": lambda: cachetools.LRUCache(8),
@@ -507,6 +507,7 @@ def test_a_bounded_queue_counts_only_what_is_not_known(flavour: Flavour) -> None
 
 def test_cache_groups_and_a_bounded_queue_together(flavour: Flavour) -> None:
     """Each item once, in batches of one key, within the bound, with errors in place."""
+    flavour.needs_threads()
     gate = Gate(lambda items: [KeyError(item) if item == 7 else ("out", item) for item in items])
     fn = flavour.decorate(
         gate, batch_size=3, timeout_ms=0, cache={}, group_by=lambda item: item % 3,
@@ -523,10 +524,9 @@ def test_cache_groups_and_a_bounded_queue_together(flavour: Flavour) -> None:
     assert set(ran) == set(range(10)) - {7}
     assert flavour.map(view, range(6)) == [("out", item) for item in range(6)]
     nothing_is_left(fn)
-    batcher = fn._batcher
-    assert not batcher._blocked
-    assert not batcher._scheduler._outside
-    assert not batcher._scheduler.queue._queues
+    assert not blocked(fn)
+    assert not outside(fn)
+    assert not any(each.queue._queues for each in schedulers(fn))
     flavour.close(fn)
 
 

@@ -153,6 +153,7 @@ def test_an_element_of_a_map_is_one_item_even_a_tuple(flavour: Flavour) -> None:
 
 def test_methods_have_columns_besides_self(flavour: Flavour) -> None:
     """Class methods and static ones too."""
+    flavour.needs_threads()
 
     class Model:
         @batched.dynamically(timeout_ms=0)

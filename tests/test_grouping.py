@@ -21,7 +21,7 @@ import batched.inference
 from batched import BatchError
 from batched._call import Call
 from batched._groups import Groups
-from tests.flavours import Flavour
+from tests.flavours import Flavour, schedulers
 from tests.gate import PATIENCE_S, Gate, until
 
 
@@ -86,7 +86,7 @@ def test_a_list_of_mixed_keys_fails_as_one(flavour: Flavour) -> None:
     assert flavour.call(fn, 8) == 8
     stats = fn.stats
     assert stats.total_accepted == 7 == stats.total_processed + stats.total_cancelled
-    assert not fn._batcher._scheduler.queue._queues
+    assert not any(each.queue._queues for each in schedulers(fn))
 
 
 def test_errors_stay_in_place_in_a_list_of_mixed_keys(flavour: Flavour) -> None:
@@ -105,6 +105,7 @@ def test_errors_stay_in_place_in_a_list_of_mixed_keys(flavour: Flavour) -> None:
 
 def test_map_over_mixed_keys(flavour: Flavour) -> None:
     """In order, and the first that fails raises at its place."""
+    flavour.needs_threads()
     fn = flavour.decorate(Gate(), batch_size=4, timeout_ms=0, group_by=parity)
     assert flavour.map(fn, range(50)) == list(range(50))
     fails = flavour.decorate(
@@ -170,6 +171,7 @@ def test_keys_that_cannot_be_compared_fail_that_call_only() -> None:
 
 def test_a_key_that_fails_in_a_map_is_raised_at_its_place(flavour: Flavour) -> None:
     """After the answers before it; with return_exceptions it stays there."""
+    flavour.needs_threads()
     fn = flavour.decorate(Gate(), batch_size=4, timeout_ms=0, group_by=lambda item: 6 // item)
     mapped = fn.map([1, 2, 3, 1, 2, 0, 3])
     assert list(islice(mapped, 5)) == [1, 2, 3, 1, 2]
@@ -210,7 +212,7 @@ def test_a_cancelled_list_leaves_every_group(flavour: Flavour) -> None:
     assert (first.result(PATIENCE_S), stays.result(PATIENCE_S)) == (0, [5, 6])
     assert gate.batches == [[0], [5], [6]]
     assert fn.stats.total_cancelled == 4
-    assert not fn._batcher._scheduler.queue._queues
+    assert not any(each.queue._queues for each in schedulers(fn))
 
 
 def test_a_deadline_holds_for_a_list_of_mixed_keys(flavour: Flavour) -> None:

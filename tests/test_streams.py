@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import DONE, BatchError, ClosedError, QueueFullError
-from tests.flavours import Flavour, Tasks
+from tests.flavours import Flavour, Tasks, blocked
 from tests.gate import PATIENCE_S, until
 
 
@@ -601,7 +601,7 @@ def test_a_bounded_queue_holds_streams_too(streaming: Flavour) -> None:
     streams[2].close()
     steps.open()
     assert [list(stream) for stream in streams] == [[0], [1], [], [4]]
-    assert not fn._batcher._blocked
+    assert not blocked(fn)
 
 
 def test_streams_are_grouped(streaming: Flavour) -> None:
@@ -615,6 +615,7 @@ def test_streams_are_grouped(streaming: Flavour) -> None:
 
 def test_batches_stream_at_once(streaming: Flavour) -> None:
     """As many as there may be."""
+    streaming.needs_threads()
     steps = Steps(endless)
     fn = streaming.decorate(steps, batch_size=1, timeout_ms=0, max_concurrent_batches=3)
     streams = [streaming.stream(fn, item) for item in range(3)]
@@ -646,6 +647,7 @@ def test_a_stream_knows_its_batch(streaming: Flavour) -> None:
 
 def test_shutdown_lets_streams_end(streaming: Flavour) -> None:
     """What is queued runs too, and later streams are refused."""
+    streaming.needs_threads()
     steps = Steps(counting, shut=True)
     fn = streaming.decorate(steps, batch_size=1, timeout_ms=0)
     streams = [streaming.stream(fn, 2), streaming.stream(fn, 3)]
@@ -660,6 +662,7 @@ def test_shutdown_lets_streams_end(streaming: Flavour) -> None:
 
 def test_cancelling_at_shutdown_spares_the_stream_that_runs(streaming: Flavour) -> None:
     """What is queued gets a CancelledError, in a task that of asyncio."""
+    streaming.needs_threads()
     steps = Steps(counting, shut=True)
     fn = streaming.decorate(steps, batch_size=1, timeout_ms=0)
     running, queued = streaming.stream(fn, 2), streaming.stream(fn, 3)

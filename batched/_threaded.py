@@ -219,9 +219,7 @@ class ThreadedFunction(Face[Batcher]):
     def _ask_one(self, batcher: Batcher, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call for the stream that the arguments mean."""
         batcher.check()
-        call = self._read_stream(args, named)
-        self._apply_options(call)
-        return call
+        return self._read_stream(args, named)
 
 
 def _as_it_is(error: BaseException) -> BaseException:

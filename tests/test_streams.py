@@ -347,6 +347,24 @@ def test_an_exception_as_a_piece_fails_its_own_item(streaming: Flavour) -> None:
     assert fn.stats.total_failed == 1
 
 
+def test_an_error_is_raised_even_to_who_wants_exceptions_returned(streaming: Flavour) -> None:
+    """A stream has no other place for it."""
+
+    def rows(items: list[int], step: int) -> list[Any]:
+        if step:
+            raise ValueError("batch")
+        return [KeyError("item") if item else "piece" for item in items]
+
+    fn = streaming.decorate(Steps(rows), batch_size=2, timeout_ms=60_000)
+    view = fn.options(return_exceptions=True)
+    first, second = streaming.stream(view, 0), streaming.stream(view, 1)
+    with pytest.raises(KeyError, match="item"):
+        next(second)
+    assert next(first) == "piece"
+    with pytest.raises(ValueError, match="^batch$"):
+        next(first)
+
+
 @pytest.mark.parametrize(
     ("pieces", "error", "message"),
     [

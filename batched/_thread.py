@@ -723,8 +723,10 @@ def _release(calls: list[Call]) -> list[Call]:
     for call in calls:
         loop = call.loop
         if loop is None:
-            with contextlib.suppress(RuntimeError):  # it was late while another worker answered it
+            try:  # noqa: SIM105  costs a third of a release
                 call.waiter.release()
+            except RuntimeError:  # it was late while another worker answered it
+                pass
         elif loop is _FUTURE:
             futures.append(call)
         elif loop in loops:

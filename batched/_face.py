@@ -138,7 +138,10 @@ class Face(Bindable[DriverT]):
         """Return the call for one item, whose pieces are wanted."""
         if not self._streams:
             raise TypeError(f"{self._name()} does not stream: only a batch function that is a generator does")
-        return self._collator.one(self._function, args, named, monotonic())
+        call = self._collator.one(self._function, args, named, monotonic())
+        self._apply_options(call)
+        call.keep_errors = False  # there is no place in a stream but its end
+        return call
 
     def configure(self, **changes: Unpack[Changes]) -> None:
         """Change options of this batcher, all at once; what is queued follows them from the next batch on.
@@ -242,9 +245,7 @@ class Face(Bindable[DriverT]):
     def _ask_one(self, batcher: DriverT, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call for the stream that the arguments mean."""
         batcher.check()
-        call = self._read_stream(args, named)
-        self._apply_options(call)
-        return call
+        return self._read_stream(args, named)
 
     def amap(
         self, items: Iterable[Any] | AsyncIterable[Any], /, *more: Iterable[Any] | AsyncIterable[Any]

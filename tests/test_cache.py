@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import BatchError, QueueFullError
+from batched._cache import Flights
 from batched._thread import Batcher
 from tests.flavours import Flavour, blocked, outside, schedulers
 from tests.gate import PATIENCE_S, Gate, until
@@ -173,6 +174,18 @@ def test_an_item_that_nobody_wants_any_more_never_runs() -> None:
     assert gate.batches == [["busy"], ["b", "c"]]
     assert "a" not in cache
     assert fn.stats.total_cancelled == 2
+
+
+def test_what_expires_after_its_last_caller_has_left_is_nobodys() -> None:
+    """The worker may have chosen to drop it before the caller said so."""
+    fn = batched.dynamically(Gate(), timeout_ms=0, cache={})
+    lookup: Any = fn._find().collator.read(list, (["a"],), {}, 0.0)
+    flights = Flights()
+    errand = flights.enter(lookup)
+    assert errand is not None
+    assert flights.leave(lookup) == [errand]
+    errand.fail(TimeoutError())
+    assert flights.complete([errand]) == ([], [])
 
 
 def test_cancelled_tasks_leave_equal_items_to_each_other() -> None:

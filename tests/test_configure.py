@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import threading
 from typing import Any
 
@@ -144,10 +145,15 @@ def test_changes_of_different_options_do_not_undo_each_other() -> None:
         threading.Thread(target=change, args=[name])
         for name in ("batch_size", "timeout_ms", "small_batch_threshold")
     ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+    finally:
+        sys.setswitchinterval(interval)
     assert "batch_size=300, timeout_ms=300, small_batch_threshold=300" in repr(fn)
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import BatchError
+from batched._call import Batch, Call
 from batched._capacity import Capacity, is_out_of_memory
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, until
@@ -225,6 +226,27 @@ def test_isolation_of_arrays() -> None:
     for value, future in zip((1, 2), good, strict=True):
         assert np.array_equal(future.result(PATIENCE_S), np.full((3, 2), value * 2))
     assert isinstance(bad.exception(PATIENCE_S), Bad)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    gone=st.lists(st.booleans(), min_size=6, max_size=6),
+)
+def test_halves_have_all_who_are_left_in_order_and_are_never_empty(
+    sizes: list[int], gone: list[bool]
+) -> None:
+    """Two as alike as can be, or one of a single item."""
+    calls = [Call(list, None, size, True, 0.0) for size in sizes]
+    for call, left in zip(calls, gone, strict=False):
+        call.missing = 0 if left else call.size
+    batch = Batch([(call, 0, call.size) for call in calls], sum(sizes), "full")
+    halves = batch.halves()
+    live = [(call, at) for call in calls if call.missing for at in range(call.size)]
+    found = [(call, at) for half in halves for call, start, stop in half.slices for at in range(start, stop)]
+    assert found == live
+    assert all(len(half) == sum(stop - start for _, start, stop in half.slices) > 0 for half in halves)
+    assert len(halves) == min(len(live), 2)
+    assert not halves or abs(len(halves[0]) - len(halves[-1])) <= 1
 
 
 # -- out of memory --------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import batched
 import batched.inference
-from batched import DONE, BatchError, ClosedError, QueueFullError
+from batched import DONE, AsyncStream, BatchError, ClosedError, QueueFullError, Stream
 from tests.flavours import Flavour, Tasks, blocked
 from tests.gate import PATIENCE_S, until
 
@@ -150,45 +150,53 @@ def test_a_slow_consumer_slows_nobody(streaming: Flavour) -> None:
     fast.close()
 
 
-def test_no_piece_is_lost_at_the_end() -> None:
-    """The last pieces may come after a consumer has seen none, and before it asks whether that is all."""
-
-    def short(items: list[int]) -> Iterator[list[int]]:
-        yield items
-        yield [DONE] * len(items)
-
-    fn = batched.dynamically(short, timeout_ms=0)
-    call = fn._find().collator.one(short, (1,), {}, 0.0)
+def test_the_last_piece_comes_before_the_error_that_follows_it() -> None:
+    """Both may come after a consumer has seen no piece, and before it asks whether that is all."""
 
     class Late:
-        """Pieces that come when the consumer has just seen that there are none."""
+        """Pieces that come, with the end, when the consumer has just seen that there are none."""
 
-        def __init__(self) -> None:
+        def __init__(self, call: Any) -> None:
+            self.call = call
             self.pieces: list[int] = []
-            self.asked = 0
+            self.asked = False
 
         def __bool__(self) -> bool:
-            self.asked += 1
-            if self.asked == 1:
+            if not self.asked:
+                self.asked = True
                 self.pieces.append(7)
-                call.missing = 0
+                self.call.fail(ValueError("after it"))
                 return False
             return bool(self.pieces)
 
         def popleft(self) -> int:
             return self.pieces.pop(0)
 
-    call.results = Late()
-    assert list(batched._stream.Stream(fn._batcher, call)) == [7]
+        def clear(self) -> None:
+            self.pieces.clear()
 
-    call = fn._find().collator.one(short, (1,), {}, 0.0)
-    call.results = Late()
+    fn = batched.dynamically(Steps(counting), timeout_ms=0)
 
-    async def read() -> list[int]:
+    def late() -> Any:
+        call = fn._find().collator.one(list, (1,), {}, 0.0)
+        call.results = Late(call)
+        call.loop = None
+        return call
+
+    stream = Stream(fn._find(), late())
+    assert next(stream) == 7
+    with pytest.raises(ValueError, match="after it"):
+        next(stream)
+
+    async def read() -> None:
+        call = late()
         call.waiter = asyncio.Event()
-        return [piece async for piece in batched._stream.AsyncStream(fn._batcher, call)]
+        astream = AsyncStream(fn._find(), call)
+        assert await anext(astream) == 7
+        with pytest.raises(ValueError, match="after it"):
+            await anext(astream)
 
-    assert asyncio.run(read()) == [7]
+    asyncio.run(read())
 
 
 @pytest.mark.parametrize("rows", [tuple, np.array], ids=["tuple", "ndarray"])
@@ -337,6 +345,24 @@ def test_an_exception_as_a_piece_fails_its_own_item(streaming: Flavour) -> None:
     assert list(bad) == []
     until(lambda: fn.stats.total_processed == 2)
     assert fn.stats.total_failed == 1
+
+
+def test_an_error_is_raised_even_to_who_wants_exceptions_returned(streaming: Flavour) -> None:
+    """A stream has no other place for it."""
+
+    def rows(items: list[int], step: int) -> list[Any]:
+        if step:
+            raise ValueError("batch")
+        return [KeyError("item") if item else "piece" for item in items]
+
+    fn = streaming.decorate(Steps(rows), batch_size=2, timeout_ms=60_000)
+    view = fn.options(return_exceptions=True)
+    first, second = streaming.stream(view, 0), streaming.stream(view, 1)
+    with pytest.raises(KeyError, match="item"):
+        next(second)
+    assert next(first) == "piece"
+    with pytest.raises(ValueError, match="^batch$"):
+        next(first)
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,10 @@ class _Layout:
 class _Features:
     """One call's features: a block for each, an array or a list of rows that differ in shape."""
 
-    __slots__ = ("blocks", "lengths", "rows")
+    __slots__ = ("blocks", "layout", "lengths", "rows")
 
-    def __init__(self, blocks: list[Any], lengths: list[Any], rows: int) -> None:
+    def __init__(self, layout: _Layout, blocks: list[Any], lengths: list[Any], rows: int) -> None:
+        self.layout = layout
         self.blocks = blocks
         self.lengths = lengths  # of the rows of each block: one for all, or a list; None for no second axis
         self.rows = rows
@@ -178,7 +179,7 @@ class FeatureCollator:
         rows = sizes.pop()
         layout = self._layout(tuple(signature), blocks)
         # A call of no rows can share with nobody: what the function makes of it is its own affair.
-        call = Call(function, _Features(blocks, lengths, rows), rows or 1, False, now)  # noqa: FBT003
+        call = Call(function, _Features(layout, blocks, lengths, rows), rows or 1, False, now)  # noqa: FBT003
         call.key = layout if rows else _Layout(layout.features, layout.fills)
         return call
 
@@ -247,7 +248,7 @@ class FeatureCollator:
 
     def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Return the features of `call`, as the one argument."""
-        return [((dict(zip(call.key.keys, call.inputs.blocks, strict=True)),), {})]
+        return [((dict(zip(call.inputs.layout.keys, call.inputs.blocks, strict=True)),), {})]
 
     def pick(self, inputs: Any, places: list[int]) -> Any:  # noqa: ARG002  for the protocol
         """Return the inputs: a call of features is never divided."""
@@ -273,7 +274,7 @@ class FeatureCollator:
             [feature.library.copy(row) for row in block]
             if isinstance(block, list)
             else feature.library.copy(block)
-            for feature, block in zip(call.key.features, features.blocks, strict=True)
+            for feature, block in zip(features.layout.features, features.blocks, strict=True)
         ]
 
     def answers(self, call: Call) -> Iterable[Any]:
@@ -284,7 +285,7 @@ class FeatureCollator:
 
     def collate(self, batch: Batch) -> dict[Hashable, Array]:
         """Return a new array for each feature, padded where rows differ."""
-        layout = batch.slices[0][0].key
+        layout = batch.slices[0][0].inputs.layout
         blocks = zip(
             *[
                 call.inputs.blocks
@@ -461,7 +462,7 @@ class FeatureCollator:
         shape = leaf.array.shape
         if len(shape) < 2:  # noqa: PLR2004
             return []
-        keys = batch.slices[0][0].key.keys
+        keys = batch.slices[0][0].inputs.layout.keys
         if feature is not None and feature not in keys:
             raise BatchError(
                 f"{self._name}: unpad_outputs cuts {leaf} as {feature!r} was padded, but the features "
@@ -484,12 +485,12 @@ class FeatureCollator:
             if own != (others if isinstance(others, int) else others[start:stop]):
                 raise BatchError(
                     f"{self._name}: {leaf} is as long as features whose rows differ in length, "
-                    f"{_listed(repr(call.key.keys[index]) for index in features)}; say whose padding it has: "
-                    f"unpad_outputs={{output: feature}}"
+                    f"{_listed(repr(call.inputs.layout.keys[index]) for index in features)}; "
+                    f"say whose padding it has: unpad_outputs={{output: feature}}"
                 )
         array = leaf.array
         full = array.shape[1]
-        if None in (call.key.features[features[0]].trailing or ()):
+        if None in (call.inputs.layout.features[features[0]].trailing or ()):
             shapes = [row.shape for row in call.inputs.blocks[features[0]][start:stop]]
             return [
                 array[(at + row, *self._within(array, shapes[row], cut.padded))] for row in range(to - at)

@@ -1139,6 +1139,21 @@ def test_lengths_keep_nobody_apart(flavour: Flavour) -> None:
         assert [batch["x"].shape for batch in there.batches] == [(6, 4)]
 
 
+def test_calls_may_be_grouped_further(flavour: Flavour) -> None:
+    """`group_by` gets the features as they were passed; several batches are joined and cut as ever."""
+    with company(
+        itself,
+        batch_size=2,
+        unpad_outputs={0: "x"},
+        group_by=lambda features: "x" in features and features["x"].shape[1] > 4,
+        flavour=flavour,
+    ) as there:
+        calls = [{"x": np.ones((rows, length))} for rows, length in [(1, 2), (3, 9), (1, 3), (2, 8)]]
+        for call, answer in zip(calls, there.answers(*calls), strict=True):
+            assert same(answer, call["x"])
+        assert [batch["x"].shape for batch in there.batches] == [(2, 3), (2, 9), (2, 9), (1, 8)]
+
+
 MALFORMED = [
     (
         {"x": np.ones(2), "y": np.ones((3, 1))},

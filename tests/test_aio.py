@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,44 +23,9 @@ import pytest
 import batched
 import batched.aio.inference
 from batched import BatchError, ClosedError, aio
-from tests.gate import PATIENCE_S, Gate, until
+from tests.gate import PATIENCE_S, AsyncGate, Gate, turns, turns_until, until
 
 ROOT = Path(__file__).parents[1]
-
-
-def uvloop() -> Any:
-    """Return the module, if there is one for this system."""
-    return pytest.importorskip("uvloop")
-
-
-@pytest.fixture(params=["asyncio", "uvloop", "debug"])
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """`asyncio.run` with a time limit, on loops of each kind."""
-    factory = uvloop().new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-
-    def run_until_done(main: Coroutine[Any, Any, Any]) -> Any:
-        with asyncio.Runner(debug=request.param == "debug", loop_factory=factory) as runner:
-            return runner.run(asyncio.wait_for(main, PATIENCE_S))
-
-    return run_until_done
-
-
-class AsyncGate:
-    """A gate for batch functions that are `async def`."""
-
-    def __init__(self, *, shut: bool = True) -> None:
-        self.batches: list[list[Any]] = []
-        self.entered = asyncio.Semaphore(0)
-        self.opened = asyncio.Event()
-        if not shut:
-            self.opened.set()
-
-    async def __call__(self, items: list[Any]) -> list[Any]:
-        """Note the batch, wait at the gate, answer."""
-        self.batches.append(list(items))
-        self.entered.release()
-        await self.opened.wait()
-        return items
 
 
 async def echo(items: list[Any]) -> list[Any]:
@@ -70,21 +34,6 @@ async def echo(items: list[Any]) -> list[Any]:
 
 def plain_echo(items: list[Any]) -> list[Any]:
     return items
-
-
-async def turns(count: int = 5) -> None:
-    """Let every task that can run do so."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def turns_until(condition: Callable[[], Any]) -> None:
-    """Let the loop run until `condition`, which nothing on it sets, holds."""
-    for _ in range(int(PATIENCE_S * 1000)):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("the condition never came true")
 
 
 # -- calling -------------------------------------------------------------------------------------------
@@ -312,6 +261,8 @@ def test_a_function_that_never_waits_does_not_keep_the_loop_to_itself(run: Any) 
 
     run(main())
 
+
+def test_as_many_batches_run_at_once_as_may(run: Any) -> None:
     """With two, two batches run at once; a third waits."""
 
     async def main() -> None:
@@ -783,7 +734,7 @@ print("ok")
 def test_a_loop_closed_with_calls_pending_prints_nothing(kind: str, debug: str) -> None:
     """In any state, with warnings as errors and asyncio's debug mode."""
     if kind == "uvloop":
-        uvloop()
+        pytest.importorskip("uvloop")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", CLOSED_LOOPS, kind],
         cwd=ROOT,

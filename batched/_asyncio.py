@@ -22,8 +22,9 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from batched._cache import CachingCollator
+from batched._cache import CachingCollator, Lookup
 from batched._current import RUNNING
+from batched._family import Family
 from batched._process import register
 from batched._scheduler import Scheduler, is_guarded
 from batched._stats import Counters
@@ -156,14 +157,15 @@ class LoopBatcher:
         if self.closed or dispatcher.running:
             self.check()
         call.loop = dispatcher
+        if self.guarded:
+            self._admit(call, dispatcher, wait=patient or self.options.on_full == "wait")
+            future = wait_on(loop, call)  # only now, as it may have been refused
+            dispatcher.plan(loop)
+            return future
         if call.deadline is None:
             call.waiter = future = loop.create_future()
         else:
             future = wait_on(loop, call)
-        if self.guarded:
-            self._admit(call, dispatcher, wait=patient or self.options.on_full == "wait")
-            dispatcher.plan(loop)
-            return future
         arriving = dispatcher.arriving
         arriving.append(call)
         wanted = dispatcher.wanted
@@ -195,7 +197,10 @@ class LoopBatcher:
         # Without the lock: it may be the garbage collector that ends a caller, wherever it runs.
         if call.missing:
             call.left = why
-            call.loop.leaving.append(call)
+            dispatcher: _Dispatcher = call.loop
+            dispatcher.leaving.append(call)
+            if isinstance(call, Family | Lookup) and dispatcher.running:
+                dispatcher.heed()
 
     def refuse(self, call: Call) -> NoReturn:
         """Raise, in its caller, the error of `call`, or that it is late."""
@@ -293,6 +298,13 @@ class _Dispatcher:
             return False
         loop.call_soon_threadsafe(self._drain, then)
         return True
+
+    def heed(self) -> None:
+        """Have what is in a batch that runs, for callers who have just left, know of it soon."""
+        loop = self.loop()
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(self.plan, loop)
 
     def _drain(self, then: Callable[[], object]) -> None:
         with self._lock:

@@ -22,7 +22,7 @@ import pytest
 
 import batched
 import batched.aio.inference
-from batched import BatchError, ClosedError, aio
+from batched import BatchError, ClosedError, QueueFullError, aio
 from tests.gate import PATIENCE_S, AsyncGate, Gate, turns, turns_until, until
 
 ROOT = Path(__file__).parents[1]
@@ -429,6 +429,60 @@ def test_cancelling_propagates_and_cancel_is_not_swallowed(run: Any) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("refused", ["full", "too large"])
+def test_a_refused_call_leaves_no_timer_behind(
+    run: Any, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """However far its deadline."""
+
+    async def main() -> None:
+        gate = AsyncGate()
+        fn = aio.dynamically(gate, batch_size=1, timeout_ms=0, max_queue_size=1)
+        first = asyncio.create_task(fn(1))
+        await gate.entered.acquire()
+        second = asyncio.create_task(fn(2))
+        await turns()
+        timers: list[Any] = []
+        monkeypatch.setattr(batched._asyncio, "wait_on", lambda *args: timers.append(args))
+        with pytest.raises(QueueFullError if refused == "full" else ValueError):
+            await fn.options(deadline_ms=600_000)(3 if refused == "full" else [3, 4])
+        monkeypatch.undo()
+        assert timers == []
+        gate.opened.set()
+        assert await asyncio.gather(first, second) == [1, 2]
+
+    run(main())
+
+
+@pytest.mark.parametrize("options", ["group_by", "cache", "both"])
+def test_a_batch_knows_that_a_list_has_left(run: Any, options: str) -> None:
+    """Though it was divided or looked up: `current_batch().cancelled()` says so while the batch runs."""
+
+    async def main() -> None:
+        entered, left = asyncio.Event(), asyncio.Event()
+
+        async def look(items: list[int]) -> list[int]:
+            batch = batched.current_batch()
+            assert not batch.cancelled()
+            entered.set()
+            await turns_until(batch.cancelled)
+            left.set()
+            return items
+
+        layers: dict[str, Any] = {"cache": {}, "group_by": lambda item: item % 2}
+        fn = aio.dynamically(
+            look, timeout_ms=0, **layers if options == "both" else {options: layers[options]}
+        )
+        task = asyncio.create_task(fn([1, 2, 3, 4]))
+        await entered.wait()
+        task.cancel()
+        await left.wait()
+        await turns()
+        assert fn.stats.queue_size + fn.stats.running_items == 0
+
+    run(main())
+
+
 # -- re-entrance ---------------------------------------------------------------------------------------
 
 
@@ -703,8 +757,11 @@ async def amap(fn):
 def new_loop():
     if "uvloop" in sys.argv:
         import uvloop
-        return uvloop.new_event_loop()
-    return asyncio.new_event_loop()
+        loop = uvloop.new_event_loop()
+    else:
+        loop = asyncio.new_event_loop()
+    loop.slow_callback_duration = 60  # else a busy machine is what is printed
+    return loop
 
 for fn in (patient, stuck, patient_thread, stubborn):
     async def main(turns):

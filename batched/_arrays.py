@@ -491,7 +491,7 @@ class FeatureCollator:
                 )
         array = leaf.array
         full = array.shape[1]
-        if None in (call.key.features[features[0]].trailing or ()):
+        if None in (call.inputs.layout.features[features[0]].trailing or ()):
             shapes = [row.shape for row in call.inputs.blocks[features[0]][start:stop]]
             return [
                 array[(at + row, *self._within(array, shapes[row], cut.padded))] for row in range(to - at)

@@ -23,7 +23,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from batched._cache import CachingCollator, Lookup
-from batched._current import HEED, RUNNING
+from batched._current import RUNNING
+from batched._family import Family
 from batched._process import register
 from batched._scheduler import Scheduler, is_guarded
 from batched._stats import Counters
@@ -198,9 +199,12 @@ class LoopBatcher:
 
     def _leave(self, call: Call, why: Literal["cancelled", "expired"]) -> None:
         # Without the lock: it may be the garbage collector that ends a caller, wherever it runs.
-        if call.missing:
+        if call.missing and call.left is None:
             call.left = why
-            call.loop.leaving.append(call)
+            dispatcher: _Dispatcher = call.loop
+            dispatcher.leaving.append(call)
+            if isinstance(call, Family | Lookup) and dispatcher.running:
+                dispatcher.heed()
 
     def refuse(self, call: Call) -> NoReturn:
         """Raise, in its caller, the error of `call`, or that it is late."""
@@ -299,6 +303,13 @@ class _Dispatcher:
         loop.call_soon_threadsafe(self._drain, then)
         return True
 
+    def heed(self) -> None:
+        """Have what is in a batch that runs, for callers who have just left, know of it soon."""
+        loop = self.loop()
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(self.plan, loop)
+
     def _drain(self, then: Callable[[], object]) -> None:
         with self._lock:
             self.scheduler.drain()
@@ -357,19 +368,9 @@ class _Dispatcher:
             if batch is not None:
                 batch.slices.clear()
 
-    def _heed(self) -> None:
-        """Let go of the calls whose callers have left; the function that asks may be in another thread."""
-        loop = self.loop()
-        if self.leaving and loop is not None:
-            with self._lock:
-                self.scheduler.take_in(self.arriving, self.leaving)
-            loop.call_soon_threadsafe(self.plan, loop)
-
     async def _run(self, batch: Batch) -> list[Call]:
         """Run the function; return the calls that are now done."""
         collator = self._batcher.collator
-        if self._batcher.guarded:
-            HEED.set(self._heed)
         if not self._batcher.streams:
             return batch.deliver(await batch.run(collator), collator)
         async with aclosing(batch.run(collator)) as steps:
@@ -414,7 +415,7 @@ class _Dispatcher:
             elif delay > 0.0:
                 self.wanted = self.scheduler.awaited()
                 self._timer = loop.call_later(delay, self.start, loop)
-            elif can_go_on and not _is_cancelled(loop) and len(copy_context()) <= 1 + self._batcher.guarded:
+            elif can_go_on and not _is_cancelled(loop) and len(copy_context()) <= 1:
                 # Else the task is to end, or what the function has set in its context would stay.
                 self.wanted = _NEVER
                 self._busy += 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 
 from tests.flavours import FLAVOURS, STREAMING, Flavour
+from tests.gate import PATIENCE_S
 
 
 @pytest.fixture(params=FLAVOURS, ids=lambda flavour: flavour.name)
@@ -23,3 +26,17 @@ def streaming(request: pytest.FixtureRequest) -> Iterator[Flavour]:
     flavour = request.param()
     with flavour.running():
         yield flavour
+
+
+@pytest.fixture(params=["asyncio", "uvloop", "debug"])
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    """`asyncio.run` with a time limit, on loops of each kind."""
+    factory = asyncio.new_event_loop
+    if request.param == "uvloop":
+        factory = pytest.importorskip("uvloop").new_event_loop
+
+    def run_until_done(main: Coroutine[Any, Any, Any]) -> Any:
+        with asyncio.Runner(debug=request.param == "debug", loop_factory=factory) as runner:
+            return runner.run(asyncio.wait_for(main, PATIENCE_S))
+
+    return run_until_done

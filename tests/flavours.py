@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import batched
+import batched.aio.inference
+import batched.inference
 from batched import aio
 from batched._asyncio import LoopBatcher
 from tests.gate import PATIENCE_S, until
@@ -33,12 +35,16 @@ class Flavour:
         """Return `function` batched."""
         return batched.dynamically(function, **options)
 
-    def start(self, fn: Any, *args: Any, **named: Any) -> Future[Any]:
+    def decorate_arrays(self, function: Callable[..., Any], **options: Any) -> Any:
+        """Return `function`, over features, batched."""
+        return batched.inference.dynamically(function, **options)
+
+    def start(self, fn: Any, /, *args: Any, **named: Any) -> Future[Any]:
         """Begin a call; it is queued when this returns."""
         future: Future[Any] = fn.submit(*args, **named)
         return future
 
-    def call(self, fn: Any, *args: Any, **named: Any) -> Any:
+    def call(self, fn: Any, /, *args: Any, **named: Any) -> Any:
         """Return or raise the answer."""
         return self.start(fn, *args, **named).result(PATIENCE_S)
 
@@ -75,7 +81,7 @@ class Threads(Flavour):
     name = "threads"
     cancels = False
 
-    def start(self, fn: Any, *args: Any, **named: Any) -> Future[Any]:
+    def start(self, fn: Any, /, *args: Any, **named: Any) -> Future[Any]:
         """Begin a call in a thread of its own."""
         future: Future[Any] = Future()
         accepted = fn.stats.total_accepted
@@ -115,7 +121,7 @@ class Tasks(Flavour):
         """Run `coroutine` on the loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE_S)
 
-    def start(self, fn: Any, *args: Any, **named: Any) -> Future[Any]:
+    def start(self, fn: Any, /, *args: Any, **named: Any) -> Future[Any]:
         """Begin a call in a task of its own."""
         future = asyncio.run_coroutine_threadsafe(fn.acall(*args, **named), self.loop)
         self.run(asyncio.sleep(0))  # the task has run to its first wait
@@ -201,7 +207,11 @@ class Awaited(Tasks):
         """Return `function` as an `async def`, batched."""
         return aio.dynamically(as_async(function), **options)
 
-    def start(self, fn: Any, *args: Any, **named: Any) -> Future[Any]:
+    def decorate_arrays(self, function: Callable[..., Any], **options: Any) -> Any:
+        """Return `function`, over features, as an `async def`, batched."""
+        return aio.inference.dynamically(as_async(function), **options)
+
+    def start(self, fn: Any, /, *args: Any, **named: Any) -> Future[Any]:
         """Begin a call in a task of its own."""
         future = asyncio.run_coroutine_threadsafe(fn(*args, **named), self.loop)
         self.run(asyncio.sleep(0))  # the task has run to its first wait
@@ -217,9 +227,15 @@ class AwaitedPlain(Awaited):
         """Return `function` batched."""
         return aio.dynamically(function, **options)
 
+    def decorate_arrays(self, function: Callable[..., Any], **options: Any) -> Any:
+        """Return `function`, over features, batched."""
+        return aio.inference.dynamically(function, **options)
+
 
 def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return `function`, which may block, as an `async def` that leaves the loop free."""
+    if isinstance(function, classmethod | staticmethod):
+        return type(function)(as_async(function.__func__))
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         return function
     if inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(type(function).__call__):

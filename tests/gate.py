@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -48,6 +49,32 @@ class Gate:
         assert self.entered.acquire(timeout=PATIENCE_S), f"no further batch came: {self.batches}"
 
 
+class AsyncGate:
+    """A gate for batch functions that are `async def`."""
+
+    def __init__(
+        self,
+        answer: Callable[[Any], Any] = lambda items: items,
+        *,
+        shut: bool = True,
+        note: Callable[[Any], Any] = list,
+    ) -> None:
+        self.answer = answer
+        self.note = note
+        self.batches: list[Any] = []
+        self.entered = asyncio.Semaphore(0)
+        self.opened = asyncio.Event()
+        if not shut:
+            self.opened.set()
+
+    async def __call__(self, items: Any) -> Any:
+        """Note the batch, wait at the gate, answer."""
+        self.batches.append(self.note(items))
+        self.entered.release()
+        await self.opened.wait()
+        return self.answer(items)
+
+
 def until(condition: Callable[[], Any]) -> None:
     """Wait until `condition` holds, for what gives no event."""
     done = threading.Event()
@@ -63,3 +90,18 @@ def is_idle(batcher: Any) -> bool:
     return (
         batcher._wanted == 1 if hasattr(batcher, "_wanted") else not batcher._alive() or bool(batcher.resting)
     )
+
+
+async def turns(count: int = 5) -> None:
+    """Let every task that can run do so."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def turns_until(condition: Callable[[], Any]) -> None:
+    """Let the loop run until `condition`, which nothing on it sets, holds."""
+    for _ in range(int(PATIENCE_S * 1000)):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("the condition never came true")

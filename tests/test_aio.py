@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,45 +22,10 @@ import pytest
 
 import batched
 import batched.aio.inference
-from batched import BatchError, ClosedError, aio
-from tests.gate import PATIENCE_S, Gate, until
+from batched import BatchError, ClosedError, QueueFullError, aio
+from tests.gate import PATIENCE_S, AsyncGate, Gate, turns, turns_until, until
 
 ROOT = Path(__file__).parents[1]
-
-
-def uvloop() -> Any:
-    """Return the module, if there is one for this system."""
-    return pytest.importorskip("uvloop")
-
-
-@pytest.fixture(params=["asyncio", "uvloop", "debug"])
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """`asyncio.run` with a time limit, on loops of each kind."""
-    factory = uvloop().new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-
-    def run_until_done(main: Coroutine[Any, Any, Any]) -> Any:
-        with asyncio.Runner(debug=request.param == "debug", loop_factory=factory) as runner:
-            return runner.run(asyncio.wait_for(main, PATIENCE_S))
-
-    return run_until_done
-
-
-class AsyncGate:
-    """A gate for batch functions that are `async def`."""
-
-    def __init__(self, *, shut: bool = True) -> None:
-        self.batches: list[list[Any]] = []
-        self.entered = asyncio.Semaphore(0)
-        self.opened = asyncio.Event()
-        if not shut:
-            self.opened.set()
-
-    async def __call__(self, items: list[Any]) -> list[Any]:
-        """Note the batch, wait at the gate, answer."""
-        self.batches.append(list(items))
-        self.entered.release()
-        await self.opened.wait()
-        return items
 
 
 async def echo(items: list[Any]) -> list[Any]:
@@ -70,21 +34,6 @@ async def echo(items: list[Any]) -> list[Any]:
 
 def plain_echo(items: list[Any]) -> list[Any]:
     return items
-
-
-async def turns(count: int = 5) -> None:
-    """Let every task that can run do so."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def turns_until(condition: Callable[[], Any]) -> None:
-    """Let the loop run until `condition`, which nothing on it sets, holds."""
-    for _ in range(int(PATIENCE_S * 1000)):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("the condition never came true")
 
 
 # -- calling -------------------------------------------------------------------------------------------
@@ -314,6 +263,8 @@ def test_a_function_that_never_waits_does_not_keep_the_loop_to_itself(run: Any) 
 
     run(main())
 
+
+def test_as_many_batches_run_at_once_as_may(run: Any) -> None:
     """With two, two batches run at once; a third waits."""
 
     async def main() -> None:
@@ -476,6 +427,60 @@ def test_cancelling_propagates_and_cancel_is_not_swallowed(run: Any) -> None:
         gate.opened.set()
         assert await fn(4) == 4
         assert gate.batches == [[1], [4]]
+
+    run(main())
+
+
+@pytest.mark.parametrize("refused", ["full", "too large"])
+def test_a_refused_call_leaves_no_timer_behind(
+    run: Any, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """However far its deadline."""
+
+    async def main() -> None:
+        gate = AsyncGate()
+        fn = aio.dynamically(gate, batch_size=1, timeout_ms=0, max_queue_size=1)
+        first = asyncio.create_task(fn(1))
+        await gate.entered.acquire()
+        second = asyncio.create_task(fn(2))
+        await turns()
+        timers: list[Any] = []
+        monkeypatch.setattr(batched._asyncio, "watch", lambda *args: timers.append(args))
+        with pytest.raises(QueueFullError if refused == "full" else ValueError):
+            await fn.options(deadline_ms=600_000)(3 if refused == "full" else [3, 4])
+        monkeypatch.undo()
+        assert timers == []
+        gate.opened.set()
+        assert await asyncio.gather(first, second) == [1, 2]
+
+    run(main())
+
+
+@pytest.mark.parametrize("options", ["group_by", "cache", "both"])
+def test_a_batch_knows_that_a_list_has_left(run: Any, options: str) -> None:
+    """Though it was divided or looked up: `current_batch().cancelled()` says so while the batch runs."""
+
+    async def main() -> None:
+        entered, left = asyncio.Event(), asyncio.Event()
+
+        async def look(items: list[int]) -> list[int]:
+            batch = batched.current_batch()
+            assert not batch.cancelled()
+            entered.set()
+            await turns_until(batch.cancelled)
+            left.set()
+            return items
+
+        layers: dict[str, Any] = {"cache": {}, "group_by": lambda item: item % 2}
+        fn = aio.dynamically(
+            look, timeout_ms=0, **layers if options == "both" else {options: layers[options]}
+        )
+        task = asyncio.create_task(fn([1, 2, 3, 4]))
+        await entered.wait()
+        task.cancel()
+        await left.wait()
+        await turns()
+        assert fn.stats.queue_size + fn.stats.running_items == 0
 
     run(main())
 
@@ -754,9 +759,10 @@ async def amap(fn):
 def new_loop():
     if "uvloop" in sys.argv:
         import uvloop
-        return uvloop.new_event_loop()
-    loop = asyncio.new_event_loop()
-    loop.slow_callback_duration = 60  # a busy machine is not the matter
+        loop = uvloop.new_event_loop()
+    else:
+        loop = asyncio.new_event_loop()
+    loop.slow_callback_duration = 60  # else a busy machine is what is printed
     return loop
 
 for fn in (patient, stuck, patient_thread, stubborn):
@@ -787,7 +793,7 @@ print("ok")
 def test_a_loop_closed_with_calls_pending_prints_nothing(kind: str, debug: str) -> None:
     """In any state, with warnings as errors and asyncio's debug mode."""
     if kind == "uvloop":
-        uvloop()
+        pytest.importorskip("uvloop")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", CLOSED_LOOPS, kind],
         cwd=ROOT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import os
 import pickle
@@ -14,6 +15,7 @@ from collections import OrderedDict, UserDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -21,22 +23,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batched import BatchError, inference
-from tests.flavours import Flavour, Tasks, Threads
+from batched import BatchError, aio, inference
+from tests.flavours import Flavour, as_async
 from tests.gate import PATIENCE_S, Gate, until
 
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(params=[Flavour, Threads, Tasks], ids=lambda flavour: flavour.name)
-def flavour(request: pytest.FixtureRequest) -> Iterator[Flavour]:
-    """Each way to call a function over arrays that has a thread."""
-    flavour = request.param()
-    with flavour.running():
-        yield flavour
 
 
 def copied(features: dict[Any, Any]) -> dict[Any, Any]:
@@ -50,18 +44,19 @@ def is_numpy(value: Any) -> bool:
 class Company:
     """Callers whose calls all wait while the worker is held, so that who shares a batch is no accident."""
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+    def __init__(self, function: Callable[..., Any], flavour: Flavour, **options: Any) -> None:
         def answer(features: dict[Any, Any]) -> Any:
             return features["hold"] if "hold" in features else function(features)
 
+        self.flavour = flavour
         self.gate = Gate(answer, shut=True, note=copied)
-        self.fn = inference.dynamically(self.gate, timeout_ms=0, name="f", **options)
-        self.fn.submit(hold=np.zeros(1))
+        self.fn = flavour.decorate_arrays(self.gate, timeout_ms=0, name="f", **options)
+        flavour.start(self.fn, hold=np.zeros(1))
         self.gate.wait_for_batch()
 
     def futures(self, *calls: Any) -> list[Future[Any]]:
         """Queue all of `calls`, then let the worker go."""
-        futures = [self.fn.submit(call) for call in calls]
+        futures = [self.flavour.start(self.fn, call) for call in calls]
         self.gate.open()
         return futures
 
@@ -80,14 +75,16 @@ class Company:
 
 
 @contextmanager
-def company(function: Callable[..., Any], **options: Any) -> Iterator[Company]:
+def company(
+    function: Callable[..., Any], *, flavour: Flavour | None = None, **options: Any
+) -> Iterator[Company]:
     """Callers of `function` who share its batches, until the end of the block."""
-    there = Company(function, **options)
+    there = Company(function, flavour or Flavour(), **options)
     try:
         yield there
     finally:
         there.gate.open()
-        there.fn.shutdown()
+        there.flavour.close(there.fn)
 
 
 def itself(features: dict[Any, Any]) -> Any:
@@ -212,7 +209,8 @@ def alone(features: dict[str, Any]) -> Any:
     }
 
 
-@settings(max_examples=400, deadline=None)
+# The fixture has no state that one example could leave to the next.
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     calls=calls_of_many_kinds(),
     batch_size=st.integers(1, 9),
@@ -222,7 +220,7 @@ def alone(features: dict[str, Any]) -> Any:
     unpad=st.sampled_from([["tokens"], {"tokens": "x"}]),
 )
 def test_company_is_invisible(  # noqa: PLR0913, PLR0917
-    calls: list[Any], batch_size: int, side: Any, pad: Any, multiple: Any, unpad: Any
+    flavour: Flavour, calls: list[Any], batch_size: int, side: Any, pad: Any, multiple: Any, unpad: Any
 ) -> None:
     """Whoever shares the batches, a caller gets what the function makes of its own rows, to the bit."""
     if pad == 1:
@@ -234,6 +232,7 @@ def test_company_is_invisible(  # noqa: PLR0913, PLR0917
         pad_token=pad,
         pad_to_multiple_of=multiple,
         unpad_outputs=unpad,
+        flavour=flavour,
     ) as there:
         answers = there.answers(*calls)
         for call, answer in zip(calls, answers, strict=True):
@@ -262,7 +261,7 @@ def kind(batch: dict[str, Any]) -> Any:
 def test_any_mapping_is_a_call(flavour: Flavour, mapping: Any) -> None:
     """The function gets a plain dict, with the keys in the caller's order."""
     gate = Gate(lambda features: features["b"] + features["a"], note=list)
-    fn = inference.dynamically(gate, timeout_ms=0)
+    fn = flavour.decorate_arrays(gate, timeout_ms=0)
     answer = flavour.call(fn, mapping({"b": np.ones((2, 3)), "a": np.ones((2, 1))}))
     assert same(answer, np.full((2, 3), 2.0))
     assert gate.batches == [["b", "a"]]
@@ -289,12 +288,12 @@ def test_features_can_be_passed_by_name(flavour: Flavour) -> None:
     def weigh(features: dict[str, Any]) -> Any:
         return sum(features.values())
 
-    fn = inference.dynamically(weigh, timeout_ms=0)
+    fn = flavour.decorate_arrays(weigh, timeout_ms=0)
     x = np.ones((2, 3))
     assert same(flavour.call(fn, x=x, y=x), 2 * x)
     assert same(flavour.call(fn, features={"x": x, "y": x}), 2 * x)
     assert same(flavour.call(fn, features=x), x)
-    assert same(fn(self=x, args=x), 2 * x)
+    assert same(flavour.call(fn, self=x, args=x), 2 * x)
     for args, named in [((), {}), ((x,), {"y": x}), (({}, {}), {})]:
         with pytest.raises(TypeError, match="weigh takes one mapping of features, or features by name, got"):
             flavour.call(fn, *args, **named)
@@ -304,26 +303,37 @@ def test_features_can_be_passed_by_name(flavour: Flavour) -> None:
         flavour.call(fn, {})
 
 
-class Model:
-    def __init__(self, factor: int) -> None:
-        self.factor = factor
-
-    @inference.dynamically(timeout_ms=0)
-    def scale(self, features: dict[str, Any]) -> Any:
-        return features["x"] * self.factor
-
-    @inference.dynamically(timeout_ms=0, spread_kwargs=True)
-    def add(self, x: Any, y: Any = 0) -> Any:
-        return (x + y) * self.factor
-
-    @inference.dynamically(timeout_ms=0)
-    async def later(self, features: dict[str, Any]) -> Any:
-        await asyncio.sleep(0)
-        return features["x"] * self.factor
-
-
 def test_methods_work_and_every_instance_has_its_own_batcher(flavour: Flavour) -> None:
-    """Bound, through the class, with features spread, as `async def`."""
+    """Bound, through the class, with features spread, as `async def`, class and static methods."""
+    batched_ = partial(flavour.decorate_arrays, timeout_ms=0)
+
+    class Model:
+        def __init__(self, factor: int) -> None:
+            self.factor = factor
+
+        @batched_
+        def scale(self, features: dict[str, Any]) -> Any:
+            return features["x"] * self.factor
+
+        @partial(batched_, spread_kwargs=True)
+        def add(self, x: Any, y: Any = 0) -> Any:
+            return (x + y) * self.factor
+
+        @batched_
+        async def later(self, features: dict[str, Any]) -> Any:
+            await asyncio.sleep(0)
+            return features["x"] * self.factor
+
+        @batched_
+        @classmethod
+        def of_class(cls, features: dict[str, Any]) -> Any:
+            return features["x"] * (cls is Model)
+
+        @batched_
+        @staticmethod
+        def static(features: dict[str, Any]) -> Any:
+            return features["x"]
+
     two, three = Model(2), Model(3)
     x = np.ones((2, 2), np.float32)
     assert same(flavour.call(two.scale, {"x": x}), 2 * x)
@@ -331,14 +341,19 @@ def test_methods_work_and_every_instance_has_its_own_batcher(flavour: Flavour) -
     assert same(flavour.call(two.add, {"x": x, "y": x}), 4 * x)
     assert same(flavour.call(three.add, x=x), 3 * x)
     assert same(flavour.call(three.later, x=x), 3 * x)
-    assert same(Model.scale(two, {"x": x}), 2 * x)
+    if flavour.in_tasks:
+        assert same(flavour.run(Model.scale.acall(two, {"x": x})), 2 * x)
+    else:
+        assert same(Model.scale(two, {"x": x}), 2 * x)
+    for call in (Model.of_class, two.of_class, Model.static, two.static):
+        assert same(flavour.call(call, x=x), x)
     assert two.scale.stats.total_accepted == 4
     assert three.scale.stats.total_accepted == 2
 
 
 def test_spread_features_need_names(flavour: Flavour) -> None:
     """And a function that does not know one says so as Python does."""
-    fn = inference.dynamically(lambda x: x * 2, timeout_ms=0, spread_kwargs=True)
+    fn = flavour.decorate_arrays(lambda x: x * 2, timeout_ms=0, spread_kwargs=True)
     assert same(flavour.call(fn, {"x": np.ones(2)}), 2 * np.ones(2))
     with pytest.raises(TypeError, match="spread_kwargs=True needs keys that are strings, got 3"):
         flavour.call(fn, {3: np.ones(2)})
@@ -348,13 +363,13 @@ def test_spread_features_need_names(flavour: Flavour) -> None:
 
 def test_keys_need_not_be_strings(flavour: Flavour) -> None:
     """Anything hashable will do where features are not spread."""
-    fn = inference.dynamically(lambda features: features[0, "a"] + features[None], timeout_ms=0)
+    fn = flavour.decorate_arrays(lambda features: features[0, "a"] + features[None], timeout_ms=0)
     assert same(flavour.call(fn, {(0, "a"): np.ones(2), None: np.ones(2)}), 2 * np.ones(2))
 
 
 def test_map_takes_one_mapping_per_item(flavour: Flavour) -> None:
     """In order; several share a batch; each may have rows of its own number."""
-    fn = inference.dynamically(lambda features: features["x"] * 2, batch_size=16, timeout_ms=0)
+    fn = flavour.decorate_arrays(lambda features: features["x"] * 2, batch_size=16, timeout_ms=0)
     items = [{"x": np.full((number % 4, 2), number)} for number in range(40)]
     answers = flavour.map(fn, items)
     assert all(same(answer, item["x"] * 2) for answer, item in zip(answers, items, strict=True))
@@ -363,13 +378,13 @@ def test_map_takes_one_mapping_per_item(flavour: Flavour) -> None:
 
 def test_a_malformed_item_of_a_map_fails_at_its_place(flavour: Flavour) -> None:
     """After the answers before it; or in its place, if errors are to be returned."""
-    fn = inference.dynamically(itself, batch_size=8, timeout_ms=0)
+    fn = flavour.decorate_arrays(itself, batch_size=8, timeout_ms=0)
     items = [{"x": np.ones(1)}, {"x": np.ones(2)}, {"x": 3}, {"x": np.ones(3)}]
     kept = flavour.map(fn.options(return_exceptions=True), items)
     assert [len(answer) for answer in kept if is_numpy(answer)] == [1, 2, 3]
     assert str(kept[2]).startswith("itself: 'x' must be a numpy array")
     assert type(kept[2]) is TypeError
-    if flavour.name == "acall":
+    if flavour.in_tasks:
         with pytest.raises(TypeError, match="'x' must be a numpy array"):
             flavour.map(fn, items)
         return
@@ -381,7 +396,7 @@ def test_a_malformed_item_of_a_map_fails_at_its_place(flavour: Flavour) -> None:
 
 def test_call_options_hold_for_arrays(flavour: Flavour) -> None:
     """Exceptions returned in place of the whole answer, priority, and a deadline behind a busy worker."""
-    with company(itself, batch_size=2) as there:
+    with company(itself, batch_size=2, flavour=flavour) as there:
         bulk = flavour.start(there.fn.options(priority="bulk"), x=np.zeros((2, 1)))
         first = flavour.start(there.fn.options(priority="interactive"), x=np.ones((2, 1)))
         late = flavour.start(there.fn.options(deadline_ms=0.001), x=np.zeros((2, 1)))
@@ -395,19 +410,43 @@ def test_call_options_hold_for_arrays(flavour: Flavour) -> None:
     def fail(features: Any) -> Any:
         raise ZeroDivisionError
 
-    fn = inference.dynamically(fail, timeout_ms=0, batch_size=2)
+    fn = flavour.decorate_arrays(fail, timeout_ms=0, batch_size=2)
     answer = flavour.call(fn.options(return_exceptions=True), x=np.ones(5))
     assert isinstance(answer, ZeroDivisionError)
     with pytest.raises(ZeroDivisionError):
         flavour.call(fn, x=np.ones(5))
 
 
-def test_an_instance_with_arrays_can_be_copied_and_pickled() -> None:
+class Scale:
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def scale(self, features: dict[str, Any]) -> Any:
+        return features["x"] * self.factor
+
+
+class Blocking(Scale):
+    scale = inference.dynamically(Scale.scale, timeout_ms=0)
+
+
+class Awaiting(Scale):
+    scale = aio.inference.dynamically(as_async(Scale.scale), timeout_ms=0)
+
+
+class AwaitingPlain(Scale):
+    scale = aio.inference.dynamically(Scale.scale, timeout_ms=0)
+
+
+SCALES = {"aio": Awaiting, "aio-plain": AwaitingPlain}  # where pickle can find them
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_an_instance_with_arrays_can_be_copied_and_pickled(flavour: Flavour, copied: Any) -> None:
     """The copy has a queue of its own."""
-    model = Model(2)
-    model.scale(x=np.ones(1))
-    twin = pickle.loads(pickle.dumps(model))
-    assert same(twin.scale(x=np.ones(1)), np.full(1, 2.0))
+    model = SCALES.get(flavour.name, Blocking)(2)
+    flavour.call(model.scale, x=np.ones(1))
+    twin = copied(model)
+    assert same(flavour.call(twin.scale, x=np.ones(1)), np.full(1, 2.0))
     assert twin.scale.stats.total_accepted == 1
 
 
@@ -502,9 +541,11 @@ def is_torch(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def test_a_scalar_per_row_travels_with_tokens() -> None:
+def test_a_scalar_per_row_travels_with_tokens(flavour: Flavour) -> None:
     """Features of one call may be of any ranks."""
-    with company(lambda features: features["x"] * features["w"][:, None], unpad_outputs=True) as there:
+    with company(
+        lambda features: features["x"] * features["w"][:, None], unpad_outputs=True, flavour=flavour
+    ) as there:
         short, long = there.answers(
             {"x": np.ones((1, 2)), "w": np.array([2.0])}, {"x": np.ones((2, 3)), "w": np.array([3.0, 4.0])}
         )
@@ -513,9 +554,11 @@ def test_a_scalar_per_row_travels_with_tokens() -> None:
 
 
 @pytest.mark.parametrize("make", [np.zeros, torch.zeros], ids=["numpy", "torch"])
-def test_a_call_of_no_rows_runs_alone(make: Any) -> None:
+def test_a_call_of_no_rows_runs_alone(flavour: Flavour, make: Any) -> None:
     """With no rows; the function answers it; it counts as one item."""
-    with company(lambda features: {"y": features["x"] * 2}, batch_size=4, unpad_outputs=True) as there:
+    with company(
+        lambda features: {"y": features["x"] * 2}, batch_size=4, unpad_outputs=True, flavour=flavour
+    ) as there:
         empty, other, full = there.answers({"x": make((0, 3))}, {"x": make((0, 3))}, {"x": make((2, 3))})
         assert same(empty, {"y": make((0, 3))})
         assert same(other, empty)
@@ -524,9 +567,9 @@ def test_a_call_of_no_rows_runs_alone(make: Any) -> None:
         assert there.fn.stats.total_accepted == 5
 
 
-def test_a_call_of_no_rows_fails_alone() -> None:
+def test_a_call_of_no_rows_fails_alone(flavour: Flavour) -> None:
     """Where the function cannot make anything of it."""
-    with company(lambda features: features["x"] - features["x"].max()) as there:
+    with company(lambda features: features["x"] - features["x"].max(), flavour=flavour) as there:
         errors = there.errors({"x": np.ones((0, 3))}, {"x": np.ones((2, 3))})
     assert isinstance(errors[0], ValueError)
     assert "zero-size array" in str(errors[0])
@@ -673,9 +716,9 @@ def test_rows_are_padded_along_every_axis_that_is_ragged(make: Any, side: Any) -
         assert same(sums, [picture.sum(1) for picture in pictures[:2]])
 
 
-def test_stats_say_what_padding_costs() -> None:
+def test_stats_say_what_padding_costs(flavour: Flavour) -> None:
     """Real and padded elements of all features, and the waste in percent."""
-    with company(lambda features: features["x"][:, 0]) as there:
+    with company(lambda features: features["x"][:, 0], flavour=flavour) as there:
         nothing = there.fn.stats.padding
         assert (nothing.real, nothing.padded, nothing.waste_percent) == (0, 0, 0.0)
         there.answers(
@@ -691,7 +734,7 @@ def test_stats_say_what_padding_costs() -> None:
             ([np.ones((1, 5)), np.ones((3, 5))], 20, 30),  # along one of two
         ]:
             before = there.fn.stats
-            there.fn(x=rows)
+            flavour.call(there.fn, x=rows)
             until(lambda: there.fn.stats.total_batches > before.total_batches)
             padding = there.fn.stats.padding
             assert (padding.real - before.padding.real, padding.padded - before.padding.padded) == (
@@ -741,11 +784,11 @@ STRUCTURES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("make", [np.arange, torch.arange], ids=["numpy", "torch"])
 @pytest.mark.parametrize("batch_size", [2, 3, 16])
-def test_outputs_keep_their_structure(structure: str, make: Any, batch_size: int) -> None:
+def test_outputs_keep_their_structure(flavour: Flavour, structure: str, make: Any, batch_size: int) -> None:
     """Whatever arrays are nested in, from one batch or several; a list of two is a list of two."""
     function = STRUCTURES[structure]
     blocks = [make(6).reshape(2, 3), make(15).reshape(5, 3), make(3).reshape(1, 3)]
-    with company(lambda features: function(features["x"]), batch_size=batch_size) as there:
+    with company(lambda features: function(features["x"]), batch_size=batch_size, flavour=flavour) as there:
         for block, answer in zip(blocks, there.answers(*({"x": block} for block in blocks)), strict=True):
             assert nested_same(answer, function(block))
 
@@ -844,11 +887,11 @@ def test_a_models_output_is_one_for_each_caller() -> None:
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
 def test_outputs_that_are_not_one_row_per_row_are_an_error_at_once(
-    outputs: Any, error: Any, message: str
+    flavour: Flavour, outputs: Any, error: Any, message: str
 ) -> None:
     """For every caller of that batch, and for nobody else; the next batch is a new one."""
     answers = iter([outputs])
-    with company(lambda features: next(answers, features["x"]), batch_size=2) as there:
+    with company(lambda features: next(answers, features["x"]), batch_size=2, flavour=flavour) as there:
         one, two, three = there.errors({"x": np.ones((1, 3))}, {"x": np.ones((1, 3))}, {"x": np.ones((1, 3))})
         for caught in (one, two):
             with pytest.raises(error, match=message):
@@ -859,7 +902,7 @@ def test_outputs_that_are_not_one_row_per_row_are_an_error_at_once(
 
 def test_rows_from_several_batches_are_joined(flavour: Flavour) -> None:
     """One call of many rows is one answer, in order, whatever the size of a batch."""
-    fn = inference.dynamically(lambda features: features["x"] * 2, batch_size=7, timeout_ms=0)
+    fn = flavour.decorate_arrays(lambda features: features["x"] * 2, batch_size=7, timeout_ms=0)
     x = np.arange(200).reshape(100, 2)
     assert same(flavour.call(fn, x=x), x * 2)
     assert fn.stats.total_batches == 15
@@ -887,11 +930,11 @@ def test_dtypes_of_several_batches_are_joined_to_one_that_holds_both() -> None:
     ],
 )
 def test_outputs_of_several_batches_that_cannot_be_joined_fail_their_own_call(
-    second: Any, message: str
+    flavour: Flavour, second: Any, message: str
 ) -> None:
     """And no other in the same batch."""
     functions = iter([lambda x: x, second])
-    with company(lambda features: next(functions)(features["x"]), batch_size=3) as there:
+    with company(lambda features: next(functions)(features["x"]), batch_size=3, flavour=flavour) as there:
         small, large, other = there.errors(
             {"x": np.ones((1, 3))}, {"x": np.ones((4, 3))}, {"x": np.ones((1, 3))}
         )
@@ -913,10 +956,10 @@ def two_lengths(features: dict[str, Any]) -> dict[str, Any]:
     [True, ["tokens", "labels"], ("tokens", "labels"), {"tokens": "x", "labels": "y"}, {"labels", "tokens"}],
 )
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_comes_off_the_outputs(unpad: Any, side: Any) -> None:
+def test_padding_comes_off_the_outputs(flavour: Flavour, unpad: Any, side: Any) -> None:
     """Of all that are as long as a feature, of those that are named, or as a feature says."""
     calls = [{"x": np.ones((2, 3)), "y": np.ones((2, 5))}, {"x": np.ones((1, 4)), "y": np.ones((1, 6))}]
-    with company(two_lengths, unpad_outputs=unpad, padding_side=side) as there:
+    with company(two_lengths, unpad_outputs=unpad, padding_side=side, flavour=flavour) as there:
         for call, answer in zip(calls, there.answers(*calls), strict=True):
             assert same(answer, two_lengths(call))
 
@@ -934,24 +977,26 @@ def test_a_single_output_is_number_0(unpad: Any) -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("make", [np.arange, torch.arange], ids=["numpy", "torch"])
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 16])
-def test_ragged_rows_come_back_ragged(make: Any, batch_size: int, side: Any) -> None:
+def test_ragged_rows_come_back_ragged(flavour: Flavour, make: Any, batch_size: int, side: Any) -> None:
     """As a list of rows, each of its own length; rows that happen to be equal come as an array."""
     ragged, equal = [make(3), make(1), make(0), make(4), make(1)], [make(2), make(2)]
-    with company(itself, batch_size=batch_size, padding_side=side, unpad_outputs=True) as there:
+    with company(
+        itself, batch_size=batch_size, padding_side=side, unpad_outputs=True, flavour=flavour
+    ) as there:
         first, second = there.answers({"x": ragged}, {"x": equal})
         assert same(first, ragged)
         assert same(second, rows_of(equal))
 
 
-def test_without_it_unequal_lengths_are_an_error_that_names_it() -> None:
+def test_without_it_unequal_lengths_are_an_error_that_names_it(flavour: Flavour) -> None:
     """Where the batches of one call were padded to other lengths; in one batch, rows come padded."""
     rows = [np.ones(1), np.ones(2), np.ones(3), np.ones(4)]
     with (
-        company(itself, batch_size=2) as there,
+        company(itself, batch_size=2, flavour=flavour) as there,
         pytest.raises(BatchError, match="unpad_outputs=True cuts it off"),
     ):
         there.answers({"x": rows})
-    with company(itself, batch_size=4) as there:
+    with company(itself, batch_size=4, flavour=flavour) as there:
         assert there.answers({"x": rows})[0].shape == (4, 4)
 
 
@@ -970,9 +1015,9 @@ def test_without_it_unequal_lengths_are_an_error_that_names_it() -> None:
         ([0], "names the output 0"),
     ],
 )
-def test_outputs_that_cannot_be_cut_are_an_error(unpad: Any, message: str) -> None:
+def test_outputs_that_cannot_be_cut_are_an_error(flavour: Flavour, unpad: Any, message: str) -> None:
     """It says what was named, and what is there."""
-    with company(two_lengths, unpad_outputs=unpad) as there:
+    with company(two_lengths, unpad_outputs=unpad, flavour=flavour) as there:
         errors = there.errors(
             {"x": np.ones((1, 3)), "y": np.ones((1, 5))}, {"x": np.ones((1, 4)), "y": np.ones((1, 6))}
         )
@@ -981,17 +1026,17 @@ def test_outputs_that_cannot_be_cut_are_an_error(unpad: Any, message: str) -> No
                 raise caught
 
 
-def test_an_output_as_long_as_two_features_needs_to_be_told_whose_padding_it_has() -> None:
+def test_an_output_as_long_as_two_features_needs_to_be_told_whose_padding_it_has(flavour: Flavour) -> None:
     """Only callers to whom it matters fail; a dict of output and feature settles it."""
     calls = [{"x": np.ones((1, 2)), "y": np.ones((1, 3))}, {"x": np.ones((1, 3)), "y": np.ones((1, 3))}]
-    with company(itself, unpad_outputs=True) as there:
+    with company(itself, unpad_outputs=True, flavour=flavour) as there:
         ambiguous, clear = there.errors(*calls)
         with pytest.raises(
             BatchError, match=r"as long as features .* 'x', 'y'; say whose .*unpad_outputs={output: fe"
         ):
             raise ambiguous
         assert clear is None
-    with company(itself, unpad_outputs={0: "x"}) as there:
+    with company(itself, unpad_outputs={0: "x"}, flavour=flavour) as there:
         assert [answer.shape for answer in there.answers(*calls)] == [(1, 2), (1, 3)]
 
 
@@ -1032,9 +1077,9 @@ DISTINCT = {
 }
 
 
-def test_calls_of_different_signature_never_share_a_batch() -> None:
+def test_calls_of_different_signature_never_share_a_batch(flavour: Flavour) -> None:
     """Keys, order, dtype, rank, trailing shape, library, device: each has batches of its own."""
-    with company(lambda features: list(features.values())[-1], batch_size=64) as there:
+    with company(lambda features: list(features.values())[-1], batch_size=64, flavour=flavour) as there:
         calls = [*DISTINCT.values()] * 2
         answers = there.answers(*calls)
         for call, answer in zip(calls, answers, strict=True):
@@ -1066,7 +1111,7 @@ def signature(batch: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(
     "bad", [name for name in DISTINCT if name not in {"x", "another byte order", "grad"}]
 )
-def test_calls_of_different_signature_never_fail_one_another(bad: str) -> None:
+def test_calls_of_different_signature_never_fail_one_another(flavour: Flavour, bad: str) -> None:
     """A function that cannot do with one kind fails only those that bring it."""
 
     def function(features: dict[str, Any]) -> Any:
@@ -1074,14 +1119,14 @@ def test_calls_of_different_signature_never_fail_one_another(bad: str) -> None:
             raise ZeroDivisionError
         return features["x"]
 
-    with company(function, batch_size=64) as there:
+    with company(function, batch_size=64, flavour=flavour) as there:
         good, failed, another = there.errors(DISTINCT["x"], DISTINCT[bad], DISTINCT["x"])
         assert (good, another) == (None, None)
         assert isinstance(failed, ZeroDivisionError)
         assert len(there.batches) == 2
 
 
-def test_lengths_keep_nobody_apart() -> None:
+def test_lengths_keep_nobody_apart(flavour: Flavour) -> None:
     """The second axis, arrays or lists: all of these are one batch."""
     calls = [
         {"x": np.ones((1, 3))},
@@ -1089,9 +1134,24 @@ def test_lengths_keep_nobody_apart() -> None:
         {"x": [np.ones(1), np.ones(2)]},
         {"x": [np.ones(4)]},
     ]
-    with company(itself) as there:
+    with company(itself, flavour=flavour) as there:
         there.answers(*calls)
         assert [batch["x"].shape for batch in there.batches] == [(6, 4)]
+
+
+def test_calls_may_be_grouped_further(flavour: Flavour) -> None:
+    """`group_by` gets the features as they were passed; several batches are joined and cut as ever."""
+    with company(
+        itself,
+        batch_size=2,
+        unpad_outputs={0: "x"},
+        group_by=lambda features: "x" in features and features["x"].shape[1] > 4,
+        flavour=flavour,
+    ) as there:
+        calls = [{"x": np.ones((rows, length))} for rows, length in [(1, 2), (3, 9), (1, 3), (2, 8)]]
+        for call, answer in zip(calls, there.answers(*calls), strict=True):
+            assert same(answer, call["x"])
+        assert [batch["x"].shape for batch in there.batches] == [(2, 3), (2, 9), (2, 9), (1, 8)]
 
 
 MALFORMED = [
@@ -1141,7 +1201,7 @@ MALFORMED = [
 @pytest.mark.parametrize(("call", "error", "message"), MALFORMED)
 def test_a_malformed_call_fails_alone(flavour: Flavour, call: Any, error: Any, message: str) -> None:
     """At the door, with the key and what it held; whoever waits for the same batch is not touched."""
-    with company(itself) as there:
+    with company(itself, flavour=flavour) as there:
         future = flavour.start(there.fn, x=np.ones((1, 2)))
         with pytest.raises(error, match=f"^f: .*{message}"):
             flavour.call(there.fn, call)
@@ -1166,7 +1226,7 @@ def test_a_mapping_that_breaks_fails_its_caller_alone(flavour: Flavour) -> None:
         def __getitem__(self, key: str) -> Any:
             raise OSError("disk")
 
-    fn = inference.dynamically(itself, timeout_ms=0)
+    fn = flavour.decorate_arrays(itself, timeout_ms=0)
     with pytest.raises(OSError, match="disk"):
         flavour.call(fn, Broken(x=1))
     assert same(flavour.call(fn, x=np.ones(1)), np.ones(1))
@@ -1179,7 +1239,7 @@ def test_a_mapping_that_breaks_fails_its_caller_alone(flavour: Flavour) -> None:
 
 @pytest.mark.parametrize("make", [np.zeros, torch.zeros], ids=["numpy", "torch"])
 @pytest.mark.parametrize("rows", [1, 2, 5])
-def test_a_function_may_change_its_input(make: Any, rows: int) -> None:
+def test_a_function_may_change_its_input(flavour: Flavour, make: Any, rows: int) -> None:
     """It is a new array, whether or not anything was joined or padded."""
 
     def spoil(features: dict[str, Any]) -> Any:
@@ -1188,7 +1248,7 @@ def test_a_function_may_change_its_input(make: Any, rows: int) -> None:
 
     blocks = [make((rows, 3)), [*make((rows, 3))], make((1, 3))]
     for calls in ([blocks[0]], [blocks[1]], blocks, [*blocks, make((1, 4))]):
-        with company(spoil, batch_size=4, unpad_outputs=True) as there:
+        with company(spoil, batch_size=4, unpad_outputs=True, flavour=flavour) as there:
             there.answers(*({"x": block} for block in calls))
     assert all(float(sum(row.sum() for row in block)) == 0 for block in blocks)
 
@@ -1216,7 +1276,7 @@ def test_a_caller_may_use_its_arrays_again_after_submit_and_map(make: Any) -> No
 @pytest.mark.parametrize("make", [np.zeros, torch.zeros], ids=["numpy", "torch"])
 @pytest.mark.parametrize("unpad", [False, True])
 def test_results_stay_right_when_the_function_returns_the_same_buffer_every_time(
-    make: Any, batch_size: int, unpad: bool
+    flavour: Flavour, make: Any, batch_size: int, unpad: bool
 ) -> None:
     """And when callers write into their own."""
     buffer = make((16, 3))
@@ -1230,7 +1290,7 @@ def test_results_stay_right_when_the_function_returns_the_same_buffer_every_time
     blocks = [make((rows, 3)) + number for number, rows in enumerate([1, 3, 2, 1])]
     if unpad:
         blocks.append([make(length) + length for length in (1, 3, 2)])
-    with company(reuse, batch_size=batch_size, unpad_outputs=unpad) as there:
+    with company(reuse, batch_size=batch_size, unpad_outputs=unpad, flavour=flavour) as there:
         answers = there.answers(*({"x": block} for block in blocks))
         buffer[:] = -1
         for answer in answers:
@@ -1251,16 +1311,16 @@ def owned_bytes(result: Any) -> int:
 
 @pytest.mark.parametrize("make", [np.zeros, torch.zeros], ids=["numpy", "torch"])
 @pytest.mark.parametrize("rows", [1, 3])
-def test_a_result_keeps_no_more_than_itself(make: Any, rows: int) -> None:
+def test_a_result_keeps_no_more_than_itself(flavour: Flavour, make: Any, rows: int) -> None:
     """A caller of one row does not keep the batch of a thousand; whole, cut or nested."""
     features = {"x": make((1000, 8))}
     for function in (itself, lambda f: f["x"][:, :, None] + make((1, 1, 2)), lambda f: [f["x"], f["x"]]):
         for options in ({}, {"unpad_outputs": True}):
-            with company(function, batch_size=2000, **options) as there:
+            with company(function, batch_size=2000, **options, flavour=flavour) as there:
                 mine = there.answers({"x": make((rows, 4))}, features, {"x": [make(2), make(3)]})
                 assert len(there.batches) == 1
                 assert owned_bytes([mine[0], mine[2]]) < 4000
-    with company(itself, batch_size=2) as there:
+    with company(itself, batch_size=2, flavour=flavour) as there:
         assert owned_bytes(there.answers({"x": make((5, 4))})[0]) <= 5 * 4 * 8
 
 
@@ -1302,7 +1362,7 @@ ODD: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_arrays_are_arrays(odd: str) -> None:
+def test_odd_arrays_are_arrays(flavour: Flavour, odd: str) -> None:
     """Views of all kinds, alone, joined and padded; the function may write into what it gets."""
 
     def add(features: dict[str, Any]) -> Any:
@@ -1315,7 +1375,7 @@ def test_odd_arrays_are_arrays(odd: str) -> None:
     x = ODD[odd]()
     want = x + 1 if is_numpy(x) else (x.detach() + 1).resolve_conj()
     for calls in ([x], [x, x], [x, x[:, :2]], [list(x)]):
-        with company(add, unpad_outputs=True) as there:
+        with company(add, unpad_outputs=True, flavour=flavour) as there:
             answer = there.answers(*({"x": call} for call in calls))[0]
             assert same(answer.detach() if is_torch(answer) else answer, want)
     assert (x + 1).tolist() == want.tolist()
@@ -1357,7 +1417,9 @@ def test_tensors_without_data_go_through() -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 2, 8])
 @pytest.mark.parametrize("unpad", [False, True])
-def test_results_are_what_the_function_made_under_its_mode(batch_size: int, unpad: bool) -> None:
+def test_results_are_what_the_function_made_under_its_mode(
+    flavour: Flavour, batch_size: int, unpad: bool
+) -> None:
     """Inference tensors, tensors with grad and plain ones; whole, in parts, cut."""
     weight = torch.nn.Parameter(torch.ones(3))
     modes: list[tuple[Any, bool, bool]] = [
@@ -1366,7 +1428,9 @@ def test_results_are_what_the_function_made_under_its_mode(batch_size: int, unpa
         (torch.enable_grad(), False, True),
     ]
     for mode, inference_, grad in modes:
-        with company(mode(lambda f: f["x"] * weight), batch_size=batch_size, unpad_outputs=unpad) as there:
+        with company(
+            mode(lambda f: f["x"] * weight), batch_size=batch_size, unpad_outputs=unpad, flavour=flavour
+        ) as there:
             for answer in there.answers({"x": torch.ones(3, 3)}, {"x": torch.ones(1, 3)}):
                 assert (answer.is_inference(), answer.requires_grad) == (inference_, grad)
                 assert answer.tolist() == [[1.0] * 3] * len(answer)
@@ -1387,11 +1451,13 @@ def test_inference_tensors_may_go_into_a_function_with_grad(others: int) -> None
         assert future.result(PATIENCE_S).tolist() == x.tolist()
 
 
-def test_an_input_that_needs_grad_gets_it_and_gives_it_to_nobody_else() -> None:
+def test_an_input_that_needs_grad_gets_it_and_gives_it_to_nobody_else(flavour: Flavour) -> None:
     """Its caller can go backward; who shares the batcher has a plain tensor, as ever."""
     x, plain = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
     for batch_size in (1, 8):
-        with company(lambda features: features["x"] ** 2, batch_size=batch_size, unpad_outputs=True) as there:
+        with company(
+            lambda features: features["x"] ** 2, batch_size=batch_size, unpad_outputs=True, flavour=flavour
+        ) as there:
             graded, other, ragged = there.answers({"x": x}, {"x": plain}, {"x": [x[0], plain[0, :2]]})
         assert graded.requires_grad
         assert not other.requires_grad

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import batched
-from batched._options import CallOptions, Options
+from batched._options import ArrayOptions, CallOptions, Options
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
@@ -24,7 +24,7 @@ def test_the_examples_run_as_printed() -> None:
 
 def test_the_tables_list_every_option_with_its_default() -> None:
     """Of the decorator and of single calls."""
-    for options in (Options, CallOptions):
+    for options in (Options, ArrayOptions, CallOptions):
         for field in fields(options):
             default = "the function's" if field.name == "name" else str(field.default)
             assert f"| `{field.name}` | {default} |" in README

@@ -254,7 +254,7 @@ def test_a_short_soak_of_a_server() -> None:
 @pytest.mark.parametrize("what", [LISTS, ARRAYS], ids=["lists", "arrays"])
 def test_a_long_soak(what: Any) -> None:
     """Half a minute of it."""
-    soak(30)
+    soak(30, *what)
 
 
 @pytest.mark.soak

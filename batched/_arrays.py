@@ -126,7 +126,13 @@ class FeatureCollator:
             function = partial(_spread, function)
         return self._call(function, features, now)
 
-    def one(self, *_: Any) -> Call:
+    def one(
+        self,
+        function: Callable[[Any], Any],  # noqa: ARG002  for the protocol
+        args: tuple[Any, ...],  # noqa: ARG002
+        named: dict[str, Any],  # noqa: ARG002
+        now: float,  # noqa: ARG002
+    ) -> Call:
         """Raise: what has rows does not stream."""
         raise TypeError(f"{self._name} takes arrays, which do not stream")
 

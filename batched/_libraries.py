@@ -136,7 +136,7 @@ class _Numpy:
     def widened(self, array: Array, other: Array) -> Array:
         return array.astype(self._numpy.result_type(array.dtype, other.dtype))
 
-    def writing(self, _: Array) -> AbstractContextManager[Any]:
+    def writing(self, array: Array) -> AbstractContextManager[Any]:  # noqa: ARG002  for the protocol
         return self._no_context
 
 
@@ -247,4 +247,5 @@ def _held(value: Any, kind: str, info: Any, dtype: str) -> Any:
             held = not math.isfinite(number) or abs(number) <= float(info.max)
     if not held:
         raise ValueError(f"{value!r} does not fit into {dtype}")
-    return value.item() if hasattr(value, "item") else value
+    item = getattr(value, "item", None)
+    return value if item is None else item()

@@ -130,7 +130,13 @@ class FeatureCollator:
             function = partial(_spread, function)
         return self._call(function, features, now)
 
-    def one(self, *_: Any) -> Call:
+    def one(
+        self,
+        function: Callable[[Any], Any],  # noqa: ARG002  for the protocol
+        args: tuple[Any, ...],  # noqa: ARG002
+        named: dict[str, Any],  # noqa: ARG002
+        now: float,  # noqa: ARG002
+    ) -> Call:
         """Raise: what has rows does not stream."""
         raise TypeError(f"{self._name} takes arrays, which do not stream")
 
@@ -201,7 +207,9 @@ class FeatureCollator:
         if len(shapes) == 1:
             block = library.stack(rows)
             (shape,) = shapes
-            return library, block, *((shape[0], shape[1:]) if shape else (None, None))
+            if not shape:
+                return library, block, None, None
+            return library, block, shape[0], shape[1:]
         _, *trailing = (
             axis.pop() if len(axis) == 1 else None for axis in map(set, zip(*shapes, strict=True))
         )

@@ -177,7 +177,7 @@ class _Numpy:
     def widened(self, array: Array, other: Array) -> Array:
         return array.astype(self._numpy.result_type(array.dtype, other.dtype), copy=False)
 
-    def writing(self, _: Array) -> AbstractContextManager[Any]:
+    def writing(self, array: Array) -> AbstractContextManager[Any]:  # noqa: ARG002  for the protocol
         return self._no_context
 
 
@@ -298,7 +298,8 @@ def _is_zero(value: Any) -> bool:
 
 def _held(value: Any, kind: str, info: Any, dtype: str) -> Any:
     """Return `value` if a number of this kind and range can be it, else raise `ValueError`."""
-    number = value.item() if hasattr(value, "item") else value
+    item = getattr(value, "item", None)
+    number = value if item is None else item()
     held = False
     if isinstance(number, complex):
         held = kind == "c"

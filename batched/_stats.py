@@ -8,7 +8,7 @@ from itertools import accumulate
 __all__ = ["Counters", "Distribution", "Histogram", "Learned", "Padding", "Stats"]
 
 _BUCKETS = 45  # of microseconds: up to half a year
-_REASONS = (
+_REASONS: tuple[str, ...] = (
     "full",
     "callers back",
     "nobody expected",
@@ -226,7 +226,7 @@ class Counters:
         self.expired = 0
         self.real = 0
         self.padded = 0
-        self.closed = dict.fromkeys(_REASONS, 0)
+        self.closed: dict[str, int] = dict.fromkeys(_REASONS, 0)
         self.batch_size = Histogram(1)
         self.processing_time = Histogram(1e-6)
         self.wait = Histogram(1e-6)

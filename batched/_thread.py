@@ -537,9 +537,10 @@ class Batcher:
             calls = batch.fail(without_own_frames(error), self.collator)
             batch.failed = failed + len(calls)  # the others had ended, or left
         finally:
-            if hasattr(steps, "close"):
+            close = getattr(steps, "close", None)
+            if close is not None:
                 try:
-                    steps.close()
+                    close()
                 except BaseException:  # its callers have their pieces
                     _logger.exception(_UNCLOSED, self.name)
         with self._lock:

@@ -44,9 +44,11 @@ class Call:
         "key",
         "large",
         "left",
+        "lengths",
         "loop",
         "many",
         "missing",
+        "order",
         "results",
         "size",
         "waiter",
@@ -81,6 +83,8 @@ class Call:
         self.error: BaseException | None = None
         self.left: Literal["cancelled", "expired"] | None = None
         self.key: Any  # only calls of one key share a batch; unset where all do
+        self.lengths: float | list[float]  # of all items, or of each; unset where nobody asks
+        self.order: list[int]  # where in the caller's list each item was; unset if it is as it was
         self.waiter: Any  # set, with the loop that it belongs to if any, by the driver
         self.loop: Any
 
@@ -151,12 +155,13 @@ class Collator(Protocol):
 class Batch:
     """Slices of calls that run together, at most once."""
 
-    __slots__ = ("failed", "has_lists", "padded", "real", "reason", "shapes", "size", "slices")
+    __slots__ = ("chosen", "failed", "has_lists", "padded", "real", "reason", "shapes", "size", "slices")
 
     def __init__(self, slices: list[Slice], size: int, reason: str) -> None:
         self.slices = slices
         self.size = size
         self.reason = reason  # why it started, as `Stats.closed` names it
+        self.chosen: str | None = None  # how, as `Stats.chosen` names it
         self.failed = 0  # items
         self.has_lists = False  # whether some slice is of a list, as the collator found
         self.real = 0  # elements, for collators that pad

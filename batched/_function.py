@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias, Unpack
 
     from batched._call import Collator
-    from batched._scheduler import AnyQueue
+    from batched._scheduler import NewQueue
 
 __all__ = ["BatchedFunction", "BatchedMethod", "dynamically"]
 
@@ -85,7 +85,7 @@ def join_lists(
     options: Options,
     name: str,
     bound: bool,  # noqa: FBT001
-) -> tuple[Collator, type[AnyQueue]]:
+) -> tuple[Collator, NewQueue]:
     """Return the collator of a function over lists, and the kind of queue that it needs."""
     parameters = parameters_of(func, bound=bound)
     collator: ListCollator | ColumnCollator = ListCollator(name, options.batch_size)
@@ -132,6 +132,8 @@ class KeywordOptions(TypedDict, total=False):
     """The options of `dynamically` that are not positional too."""
 
     adaptive: bool
+    length: Callable[..., float] | None
+    max_batch_length: int | None
     name: str | None
 
 
@@ -184,6 +186,13 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
             just answered and come straight back, and for the rest of a burst. The first few batches, and all
             with False, start when their oldest item is `timeout_ms` old, time behind a running batch
             included.
+        length: Says how long an item is, `len` for instance. Where padding to the longest item of a batch
+            takes time, which is learned from the batches that run, those of like length share a batch;
+            elsewhere the order is that of arrival. Of small calls, as of large ones, whoever waits longest is
+            left out of at most four batches in a row. With several parameters it is given all of an item's.
+            It is called once per item, by whoever calls.
+        max_batch_length: The most that the lengths of a batch's items add up to, by `length` or else `len`;
+            an item that is longer runs alone. A budget without a `length` changes no order.
         name: For the thread, the logs and the errors; the function's own by default.
 
     Raises:

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ALWAYS_SHOWN", "CONFIGURABLE", "ArrayOptions", "CallOptions", "Options", "Priority", "decorate"]
+__all__ = [
+    "ALWAYS_SHOWN",
+    "CONFIGURABLE",
+    "ArrayOptions",
+    "CallOptions",
+    "Options",
+    "Priority",
+    "decorate",
+    "knows_lengths",
+]
 
 Priority = Literal["interactive", "bulk"]
 OnFull = Literal["raise", "wait"]
@@ -32,12 +41,14 @@ class Options:
     max_queue_size: int | None = None
     on_full: OnFull = "raise"
     isolate_errors: bool = False
+    max_batch_length: int | None = None
+    length: Callable[..., Any] | None = None
     group_by: Callable[..., Any] | None = None
     cache: Any = None
     cache_key: Callable[..., Any] | None = None
     name: str | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # noqa: C901  one after another
         """Check every value; a numpy number is as good as Python's own."""
         _set(
             self,
@@ -50,6 +61,10 @@ class Options:
             raise ValueError(f"on_full must be 'raise' or 'wait', got {self.on_full!r}")
         if not isinstance(self.isolate_errors, bool):
             raise TypeError(f"isolate_errors must be True or False, got {self.isolate_errors!r}")
+        if self.max_batch_length is not None:
+            _set(self, "max_batch_length", _whole("max_batch_length", self.max_batch_length, at_least=1))
+        if self.length is not None and not callable(self.length):
+            raise TypeError(f"length must be a function of one item, got {self.length!r}")
         if self.group_by is not None and not callable(self.group_by):
             raise TypeError(f"group_by must be a function of one item, got {self.group_by!r}")
         if self.cache_key is not None and not callable(self.cache_key):
@@ -81,6 +96,7 @@ CONFIGURABLE = frozenset(
         "adaptive",
         "batch_size",
         "isolate_errors",
+        "max_batch_length",
         "max_queue_size",
         "on_full",
         "small_batch_threshold",
@@ -103,6 +119,8 @@ class ArrayOptions(Options):
     def __post_init__(self) -> None:
         """Check every value; `unpad_outputs` becomes True, or a dict of outputs and features, maybe empty."""
         Options.__post_init__(self)
+        if self.length is not None:
+            raise TypeError("length does not go with arrays, which know how long they are")
         if isinstance(self.pad_token, Mapping):
             _set(self, "pad_token", dict(self.pad_token))
         values = self.pad_token.values() if isinstance(self.pad_token, dict) else [self.pad_token]
@@ -126,6 +144,12 @@ class ArrayOptions(Options):
     def pad_of(self, key: object) -> Any:
         """Return what the feature `key` is padded with."""
         return self.pad_token.get(key, 0) if isinstance(self.pad_token, dict) else self.pad_token
+
+
+def knows_lengths(options: Options) -> bool:
+    """Whether a batcher with these options knows the lengths of items."""
+    lists = (options.length, options.max_batch_length)
+    return isinstance(options, ArrayOptions) or lists != (None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

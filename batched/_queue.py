@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from batched._call import Call, Slice
+    from batched._lengths import Lengths
 
-__all__ = ["Queue"]
+__all__ = ["PAID_OUT", "RESERVE", "Queue"]
 
-_RESERVE = 1 / 8
+RESERVE = 1 / 8
 _SAVED = 4  # batches
-_PAID_OUT = 1 / 4
+PAID_OUT = 1 / 4
 
 
 class Queue:
@@ -37,6 +38,9 @@ class Queue:
         "threshold",
     )
 
+    lengths: Lengths | None = None
+    """What is known of the lengths of items, if they are measured."""
+
     def __init__(self, batch_size: int, threshold: int) -> None:
         self.items = 0  # waiting, of both classes
         self._small: deque[Call] = deque()
@@ -50,7 +54,7 @@ class Queue:
         self.batch_size = batch_size
         self.threshold = threshold
         # Below four a batch, what is paid out at once would be all of it.
-        self._most_saved = _SAVED * batch_size if batch_size * _PAID_OUT >= 1 else 1
+        self._most_saved = _SAVED * batch_size if batch_size * PAID_OUT >= 1 else 1
         waiting = sorted(self.waiting_calls(), key=_arrived)
         self._small.clear()
         self._large.clear()
@@ -122,14 +126,14 @@ class Queue:
         slices: list[Slice] = []
         small_items = self.items - self._large_items
         self.items -= room
-        credit = self._credit + room * _RESERVE
+        credit = self._credit + room * RESERVE
         self._credit = credit if credit < self._most_saved else self._most_saved  # noqa: FURB136  hot path
         if not self._large_items:
             _take(self._small, room, slices)
             return slices
         if small_items >= room:
             # At least one item in the end, however small the batches.
-            reserved = min(int(self._credit), max(int(room * _PAID_OUT), 1))
+            reserved = min(int(self._credit), max(int(room * PAID_OUT), 1))
             room -= self._take_large(reserved, slices)
         if small_items and room:
             room -= _take(self._small, room, slices)

@@ -16,13 +16,13 @@ from batched._cache import Flights, Lookup
 from batched._call import Batch
 from batched._capacity import Capacity, is_out_of_memory
 from batched._family import Family, complete
-from batched._patience import new_patience
+from batched._patience import Regroup, new_patience
 from batched._queue import Queue
 from batched._stats import Counters
 from batched.errors import QueueFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
     from typing import Any, TypeAlias
 
     from batched._call import Call
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from batched._stats import Learned, Stats
 
     AnyQueue: TypeAlias = Queue | Groups
+    NewQueue: TypeAlias = Callable[[int, int], AnyQueue]
+    """From `batch_size` and `small_batch_threshold`."""
 
 __all__ = ["Scheduler", "is_guarded"]
 
@@ -43,9 +45,10 @@ class Scheduler:
     """
 
     def __init__(
-        self, options: Options, queue: type[AnyQueue], name: str, counters: Counters | None = None
+        self, options: Options, queue: NewQueue, name: str, counters: Counters | None = None
     ) -> None:
         self.queue: AnyQueue = queue(options.batch_size, options.small_batch_threshold)
+        self._lengths = self.queue.lengths
         self.name = name
         self._counters = Counters() if counters is None else counters  # several may count together
         self._capacity = Capacity()
@@ -64,16 +67,19 @@ class Scheduler:
         """Calls for which there was no room and now is: for the driver to tell their callers and clear."""
         self.patience = new_patience(options)
         self._follow(options)
+        self._resize()
 
     def _follow(self, options: Options) -> None:
         self._options = options
         self._max_queue_size = options.max_queue_size
         self._one_at_a_time = options.max_concurrent_batches == 1
+        if self._lengths is not None and isinstance(self.patience, Regroup):
+            self.patience.service = self._lengths.cost
 
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
-        self._follow(options)
         self.patience = new_patience(options, self.patience)
+        self._follow(options)
         self._resize()
         self._let_in()
 
@@ -229,13 +235,17 @@ class Scheduler:
         queue = queues if isinstance(queues, Queue) else self._choose(queues, now)
         waiting = queue.items
         size = queue.batch_size
-        if waiting >= size:
+        if waiting >= size or (self._lengths is not None and queue.is_full()):
             reason = "full"
         else:
-            size = waiting
             reason = self._reason()
         self._hurried = False
-        batch = Batch(queue.take(size), size, reason)
+        slices = queue.take(size := size if size < waiting else waiting)  # noqa: FURB136  hot path
+        if self._lengths is not None:
+            size = sum([stop - start for _, start, stop in slices])
+        batch = Batch(slices, size, reason)
+        if self._lengths is not None:
+            batch.chosen = self._lengths.how
         if not isinstance(queues, Queue):
             queues.taken(batch.slices[0][0].key, size)
         self._running[batch] = now
@@ -313,6 +323,8 @@ class Scheduler:
         if self._capacity.limit is not None and not batch.failed:
             self._capacity.ran(batch.size)
             self._resize()
+        if self._lengths is not None and batch.failed < batch.size:
+            self._lengths.ran(batch.slices, batch.size, now - started)
         if self.patience.learns:
             answered = sum([not call.missing and call.left is None for call, _, _ in batch.slices])
             measured = started if batch.failed < batch.size else None
@@ -336,15 +348,21 @@ class Scheduler:
         if batch.padded:
             counters.real += batch.real
             counters.padded += batch.padded
+        if batch.chosen is not None:
+            counters.chosen[batch.chosen] += 1
         return started
 
     def _resize(self) -> None:
         """Bring the queue up to date with the options, and with what fits into memory."""
         options = self._options
         size = options.batch_size
+        changed = False
+        if self._lengths is not None:
+            changed = self._lengths.budget != options.max_batch_length
+            self._lengths.budget = options.max_batch_length
         if self._capacity.limit is not None:
             size = min(size, self._capacity.limit)
-        if (size, options.small_batch_threshold) != (self.queue.batch_size, self.queue.threshold):
+        if changed or (size, options.small_batch_threshold) != (self.queue.batch_size, self.queue.threshold):
             self.queue.resize(size, options.small_batch_threshold)
 
     def drain(self) -> None:

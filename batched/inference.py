@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from batched._call import Collator
     from batched._options import PaddingSide
-    from batched._scheduler import AnyQueue
+    from batched._scheduler import NewQueue
 
 __all__ = ["BatchedInference", "dynamically"]
 
@@ -77,7 +77,7 @@ def join_arrays(
     options: ArrayOptions,
     name: str,
     bound: bool,  # noqa: FBT001
-) -> tuple[Collator, type[AnyQueue]]:
+) -> tuple[Collator, NewQueue]:
     """Return the collator of a function over features, and the kind of queue that it needs."""
     return layered(FeatureCollator(name, options), Groups, options, name, bound=bound)
 
@@ -85,6 +85,7 @@ def join_arrays(
 class KeywordOptions(TypedDict, total=False):
     """The options of `dynamically` that are not positional too."""
 
+    max_batch_length: int | None
     name: str | None
     pad_token: Any
     pad_tokens: Any
@@ -131,11 +132,17 @@ def dynamically(
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
     """Batch the calls of a function that takes a dict of arrays.
 
+    Where rows differ in length and padding takes time, which is learned from the batches that run, rows of
+    like length share a batch; elsewhere the order is that of arrival. Of small calls, as of large ones, who
+    waits longest is left out of at most four batches in a row.
+
     Args:
         batch_size: The most rows in one batch.
         timeout_ms: The most that a batch which is not full is delayed to gain company, counted from the
             arrival of its oldest rows, the time behind a running batch included. 0 never waits.
         small_batch_threshold: Calls of at most this many rows go ahead of larger ones.
+        max_batch_length: The most that a batch may have of rows times the longest of them, along the second
+            axis of what is padded; a row that is longer runs alone.
         name: For the thread, the logs and the errors; the function's own by default.
         pad_token: What rows are padded with: a number, or a dict of a number per feature; zero by default.
             `pad_tokens` is another name for it.

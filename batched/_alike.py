@@ -62,7 +62,7 @@ class LengthQueue(Queue):
         look = room * _LOOK_AHEAD
         small_items = self.items - self._large_items
         small = self._first(self._small, look)
-        large = self._first(self._large, look)
+        large = self._first(self._large, min(look, self._most_large(small_items, look)))
         both = bool(small) and bool(large)
         first = lengths.fitting([*small, *large], room)
         crowded = both and (small_items >= room or len(first) < small_items)

@@ -169,8 +169,7 @@ class Lengths:
 
     def ran(self, slices: list[Slice], size: int, duration: float) -> None:
         """Learn from a batch that took `duration` seconds."""
-        if self.reorders:
-            self.cost.ran(size, max(_longest(*piece) for piece in slices), duration)
+        self.cost.ran(size, max(_longest(*piece) for piece in slices), duration)
 
     def fitting(self, items: Iterable[Item], room: int) -> list[Item]:
         """Return the first of `items` that go into one batch; at least one, however long."""

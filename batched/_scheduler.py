@@ -8,6 +8,7 @@ growing behind a running batch. Knows nothing of threads, event loops or what th
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
@@ -57,6 +58,7 @@ class Scheduler:
         self.again: deque[Batch] = deque()  # the halves of batches that failed
         self._draining = False
         self._hurried = False  # by a deadline
+        self._chunk: int | None = None  # items of large calls in a batch, if that is limited
         self._deadlines: list[tuple[float, int, Call]] = []  # a heap; calls no longer waiting stay in it
         self._deadlines_limit = 1024
         self._order = count()
@@ -240,8 +242,9 @@ class Scheduler:
         else:
             reason = self._reason()
         self._hurried = False
+        queue.chunk = chunk = self._chunk
         slices = queue.take(size := size if size < waiting else waiting)  # noqa: FURB136  hot path
-        if self._lengths is not None:
+        if self._lengths is not None or chunk is not None:
             size = sum([stop - start for _, start, stop in slices])
         batch = Batch(slices, size, reason)
         if self._lengths is not None:
@@ -329,6 +332,7 @@ class Scheduler:
             answered = sum([not call.missing and call.left is None for call, _, _ in batch.slices])
             measured = started if batch.failed < batch.size else None
             self.patience.done(batch.size, len(batch.slices), answered, now, measured)
+            self._chunk = self.patience.chunk()
         if self._deadlines and not self.queue.items:
             self._deadlines.clear()  # an idle batcher holds on to nobody's call
 
@@ -404,7 +408,11 @@ class Scheduler:
     @property
     def learned(self) -> Learned | None:
         """What it has learned of its function and its callers."""
-        return self.patience.learned()
+        learned = self.patience.learned()
+        if learned is None or self._lengths is None:
+            return learned
+        cost = self._lengths.cost
+        return replace(learned, item_ms=cost.each_alone * 1000, length_ms=cost.per_length * 1000)
 
     # -- deadlines --------------------------------------------------------------------------------------
 

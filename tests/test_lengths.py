@@ -21,6 +21,8 @@ from batched._call import Batch, Call
 from batched._groups import Groups
 from batched._lengths import PASSED_OVER, Cost, Lengths, choose
 from batched._options import Options
+from batched._patience import Window
+from batched._queue import Queue
 from batched._scheduler import Scheduler
 from benchmarks.lengths import Server, by_length, in_order_of_arrival, saturated
 from tests.gate import Gate
@@ -172,8 +174,8 @@ class LengthGroupRules(LengthRules):
 
 TestLengthRules = LengthRules.TestCase
 TestLengthGroupRules = LengthGroupRules.TestCase
-TestLengthRules.settings = settings(max_examples=400, stateful_step_count=60, deadline=None)
-TestLengthGroupRules.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestLengthRules.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestLengthGroupRules.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
 
 
 # -- who goes together -------------------------------------------------------------------------------------
@@ -361,6 +363,59 @@ def test_no_cost_is_negative_or_blows_up_where_all_is_alike() -> None:
     for size in (32, 16, 32, 16):
         cost.ran(size, 60, 0.1 * size / 32)
     assert min(cost.fixed, cost.each_alone, cost.per_length) >= 0.0
+
+
+@pytest.mark.parametrize("reorders", [True, False])
+def test_what_was_learned_is_told(reorders: bool) -> None:
+    """The three costs; with a budget alone too, or nothing would ever be waited for."""
+    lengths = Lengths(reorders=reorders, padded=False)
+    options = Options(batch_size=8, timeout_ms=1)
+    scheduler = Scheduler(options, partial(LengthQueue, lengths=lengths), "f")
+    source = random.Random(4)
+    now = 0.0
+    for _ in range(200):
+        for _ in range(source.randint(1, 8)):
+            call = call_of([source.randint(1, 100)])
+            call.arrived = now
+            scheduler.push(call)
+        while scheduler.delay(now) is not None:
+            now += scheduler.delay(now) or 0.0
+            batch = scheduler.pop(now)
+            items = COLLATOR.collate(batch)
+            batch.deliver(items, COLLATOR)
+            now += 0.005 + len(items) * 0.0005 + len(items) * max(items) * 0.0001
+            scheduler.done(batch, now)
+    learned = scheduler.stats(now).learned
+    assert learned is not None
+    assert learned.batch_ms == pytest.approx(5, rel=0.1)
+    assert learned.length_ms == pytest.approx(0.1, rel=0.1)
+    assert "ms a unit of length" in str(learned)
+    assert ("cut" in scheduler.stats(now).chosen) == reorders
+
+
+@pytest.mark.parametrize("queue", [Queue, partial(LengthQueue, lengths=known(1.0, 1e-9))])
+def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
+    """As long as they come: those who call meanwhile need not wait for a full batch of it."""
+
+    class Costly(Window):
+        learns = True
+
+        def chunk(self) -> int | None:
+            """Return the same always."""
+            return 5
+
+    scheduler = Scheduler(Options(batch_size=32, timeout_ms=0), queue, "f")
+    scheduler.patience = Costly(0.0)
+    scheduler.push(call_of([1] * 4000))
+    sizes = []
+    for number in range(120):
+        if number in {1, 2}:
+            scheduler.push(call_of([1, 1]))
+        batch = scheduler.pop(0.0)
+        sizes.append(batch.size)
+        scheduler.done(batch, 0.0)
+    assert sizes[:5] == [32, 7, 7, 5, 5]
+    assert sizes[-1] == 32
 
 
 # -- callers -----------------------------------------------------------------------------------------------

@@ -195,6 +195,8 @@ class SchedulerRules(RuleBasedStateMachine):
         assert all(call.error is not None and call.left == "expired" for call in expired)
         waiting = self.waiting()
         assert self.scheduler.queue.items == sum(call.waiting for call in waiting)
+        for key in self.large_passed_over.keys() - self.items_of(waiting).keys():
+            self.large_passed_over[key] = 0  # what is saved up is forgotten with the key
         assert (delay is None) == (not waiting)
         if delay is None:
             return

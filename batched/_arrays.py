@@ -46,12 +46,25 @@ class _Feature(NamedTuple):
 class _Layout:
     """The signature of calls that may share a batch: one object for all of them, so cheap to compare."""
 
-    __slots__ = ("__weakref__", "features", "fills", "keys")
+    __slots__ = ("__weakref__", "_lengths", "_ragged", "features", "fills", "keys")
 
     def __init__(self, features: tuple[_Feature, ...], fills: list[Any]) -> None:
         self.features = features
         self.keys = [feature.key for feature in features]
         self.fills = fills  # what each is padded with, None for zero
+        self._lengths: list[Any] | None = None  # of the first call's features
+        self._ragged: set[int] = set()  # the features that have come in several lengths
+
+    def length(self, lengths: list[Any]) -> int:
+        """Return how long rows are where they are padded; until any have been, along any second axis."""
+        if self._lengths is None:
+            self._lengths = lengths
+        if lengths != self._lengths:
+            for index, (length, first) in enumerate(zip(lengths, self._lengths, strict=True)):
+                if length != first:
+                    self._ragged.add(index)
+        padded = [lengths[index] for index in self._ragged] if self._ragged else lengths
+        return max([max(each) if isinstance(each, list) else each or 0 for each in padded], default=0)
 
 
 class _Features:
@@ -187,6 +200,7 @@ class FeatureCollator:
         # A call of no rows can share with nobody: what the function makes of it is its own affair.
         inputs = _Features(layout, blocks, lengths, rows)
         call = Call(function, inputs, rows or 1, False, now)  # noqa: FBT003
+        call.lengths = layout.length(lengths)
         call.key = layout if rows else _Layout(layout.features, layout.fills)
         return call
 

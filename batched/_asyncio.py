@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from batched._call import Batch, Call, Collator
     from batched._options import Options
-    from batched._scheduler import AnyQueue
+    from batched._scheduler import NewQueue
     from batched._stats import Stats
 
 __all__ = ["LoopBatcher"]
@@ -60,7 +60,7 @@ class LoopBatcher:
     """
 
     def __init__(
-        self, options: Options, queue: type[AnyQueue], collator: Collator, name: str, *, streams: bool
+        self, options: Options, queue: NewQueue, collator: Collator, name: str, *, streams: bool
     ) -> None:
         self.options = options
         self.name = name

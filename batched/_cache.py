@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from batched._family import Groupable, GroupingCollator
+    from batched._measuring import MeasuringCollator
 
 __all__ = ["CachingCollator", "Flights", "Lookup", "is_async"]
 
@@ -159,6 +160,7 @@ class CachingCollator:
         self,
         collator: Groupable,
         grouping: GroupingCollator | None,
+        measuring: MeasuringCollator | None,
         cache: Any,
         cache_key: Callable[..., Hashable] | None,
         lock: AbstractContextManager[Any] | None,
@@ -168,6 +170,7 @@ class CachingCollator:
     ) -> None:
         self._collator = collator
         self._grouping = grouping
+        self._measuring = measuring
         self._cache = cache
         self.is_async = is_async(cache)
         self._cache_key = cache_key
@@ -177,9 +180,10 @@ class CachingCollator:
         self._whose = uuid4().hex if bound and cache_key is None else None
         self._stored = 0
         self.chunk_size = collator.chunk_size
-        self.collate = collator.collate
-        self.split = collator.split
-        self.place = collator.place
+        batches = measuring or collator
+        self.collate = batches.collate
+        self.split = batches.split
+        self.place = batches.place
 
     def read(
         self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
@@ -220,6 +224,8 @@ class CachingCollator:
         if self._grouping is not None:
             lookup.group_keys, more = self._grouping.keys(call, in_place=in_place)
             errors = {**more, **errors}
+        if self._measuring is not None:
+            lookup.lengths = self._measuring.lengths(call)
         lookup.results = [_UNKNOWN] * len(lookup.keys)
         lookup.missing = len(lookup.keys) - len(errors)
         for place, error in errors.items():
@@ -321,6 +327,8 @@ class CachingCollator:
         errand.keep_errors = True
         if self._grouping is not None and lookup.group_keys is not None:
             errand = self._grouping.divided(errand, [lookup.group_keys[place] for place in places])
+        if self._measuring is not None and isinstance(lookup.lengths, list):
+            self._measuring.arrange(errand, [lookup.lengths[place] for place in places])
         return errand
 
     @staticmethod

@@ -50,9 +50,11 @@ class Call:
         "key",
         "large",
         "left",
+        "lengths",
         "loop",
         "many",
         "missing",
+        "order",
         "results",
         "size",
         "waiter",
@@ -87,6 +89,8 @@ class Call:
         self.error: BaseException | None = None
         self.left: Literal["cancelled", "expired"] | None = None
         self.key: Any  # only calls of one key share a batch; unset where all do
+        self.lengths: float | list[float]  # of all items, or of each; unset where nobody asks
+        self.order: list[int]  # where in the caller's list each item was; unset if it is as it was
         self.waiter: Any  # set, with the loop that it belongs to if any, by the driver
         self.loop: Any
 
@@ -159,6 +163,7 @@ class Batch:
 
     __slots__ = (
         "begun",
+        "chosen",
         "failed",
         "has_lists",
         "padded",
@@ -174,6 +179,7 @@ class Batch:
         self.size = size
         self.reason = reason  # why it started, as `Stats.closed` names it
         self.begun = False  # whether its callers have got the first of several pieces
+        self.chosen: str | None = None  # how, as `Stats.chosen` names it
         self.failed = 0  # items
         self.has_lists = False  # whether some slice is of a list, as the collator found
         self.real = 0  # elements, for collators that pad

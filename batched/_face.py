@@ -17,7 +17,7 @@ from batched._binding import NO_OPTIONS, Bindable, name_of
 from batched._cache import Lookup, is_async
 from batched._family import Family
 from batched._map import amap_items, as_async
-from batched._options import CallOptions, Changes
+from batched._options import CallOptions, Changes, knows_lengths
 from batched._stream import AsyncStream
 from batched.errors import copied, for_event_loop, raise_as_was
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from batched._call import Call, Collator
     from batched._options import Options, Priority
-    from batched._scheduler import AnyQueue
+    from batched._scheduler import NewQueue
     from batched._stats import Stats
 
-    Join: TypeAlias = Callable[[Any, Any, str, bool], tuple[Collator, type[AnyQueue]]]
+    Join: TypeAlias = Callable[[Any, Any, str, bool], tuple[Collator, NewQueue]]
     """From a function, its options and name, and whether it is bound, make its collator and kind of queue."""
 
 __all__ = ["Driver", "Face", "is_bound", "own_errors"]
@@ -146,8 +146,9 @@ class Face(Bindable[DriverT]):
     def configure(self, **changes: Unpack[Changes]) -> None:
         """Change options of this batcher, all at once; what is queued follows them from the next batch on.
 
-        Any of `batch_size`, `timeout_ms`, `small_batch_threshold`, `max_queue_size`, `on_full` and
-        `isolate_errors`; `TypeError` for others. Of a method, this changes only the instance's.
+        Any of `batch_size`, `timeout_ms`, `small_batch_threshold`, `adaptive`, `max_queue_size`, `on_full`,
+        `isolate_errors` and, where lengths have been known from the start, `max_batch_length`; `TypeError`
+        for others. Of a method, this changes only the instance's.
         """
         if fixed := changes.keys() - Changes.__annotations__.keys():
             raise TypeError(
@@ -155,6 +156,12 @@ class Face(Bindable[DriverT]):
             )
         if self._streams and changes.get("isolate_errors"):
             raise TypeError(_NO_ISOLATION)
+        settings = self._settings
+        if changes.get("max_batch_length") is not None and not knows_lengths(settings):
+            raise TypeError(
+                "configure cannot set max_batch_length where neither it nor length was given to begin with: "
+                "nobody has measured what waits"
+            )
         batcher = self._batcher or self._find()
         with _configuring:  # two that change different options must not undo each other
             batcher.configure(replace(batcher.options, **changes))

@@ -9,7 +9,7 @@ from batched._collate import ListCollator
 from batched._columns import ColumnCollator, parameters_of
 from batched._groups import Groups
 from batched._layers import layered
-from batched._options import KeywordOptions, Options, decorate
+from batched._options import ListKeywordOptions, Options, decorate
 from batched._queue import Queue
 from batched._threaded import ThreadedFunction
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias, Unpack
 
     from batched._call import Collator, Done
-    from batched._scheduler import AnyQueue
+    from batched._scheduler import NewQueue
     from batched._stream import AsyncStream, Stream
 
 __all__ = ["BatchedFunction", "BatchedMethod", "dynamically"]
@@ -90,7 +90,7 @@ def join_lists(
     options: Options,
     name: str,
     bound: bool,  # noqa: FBT001
-) -> tuple[Collator, type[AnyQueue]]:
+) -> tuple[Collator, NewQueue]:
     """Return the collator of a function over lists, and the kind of queue that it needs."""
     parameters = parameters_of(func, bound=bound)
     collator: ListCollator | ColumnCollator = ListCollator(name, options.batch_size)
@@ -208,7 +208,7 @@ def dynamically(
     batch_size: int = ...,
     timeout_ms: float = ...,
     small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ListKeywordOptions],
 ) -> BatchedFunction[T, U]: ...
 @overload
 def dynamically(
@@ -217,7 +217,7 @@ def dynamically(
     batch_size: int = ...,
     timeout_ms: float = ...,
     small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ListKeywordOptions],
 ) -> BatchedColumns[T1, T2, U]: ...
 @overload
 def dynamically(
@@ -226,7 +226,7 @@ def dynamically(
     batch_size: int = ...,
     timeout_ms: float = ...,
     small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ListKeywordOptions],
 ) -> BatchedMethod[S, T, U]: ...
 @overload
 def dynamically(
@@ -235,7 +235,7 @@ def dynamically(
     batch_size: int = ...,
     timeout_ms: float = ...,
     small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ListKeywordOptions],
 ) -> Method[S, BatchedColumns[T1, T2, U]]: ...
 @overload
 def dynamically(
@@ -244,7 +244,7 @@ def dynamically(
     batch_size: int = ...,
     timeout_ms: float = ...,
     small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ListKeywordOptions],
 ) -> StreamingFunction[T, U]: ...
 @overload
 def dynamically(
@@ -253,14 +253,14 @@ def dynamically(
     batch_size: int = ...,
     timeout_ms: float = ...,
     small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ListKeywordOptions],
 ) -> Method[S, StreamingFunction[T, U]]: ...
 @overload
 def dynamically(
     batch_size: int = ...,
     timeout_ms: float = ...,
     small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ListKeywordOptions],
 ) -> Decorator: ...
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
     """Batch the calls of a function that takes a list.
@@ -284,6 +284,13 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         group_by: From an item, a key; only items of an equal key share a batch.
         cache: A mapping of results; what it knows is not queued, and equal items in flight run once.
         cache_key: From an item, its key in the cache; the item itself by default.
+        length: Says how long an item is, `len` for instance. Where padding to the longest item of a batch
+            takes time, which is learned from the batches that run, those of like length share a batch;
+            elsewhere the order is that of arrival. Of small calls, as of large ones, whoever waits longest is
+            left out of at most four batches in a row. With several parameters it is given all of an item's.
+            It is called once per item, by whoever calls.
+        max_batch_length: The most that the lengths of a batch's items add up to, by `length` or else `len`;
+            an item that is longer runs alone. A budget without a `length` changes no order.
         name: For the thread, the logs and the errors; the function's own by default.
 
     Raises:

@@ -7,6 +7,7 @@ item of it waits.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING
 from batched._queue import Queue
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from batched._call import Call
+    from batched._lengths import Lengths
 
 __all__ = ["Groups"]
 
@@ -26,7 +28,15 @@ _SPARE = 64
 class Groups:
     """Queues by key. Costs O(log n) a batch for n keys, and nothing for a key that is not used."""
 
-    def __init__(self, batch_size: int, threshold: int) -> None:
+    def __init__(
+        self,
+        batch_size: int,
+        threshold: int,
+        lengths: Lengths | None = None,
+        kind: Callable[..., Queue] = Queue,
+    ) -> None:
+        self.lengths = lengths  # what is known of the lengths of items, if they are measured
+        self._new = kind if lengths is None else partial(kind, lengths=lengths)
         self.items = 0  # waiting, of all keys
         self.batch_size = batch_size
         self.threshold = threshold
@@ -63,7 +73,7 @@ class Groups:
             if queue is None:
                 if len(self._all) > 2 * len(self._queues) + _SPARE:
                     self._tidy()
-                self._queues[key] = queue = Queue(self.batch_size, self.threshold)
+                self._queues[key] = queue = self._new(self.batch_size, self.threshold)
                 heappush(self._all, (theirs[0].arrived, next(self._order), queue))
             before = queue.items
             urgent += queue.push_all(theirs)
@@ -81,7 +91,7 @@ class Groups:
 
     def _list(self, queue: Queue) -> None:
         """See to it that a queue that fills a batch is in `_full`."""
-        if queue.items >= self.batch_size and queue not in self._listed:
+        if queue not in self._listed and queue.is_full():
             self._listed.add(queue)
             heappush(self._full, (queue.oldest(), next(self._order), queue))
 
@@ -103,21 +113,22 @@ class Groups:
 
     def oldest(self) -> float:
         """Return when the oldest waiting call arrived. At least one must wait."""
-        return self._oldest_of(self._all, 1)
+        return self._oldest_of(self._all)
 
     def is_full(self) -> bool:
         """Whether enough of some key wait for a full batch."""
-        return bool(self._full) and self._oldest_of(self._full, self.batch_size) >= 0
+        return bool(self._full) and self._oldest_of(self._full) >= 0
 
     def lacks(self) -> int:
         """Return the least number of further items that may fill a batch."""
         if len(self._queues) == 1:
-            return self.batch_size - self.items
+            (queue,) = self._queues.values()
+            return queue.lacks()
         return 1
 
     def oldest_queue(self) -> Queue:
         """Return the queue whose oldest item is the oldest of all. At least one must wait."""
-        self._oldest_of(self._all, 1)
+        self._oldest_of(self._all)
         return self._all[0][2]
 
     def oldest_full(self) -> Queue | None:
@@ -141,11 +152,14 @@ class Groups:
             self._full.clear()
             self._listed.clear()
 
-    def _oldest_of(self, heap: list[tuple[float, int, Queue]], least: int) -> float:
-        """Bring the top of `heap` up to date and return its time; -1 if none has `least` items."""
+    def _belongs(self, queue: Queue, heap: list[tuple[float, int, Queue]]) -> bool:
+        return queue.items > 0 if heap is self._all else queue.is_full()
+
+    def _oldest_of(self, heap: list[tuple[float, int, Queue]]) -> float:
+        """Bring the top of `heap` up to date and return its time; -1 if none belongs there."""
         while heap:
             said, order, queue = heap[0]
-            if queue.items < least:
+            if not self._belongs(queue, heap):
                 heappop(heap)
                 if heap is self._full:
                     self._listed.discard(queue)

@@ -1,15 +1,21 @@
-"""What options put in front of a collator: `group_by` and `cache`."""
+"""What options put in front of a collator: `group_by`, `length` and `cache`."""
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from batched._alike import LengthQueue
 from batched._cache import CachingCollator
 from batched._family import GroupingCollator
 from batched._groups import Groups
+from batched._lengths import Lengths
+from batched._measuring import MeasuringCollator
+from batched._options import ArrayOptions, knows_lengths
+from batched._queue import Queue
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -18,7 +24,7 @@ if TYPE_CHECKING:
     from batched._call import Collator
     from batched._family import Groupable
     from batched._options import Options
-    from batched._scheduler import AnyQueue
+    from batched._scheduler import NewQueue
 
 __all__ = ["layered"]
 
@@ -55,16 +61,36 @@ if hasattr(os, "register_at_fork"):
 
 
 def layered(
-    collator: Groupable, queue: type[AnyQueue], options: Options, name: str, *, bound: bool
-) -> tuple[Collator, type[AnyQueue]]:
+    collator: Groupable, queue: type[Queue | Groups], options: Options, name: str, *, bound: bool
+) -> tuple[Collator, NewQueue]:
     """Return `collator` behind the layers that `options` ask for, and the kind of queue that they need."""
     grouping = None
     if options.group_by is not None:
         grouping = GroupingCollator(collator, options.group_by, name)
         queue = Groups
+    measuring = None
+    new_queue: NewQueue = queue
+    if isinstance(options, ArrayOptions):
+        new_queue = partial(_by_length, queue, reorders=True, padded=True)
+    elif knows_lengths(options):
+        measuring = MeasuringCollator(collator, grouping, options.length, name)
+        new_queue = partial(_by_length, queue, reorders=options.length is not None, padded=False)
     if options.cache is None:
-        return grouping or collator, queue
+        return measuring or grouping or collator, new_queue
     cache: Any = options.cache
     with _locks_lock:
         lock = _locks.setdefault(id(cache), _CacheLock())
-    return CachingCollator(collator, grouping, cache, options.cache_key, lock, name, bound=bound), queue
+    caching = CachingCollator(
+        collator, grouping, measuring, cache, options.cache_key, lock, name, bound=bound
+    )
+    return caching, new_queue
+
+
+def _by_length(
+    kind: type[Queue | Groups], batch_size: int, threshold: int, *, reorders: bool, padded: bool
+) -> Queue | Groups:
+    """Return a queue, or one for each key, that knows the lengths of items."""
+    lengths = Lengths(reorders=reorders, padded=padded)
+    if kind is Queue:
+        return LengthQueue(batch_size, threshold, lengths)
+    return Groups(batch_size, threshold, lengths, LengthQueue)

@@ -20,9 +20,11 @@ __all__ = [
     "CallOptions",
     "Changes",
     "KeywordOptions",
+    "ListKeywordOptions",
     "Options",
     "Priority",
     "decorate",
+    "knows_lengths",
 ]
 
 Priority = Literal["interactive", "bulk"]
@@ -42,6 +44,8 @@ class Options:
     max_queue_size: int | None = None
     on_full: OnFull = "raise"
     isolate_errors: bool = False
+    max_batch_length: int | None = None
+    length: Callable[..., Any] | None = None
     group_by: Callable[..., Any] | None = None
     cache: Any = None
     cache_key: Callable[..., Any] | None = None
@@ -60,6 +64,9 @@ class Options:
             raise ValueError(f"on_full must be 'raise' or 'wait', got {self.on_full!r}")
         if not isinstance(self.isolate_errors, bool):
             raise TypeError(f"isolate_errors must be True or False, got {self.isolate_errors!r}")
+        if self.max_batch_length is not None:
+            _set(self, "max_batch_length", _whole("max_batch_length", self.max_batch_length, at_least=1))
+        _check_callback("length", self.length)
         _check_callback("group_by", self.group_by)
         _check_callback("cache_key", self.cache_key)
         if self.cache_key is not None and self.cache is None:
@@ -90,6 +97,7 @@ class Changes(TypedDict, total=False):
 
     adaptive: bool
     batch_size: int
+    max_batch_length: int | None
     timeout_ms: float
     small_batch_threshold: int
     max_queue_size: int | None
@@ -112,10 +120,17 @@ class KeywordOptions(TypedDict, total=False):
     max_queue_size: int | None
     on_full: OnFull
     isolate_errors: bool
+    max_batch_length: int | None
     group_by: Callable[..., Hashable] | None
     cache: Cache | None
     cache_key: Callable[..., Hashable] | None
     name: str | None
+
+
+class ListKeywordOptions(KeywordOptions, total=False):
+    """Those of the decorators for lists."""
+
+    length: Callable[..., float] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +146,8 @@ class ArrayOptions(Options):
     def __post_init__(self) -> None:
         """Check every value; `unpad_outputs` becomes True, or a dict of outputs and features, maybe empty."""
         Options.__post_init__(self)
+        if self.length is not None:
+            raise TypeError("length does not go with arrays, which know how long they are")
         if isinstance(self.pad_token, Mapping):
             _set(self, "pad_token", dict(self.pad_token))
         values = self.pad_token.values() if isinstance(self.pad_token, dict) else [self.pad_token]
@@ -154,6 +171,12 @@ class ArrayOptions(Options):
     def pad_of(self, key: object) -> Any:
         """Return what the feature `key` is padded with."""
         return self.pad_token.get(key, 0) if isinstance(self.pad_token, dict) else self.pad_token
+
+
+def knows_lengths(options: Options) -> bool:
+    """Whether a batcher with these options knows the lengths of items."""
+    lists = (options.length, options.max_batch_length)
+    return isinstance(options, ArrayOptions) or lists != (None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

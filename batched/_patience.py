@@ -11,7 +11,7 @@ that were just answered and come straight back, and bursts that hit a function t
 
 from __future__ import annotations
 
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from batched._stats import Learned
@@ -58,6 +58,10 @@ class Window:
         `now` is before the first of them could call again. `started` is None if the batch failed.
         """
 
+    def chunk(self) -> int | None:
+        """Return how many items of large calls may share a batch while small ones come; None: all."""
+        return None
+
     def learned(self) -> Learned | None:
         """Return what there is to say of it in the stats."""
         return None
@@ -81,6 +85,8 @@ _LONGEST = 8.0  # a night without calls is a gap like any other
 _GAPS = 64  # what is known of gaps is of about so many ...
 _FEW_GAPS = 16  # ... and at least so many
 _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
+_CHUNK = 6.0  # fixed costs that a chunk of a large call may take
+_OVERHEAD_S = 100e-6  # what a batch costs besides
 _BATCHES = 15  # what is known of the function is of about so many
 _OUTLIERS = 5  # batches; then one that takes very long is known to be no usual one
 _ALIKE = 0.1  # of the mean size: sizes that differ less tell little of what an item costs
@@ -270,6 +276,14 @@ class Regroup(Window):
             self._gaps_s /= 2
             self._close /= 2
             self._close_s /= 2
+
+    def chunk(self) -> int | None:
+        """Return how many items take a few times the fixed cost, if a full batch takes longer."""
+        if self._cohorts < _COLD + _TRIAL:
+            return None
+        longest = _CHUNK * (self.service.fixed + _OVERHEAD_S)
+        each = self.service.each
+        return ceil(longest / each) if each * self._batch_size > longest else None
 
     def learned(self) -> Learned | None:
         """Return the fitted costs, and how long the last batches were held back."""

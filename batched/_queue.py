@@ -6,6 +6,9 @@ of all is kept for large ones, so that a large call of `n` items waits for at mo
 batch_size` batches whatever the small load. What large calls left unused of it is saved up, to four
 batches' worth, and paid out at a quarter of a batch: a list that comes now and then is through sooner,
 and still only an eighth of all is taken from small calls.
+
+A batch that large calls fill makes every small one that comes meanwhile wait for its end. Where that takes
+long and full batches save little, they get less of it while small calls come.
 """
 
 from __future__ import annotations
@@ -15,12 +18,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from batched._call import Call, Slice
+    from batched._lengths import Lengths
 
-__all__ = ["Queue"]
+__all__ = ["PAID_OUT", "RESERVE", "Queue"]
 
-_RESERVE = 1 / 8
+RESERVE = 1 / 8
 _SAVED = 4  # batches
-_PAID_OUT = 1 / 4
+_LATELY = 100  # batches
+PAID_OUT = 1 / 4
 
 
 class Queue:
@@ -32,16 +37,24 @@ class Queue:
         "_large_items",
         "_most_saved",
         "_small",
+        "_without_small",
         "batch_size",
+        "chunk",
         "items",
         "threshold",
     )
+
+    lengths: Lengths | None = None
+    """What is known of the lengths of items, if they are measured."""
 
     def __init__(self, batch_size: int, threshold: int) -> None:
         self.items = 0  # waiting, of both classes
         self._small: deque[Call] = deque()
         self._large: deque[Call] = deque()
         self._large_items = 0
+        self.chunk: int | None = None
+        """So many items of large calls at most share a batch while small calls come, if that is limited."""
+        self._without_small = _LATELY  # batches since one found small calls waiting
         self._credit = 0.0  # items of the reserve that large calls have not used
         self.resize(batch_size, threshold)
 
@@ -50,7 +63,7 @@ class Queue:
         self.batch_size = batch_size
         self.threshold = threshold
         # Below four a batch, what is paid out at once would be all of it.
-        self._most_saved = _SAVED * batch_size if batch_size * _PAID_OUT >= 1 else 1
+        self._most_saved = _SAVED * batch_size if batch_size * PAID_OUT >= 1 else 1
         waiting = sorted(self.waiting_calls(), key=_arrived)
         self._small.clear()
         self._large.clear()
@@ -118,24 +131,37 @@ class Queue:
         return self.batch_size - self.items
 
     def take(self, room: int) -> list[Slice]:
-        """Remove and return the next batch: `room` items, which at least must wait."""
+        """Remove and return the next batch: `room` items, of which so many must wait, or less by `chunk`."""
         slices: list[Slice] = []
         small_items = self.items - self._large_items
-        self.items -= room
-        credit = self._credit + room * _RESERVE
+        credit = self._credit + room * RESERVE
         self._credit = credit if credit < self._most_saved else self._most_saved  # noqa: FURB136  hot path
         if not self._large_items:
+            self._without_small = 0
+            self.items -= room
             _take(self._small, room, slices)
             return slices
+        left = room
+        large = self._most_large(small_items, room)
         if small_items >= room:
             # At least one item in the end, however small the batches.
-            reserved = min(int(self._credit), max(int(room * _PAID_OUT), 1))
-            room -= self._take_large(reserved, slices)
-        if small_items and room:
-            room -= _take(self._small, room, slices)
-        if room:
-            self._take_large(room, slices)
+            reserved = min(int(self._credit), max(int(room * PAID_OUT), 1), large)
+            taken = self._take_large(reserved, slices)
+            left -= taken
+            large -= taken
+        if small_items and left:
+            left -= _take(self._small, left, slices)
+        if left and large:
+            left -= self._take_large(min(left, large), slices)
+        self.items -= room - left
         return slices
+
+    def _most_large(self, small_items: int, room: int) -> int:
+        """Return how many items of large calls the next batch may have."""
+        self._without_small = 0 if small_items else self._without_small + 1
+        if self.chunk is None or self._without_small > _LATELY:
+            return room
+        return min(self.chunk, room)
 
     def _take_large(self, room: int, slices: list[Slice]) -> int:
         taken = _take(self._large, room, slices)

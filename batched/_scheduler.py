@@ -8,6 +8,7 @@ growing behind a running batch. Knows nothing of threads, event loops or what th
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
@@ -16,13 +17,13 @@ from batched._cache import Flights, Lookup
 from batched._call import Batch
 from batched._capacity import Capacity, is_out_of_memory
 from batched._family import Family, complete
-from batched._patience import new_patience
+from batched._patience import Regroup, new_patience
 from batched._queue import Queue
 from batched._stats import Counters
 from batched.errors import QueueFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
     from typing import Any, TypeAlias
 
     from batched._call import Call
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from batched._stats import Learned, Stats
 
     AnyQueue: TypeAlias = Queue | Groups
+    NewQueue: TypeAlias = Callable[[int, int], AnyQueue]
+    """From `batch_size` and `small_batch_threshold`."""
 
 __all__ = ["Scheduler", "is_guarded"]
 
@@ -43,11 +46,13 @@ class Scheduler:
     """
 
     def __init__(
-        self, options: Options, queue: type[AnyQueue], name: str, counters: Counters | None = None
+        self, options: Options, queue: NewQueue, name: str, counters: Counters | None = None
     ) -> None:
         # Typed as what it may be too: asking costs as much as what is asked.
         self.queue: Any = queue(options.batch_size, options.small_batch_threshold)
-        self._one_queue = queue is Queue
+        self._one_queue = isinstance(self.queue, Queue)
+        self._lengths = self.queue.lengths
+        self._is_plain = self._one_queue and self._lengths is None  # so that full means many
         self.name = name
         self._counters = Counters() if counters is None else counters  # several may count together
         self._capacity = Capacity()
@@ -56,6 +61,7 @@ class Scheduler:
         self.again: deque[Batch] = deque()  # the halves of batches that failed
         self._draining = False
         self._hurried = False  # by a deadline
+        self._chunk: int | None = None  # items of large calls in a batch, if that is limited
         self._deadlines: list[tuple[float, int, Call]] = []  # a heap; calls no longer waiting stay in it
         self._deadlines_limit = 1024
         self._order = count()
@@ -66,16 +72,19 @@ class Scheduler:
         """Calls for which there was no room and now is: for the driver to tell their callers and clear."""
         self.patience = new_patience(options)
         self._follow(options)
+        self._resize()
 
     def _follow(self, options: Options) -> None:
         self._options = options
         self._max_queue_size = options.max_queue_size
         self._one_at_a_time = options.max_concurrent_batches == 1
+        if self._lengths is not None and isinstance(self.patience, Regroup):
+            self.patience.service = self._lengths.cost
 
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
-        self._follow(options)
         self.patience = new_patience(options, self.patience)
+        self._follow(options)
         self._resize()
         self._let_in()
 
@@ -217,7 +226,7 @@ class Scheduler:
         queue = self.queue
         if not queue.items:
             return None
-        if queue.items >= queue.batch_size and (self._one_queue or queue.is_full()):
+        if queue.items >= queue.batch_size if self._is_plain else queue.is_full():
             return 0.0
         if self._draining or self._outside:
             return 0.0
@@ -239,14 +248,19 @@ class Scheduler:
         queue: Queue = self.queue if self._one_queue else self._choose(now)
         waiting = queue.items
         size = queue.batch_size
-        if waiting >= size:
+        if waiting >= size or (self._lengths is not None and queue.is_full()):
             reason = "full"
         else:
-            size = waiting
             hurried = self._draining or self._outside or self._hurried
             reason = self._why_early() if hurried else self.patience.reason
         self._hurried = False
-        batch = Batch(queue.take(size), size, reason)
+        queue.chunk = chunk = self._chunk
+        slices = queue.take(size := size if size < waiting else waiting)  # noqa: FURB136  hot path
+        if self._lengths is not None or chunk is not None:
+            size = sum([stop - start for _, start, stop in slices])
+        batch = Batch(slices, size, reason)
+        if self._lengths is not None:
+            batch.chosen = self._lengths.how
         if not self._one_queue:
             self.queue.taken(batch.slices[0][0].key, size)
         self._running[batch] = now
@@ -333,10 +347,13 @@ class Scheduler:
         if self._capacity.limit is not None and not batch.failed:
             self._capacity.ran(batch.size, self._options.batch_size)
             self._resize()
+        if self._lengths is not None and batch.failed < batch.size:
+            self._lengths.ran(batch.slices, batch.size, now - started)
         if self.patience.learns:
             answered = sum([not call.missing and call.left is None for call, _, _ in batch.slices])
             measured = started if batch.failed < batch.size else None
             self.patience.done(batch.size, len(batch.slices), answered, now, measured)
+            self._chunk = self.patience.chunk()
         if self._deadlines and not self.queue.items:
             self._deadlines.clear()  # an idle batcher holds on to nobody's call
 
@@ -356,15 +373,21 @@ class Scheduler:
         if batch.padded:
             counters.real += batch.real
             counters.padded += batch.padded
+        if batch.chosen is not None:
+            counters.chosen[batch.chosen] += 1
         return started
 
     def _resize(self) -> None:
         """Bring the queue up to date with the options, and with what fits into memory."""
         options = self._options
         size = options.batch_size
+        changed = False
+        if self._lengths is not None:
+            changed = self._lengths.budget != options.max_batch_length
+            self._lengths.budget = options.max_batch_length
         if self._capacity.limit is not None:
             size = min(size, self._capacity.limit)
-        if (size, options.small_batch_threshold) != (self.queue.batch_size, self.queue.threshold):
+        if changed or (size, options.small_batch_threshold) != (self.queue.batch_size, self.queue.threshold):
             self.queue.resize(size, options.small_batch_threshold)
 
     def drain(self) -> None:
@@ -414,7 +437,11 @@ class Scheduler:
     @property
     def learned(self) -> Learned | None:
         """What it has learned of its function and its callers."""
-        return self.patience.learned()
+        learned = self.patience.learned()
+        if learned is None or self._lengths is None:
+            return learned
+        cost = self._lengths.cost
+        return replace(learned, item_ms=cost.each_alone * 1000, length_ms=cost.per_length * 1000)
 
     # -- deadlines --------------------------------------------------------------------------------------
 

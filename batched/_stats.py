@@ -21,6 +21,8 @@ _REASONS: tuple[str, ...] = (
     "retry",
 )
 
+_CHOICES = ("arrival", "window", "cut")
+
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
@@ -82,12 +84,15 @@ class Learned:
     """What each item adds, in milliseconds."""
     wait_ms: float
     """For how many milliseconds the last batches were held back for company, on average."""
+    length_ms: float = 0.0
+    """What each item adds for every unit of the longest item's length, in milliseconds."""
     capacity: float
     """The items a second of full batches, back to back, by these costs."""
 
     def __str__(self) -> str:
+        length = f" and {self.length_ms:.3g} ms a unit of length" if self.length_ms else ""
         return (
-            f"{self.batch_ms:.3g} ms a batch + {self.item_ms:.3g} ms an item, so at most "
+            f"{self.batch_ms:.3g} ms a batch + {self.item_ms:.3g} ms an item{length}, so at most "
             f"{self.capacity:,.0f} items/s; held back for {self.wait_ms:.3g} ms"
         )
 
@@ -134,6 +139,12 @@ class Stats:
     "window": the oldest item was `timeout_ms` old; "deadline": half of a call's was spent; "drain": it was
     shutting down; "crowded": others waited for room in the queue; "retry": half of a batch that had failed.
     """
+    chosen: dict[str, int]
+    """How the items of batches were chosen, where their lengths are known.
+
+    "arrival": in order, for padding costs next to nothing; "window": those nearest in length to the oldest;
+    "cut": a group of like length, for padding costs more than another batch.
+    """
     learned: Learned | None
     """What it has learned; None before, and with `adaptive=False` or `timeout_ms=0`."""
     wait: Distribution
@@ -143,7 +154,10 @@ class Stats:
     batch_size: Distribution
     """Items per run."""
     padding: Padding
-    """How much of what the function was given was padding; only arrays are padded."""
+    """How much of what the function was given was padding, or will be.
+
+    In elements of arrays, and in the units of `length` for lists.
+    """
     fits_memory: int | None
     """The most items of a batch as far as memory is known to go; None if it has never run out."""
 
@@ -165,6 +179,8 @@ class Stats:
         if self.padding.padded:
             padding = self.padding
             rows.append(("padding", f"{padding.waste_percent:.1f} % of {padding.padded} elements"))
+        if self.chosen:
+            rows.append(("chosen by", ", ".join(f"{count} {how}" for how, count in self.chosen.items())))
         if self.fits_memory is not None:
             rows.append(("fits into memory", f"{self.fits_memory} items"))
         if self.learned is not None:
@@ -205,6 +221,7 @@ class Counters:
         "batch_size",
         "cached",
         "cancelled",
+        "chosen",
         "closed",
         "expired",
         "failed",
@@ -227,6 +244,7 @@ class Counters:
         self.real = 0
         self.padded = 0
         self.closed: dict[str, int] = dict.fromkeys(_REASONS, 0)
+        self.chosen: dict[str, int] = dict.fromkeys(_CHOICES, 0)
         self.batch_size = Histogram(1)
         self.processing_time = Histogram(1e-6)
         self.wait = Histogram(1e-6)
@@ -262,6 +280,7 @@ class Counters:
             avg_batch_size=self.processed / batch_size.count if batch_size.count else 0.0,
             avg_processing_time=processing_time.mean,
             closed={reason: count for reason, count in self.closed.items() if count},
+            chosen={how: count for how, count in self.chosen.items() if count},
             learned=learned,
             wait=self.wait.snapshot(),
             processing_time=processing_time,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from batched._call import Batch, Call, Collator
     from batched._options import Options
-    from batched._scheduler import AnyQueue
+    from batched._scheduler import NewQueue
     from batched._stats import Stats
 
 __all__ = ["Batcher"]
@@ -66,7 +66,7 @@ class Batcher:
     def __init__(  # noqa: PLR0913
         self,
         options: Options,
-        queue: type[AnyQueue],
+        queue: NewQueue,
         collator: Collator,
         name: str,
         owner: object,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from batched._call import Collator
     from batched._options import PaddingSide
-    from batched._scheduler import AnyQueue
+    from batched._scheduler import NewQueue
 
 __all__ = ["BatchedInference", "dynamically"]
 
@@ -78,7 +78,7 @@ def join_arrays(
     options: ArrayOptions,
     name: str,
     bound: bool,  # noqa: FBT001
-) -> tuple[Collator, type[AnyQueue]]:
+) -> tuple[Collator, NewQueue]:
     """Return the collator of a function over features, and the kind of queue that it needs."""
     return layered(FeatureCollator(name, options), Groups, options, name, bound=bound)
 
@@ -131,6 +131,10 @@ def dynamically(
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
     """Batch the calls of a function that takes a dict of arrays.
 
+    Where rows differ in length and padding takes time, which is learned from the batches that run, rows of
+    like length share a batch; elsewhere the order is that of arrival. Of small calls, as of large ones, who
+    waits longest is left out of at most four batches in a row.
+
     Args:
         batch_size: The most rows in one batch.
         timeout_ms: The most that a batch which is not full is delayed to gain company, counted from the
@@ -143,6 +147,8 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         group_by: From a call's features, a key; only calls of an equal key share a batch.
         cache: A mapping of results, with `cache_key`; equal calls in flight run once.
         cache_key: From a call's features, the key in the cache.
+        max_batch_length: The most that a batch may have of rows times the longest of them, along the second
+            axis of what is padded; a row that is longer runs alone.
         name: For the thread, the logs and the errors; the function's own by default.
         pad_token: What rows are padded with: a number, or a dict of a number per feature; zero by default.
             `pad_tokens` is another name for it.

@@ -49,10 +49,10 @@ def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.model
 @pytest.mark.timeout(300)
-def test_embed_sentences_measures_all_three_ways_and_verifies_the_answers() -> None:
+def test_embed_sentences_measures_all_four_ways_and_verifies_the_answers() -> None:
     """It prints a row for each way to embed the sentences, and compares every vector with the plain one."""
     example = run("embed_sentences.py", "--sentences", "40")
-    for way in ("one by one", "32 callers, batched", "encode(whole list)"):
+    for way in ("one by one", "32 callers, batched", "32 callers, of like length", "encode(whole list)"):
         rows = [line for line in example.stdout.splitlines() if line.startswith(f"  {way}") and "%" in line]
         assert len(rows) == 1, way
     assert "Mean batch size" in example.stdout

@@ -19,8 +19,10 @@ PACKAGE = Path(__file__).parents[1] / "batched"
 # layer, such as a driver its collator. A new module has to find its place here.
 LAYERS = (
     {"_call", "_capacity", "_libraries", "_options", "_process", "_stats", "errors"},
-    {"_binding", "_current", "_family", "_map", "_outputs", "_patience", "_queue", "_stream", "_waiting"},
-    {"_cache", "_groups"},
+    {"_binding", "_current", "_family", "_map", "_outputs", "_patience", "_stream", "_waiting"},
+    {"_lengths", "_measuring"},
+    {"_queue"},
+    {"_alike", "_cache", "_groups"},
     {"_scheduler"},
     {"_arrays", "_asyncio", "_collate", "_layers", "_thread"},  # collators and drivers
     {"_columns", "_face"},
@@ -33,6 +35,7 @@ LAYERS = (
 
 # Modules that neither wait, nor read a clock, nor know what the items are; they import only each other.
 PURE = {
+    "_alike",
     "_arrays",
     "_binding",
     "_cache",
@@ -42,7 +45,9 @@ PURE = {
     "_columns",
     "_family",
     "_groups",
+    "_lengths",
     "_libraries",
+    "_measuring",
     "_options",
     "_outputs",
     "_patience",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overloa
 
 from batched._function import Outputs, join_lists
 from batched._looped import LoopedFunction
-from batched._options import KeywordOptions, Options, decorate
+from batched._options import ListKeywordOptions, Options, decorate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
@@ -101,7 +101,7 @@ def dynamically(
     batch_size: int = ...,
     timeout_ms: float = ...,
     small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ListKeywordOptions],
 ) -> BatchedFunction[T, U]: ...
 @overload
 def dynamically(
@@ -110,14 +110,14 @@ def dynamically(
     batch_size: int = ...,
     timeout_ms: float = ...,
     small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ListKeywordOptions],
 ) -> BatchedMethod[S, T, U]: ...
 @overload
 def dynamically(
     batch_size: int = ...,
     timeout_ms: float = ...,
     small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ListKeywordOptions],
 ) -> Decorator: ...
 def dynamically(*args: Any, **options: Any) -> Any:
     """Batch the calls of a function that takes a list, `async def` or not; callers await them.

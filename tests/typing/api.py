@@ -720,6 +720,17 @@ async def wrong_items_async(model: Model) -> None:
     await bare("one")  # type: ignore[misc]
 
 
+def by_length() -> None:
+    assert_type(batched.dynamically(plain, length=len, max_batch_length=4096), BatchedFunction[str, int])
+    assert_type(aio.dynamically(plain, length=len), aio.BatchedFunction[str, int])
+    inference.dynamically(max_batch_length=4096)
+    assert_type(bare.stats.chosen, dict[str, int])
+    bare.configure(max_batch_length=64)
+    batched.dynamically(length=3)  # type: ignore[call-overload]
+    batched.dynamically(max_batch_length="x")  # type: ignore[call-overload]
+    inference.dynamically(length=len)  # type: ignore[call-overload]
+
+
 def wrong_options() -> None:
     batched.dynamically(batchsize=64)  # type: ignore[call-overload]
     batched.dynamically(plain, batchsize=64)  # type: ignore[call-overload]

@@ -1,0 +1,194 @@
+"""The waiting calls of one batcher whose lengths are known: batches within a budget, and of like items.
+
+In order of arrival it is the queue that others have, the budget apart. Where padding costs more than that
+allows, the classes of calls take turns to lead a batch, and share it only where they are of like length.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from batched._lengths import CHEAP, PASSED_OVER, PASSED_OVER_SHARE, Lengths, choose, longest_first, padding
+from batched._queue import PAID_OUT, RESERVE, Queue
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from batched._call import Call, Slice
+    from batched._lengths import Item
+
+__all__ = ["LengthQueue"]
+
+_LOOK_AHEAD = 4  # batches: who is further back than that is not looked at yet
+
+
+class LengthQueue(Queue):
+    """A queue that keeps batches within a budget and, where padding costs, chooses items of like length."""
+
+    __slots__ = ("_led", "_passed_over", "_passed_over_s", "_rest", "lengths")
+
+    def __init__(self, batch_size: int, threshold: int, lengths: Lengths) -> None:
+        self.lengths: Lengths = lengths  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._rest: dict[Call, list[tuple[int, int]]] = {}  # what waits of calls that were taken apart
+        self._passed_over = {False: 0, True: 0}  # batches in a row without the oldest item, by class, ...
+        self._passed_over_s = {False: 0.0, True: 0.0}  # ... and what they took
+        self._led = False  # whether large calls have led the last batch, before small ones
+        super().__init__(batch_size, threshold)
+
+    def drop(self, call: Call) -> int:
+        """Forget what of `call` still waits; return how many items that was."""
+        self._rest.pop(call, None)
+        return super().drop(call)
+
+    def is_full(self) -> bool:
+        """Whether enough wait for a full batch, by number or by the budget."""
+        if self.items >= self.batch_size:
+            return True
+        if self.lengths.budget is None:
+            return False
+        return len(self.lengths.fitting(self._in_turn(self.batch_size), self.batch_size)) < self.items
+
+    def lacks(self) -> int:
+        """Return the least number of further items that may fill a batch."""
+        return super().lacks() if self.lengths.budget is None else 1
+
+    def take(self, room: int) -> list[Slice]:
+        """Remove and return the next batch, of at most `room` items, which at least must wait."""
+        lengths = self.lengths
+        lengths.how = "arrival"
+        if not self._rest and lengths.budget is None and not lengths.cost.per_length:
+            return super().take(room)
+        look = room * _LOOK_AHEAD
+        small_items = self.items - self._large_items
+        small = self._first(self._small, look)
+        large = self._first(self._large, min(look, self._most_large(small_items, look)))
+        both = bool(small) and bool(large)
+        first = lengths.fitting([*small, *large], room)
+        crowded = both and (small_items >= room or len(first) < small_items)
+        share = min(int(self._credit), max(int(room * PAID_OUT), 1)) if crowded else 0
+        if share:
+            first = lengths.fitting([*large[:share], *small, *large[share:]], room)
+        chosen = first
+        leads = False
+        if lengths.reorders and self._is_costly(first):
+            # Here classes do not mix, unless they are of like length: large calls lead every other batch at
+            # most, and pay for it with what they have saved.
+            if both and not crowded:
+                share = min(int(self._credit), room - small_items)
+            leads = not small or (both and not self._led and share >= max(int(room * PAID_OUT), 1))
+            lead, others = (large, small) if leads else (small, large)
+            due = self._is_due(leads, first)
+            chosen, lengths.how = choose(lead, share if both and leads else room, lengths, oldest_due=due)
+            if both and len(chosen) < room:
+                chosen = self._filled(chosen, others, room)
+            if lead[0] not in chosen:
+                self._passed_over[leads] += 1
+                self._passed_over_s[leads] += self._seconds(chosen)
+        self._led = both and leads
+        for is_large, waiting in ((False, small), (True, large)):
+            if waiting and waiting[0] in chosen:
+                self._passed_over[is_large] = 0
+                self._passed_over_s[is_large] = 0.0
+        large_taken = sum([item[2].large for item in chosen])
+        credit = self._credit + len(chosen) * RESERVE
+        if both and not crowded and lengths.how != "arrival":
+            # In order of arrival they would have had the room that small calls leave.
+            credit += (len(chosen) - large_taken) * (room - small_items) / small_items
+        self._credit = min(max(credit - large_taken, 0.0), self._most_saved)
+        self.items -= len(chosen)
+        self._large_items -= large_taken
+        return self._removed(chosen)
+
+    def _is_costly(self, first: list[Item]) -> bool:
+        cost = self.lengths.cost
+        return padding(first) * cost.per_length > cost.another * CHEAP
+
+    def _is_due(self, large: bool, first: list[Item]) -> bool:  # noqa: FBT001
+        """Whether a class's oldest item has been left out as long as a batch in order of arrival takes."""
+        return self._passed_over[large] >= PASSED_OVER or self._passed_over_s[
+            large
+        ] >= PASSED_OVER_SHARE * self._seconds(first)
+
+    def _seconds(self, items: list[Item]) -> float:
+        """Return what a batch of `items` is expected to take."""
+        cost = self.lengths.cost
+        return cost.fixed + cost.each_of(max(map(itemgetter(0), items))) * len(items)
+
+    def _filled(self, chosen: list[Item], others: list[Item], room: int) -> list[Item]:
+        """Return `chosen`, and what of the other class is as long and so costs less here than elsewhere."""
+        cost = self.lengths.cost
+        longest = max(map(itemgetter(0), chosen))
+        shortest = longest - cost.another / room / cost.per_length
+        alike = [item for item in others if shortest <= item[0] <= longest]
+        return self.lengths.fitting([*chosen, *sorted(alike, key=longest_first)], room)
+
+    def _in_turn(self, most: int) -> list[Item]:
+        return [*self._first(self._small, most), *self._first(self._large, most)]
+
+    def _first(self, calls: deque[Call], most: int) -> list[Item]:
+        """Return the first items that wait in `calls`, and forget calls of which none does."""
+        items: list[Item] = []
+        seen: list[Call] = []
+        while calls and len(items) < most:
+            call = calls.popleft()
+            waiting = call.waiting
+            if not waiting:
+                continue
+            seen.append(call)
+            if call.size == 1:
+                items.append((_length_at(call, 0), len(items), call, 0))
+                continue
+            for start, stop in self._rest.get(call) or ((call.size - waiting, call.size),):
+                to = min(stop, start + most - len(items))
+                items += [
+                    (_length_at(call, at), len(items) + at - start, call, at) for at in range(start, to)
+                ]
+        calls.extendleft(reversed(seen))
+        return items
+
+    def _removed(self, chosen: list[Item]) -> list[Slice]:
+        """Take `chosen` from their calls; return them as slices, those of a call together."""
+        places: dict[Call, list[int]] = {}
+        for _, _, call, at in chosen:
+            places.setdefault(call, []).append(at)
+        slices: list[Slice] = []
+        for call, theirs in places.items():
+            theirs.sort()
+            parts = _runs(theirs)
+            slices += [(call, start, stop) for start, stop in parts]
+            if len(theirs) == call.waiting:
+                self._rest.pop(call, None)
+            else:
+                rest = self._rest.get(call) or [(call.size - call.waiting, call.size)]
+                for start, stop in parts:
+                    rest = _without(rest, start, stop)
+                if len(rest) == 1 and rest[0][1] == call.size:
+                    self._rest.pop(call, None)  # as if it had been taken in order
+                else:
+                    self._rest[call] = rest
+            call.waiting -= len(theirs)
+        return slices
+
+
+def _runs(places: list[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for at in places:
+        if runs and runs[-1][1] == at:
+            runs[-1] = (runs[-1][0], at + 1)
+        else:
+            runs.append((at, at + 1))
+    return runs
+
+
+def _without(rest: list[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
+    """Return the ranges of `rest` less one that is within one of them."""
+    left: list[tuple[int, int]] = []
+    for begin, end in rest:
+        left += [part for part in ((begin, min(end, start)), (max(begin, stop), end)) if part[0] < part[1]]
+    return left
+
+
+def _length_at(call: Call, at: int) -> float:
+    lengths: Any = call.lengths
+    return lengths[at] if type(lengths) is list else lengths  # type: ignore[no-any-return]

@@ -1,0 +1,170 @@
+"""Whom to batch with whom, simulated: items of many lengths, padded to the longest of their batch.
+
+`python -m benchmarks.lengths` prints the latencies and the capacities of what ships, and of a queue in order
+of arrival, over what padding costs.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from random import Random
+from statistics import fmean
+
+from batched._alike import LengthQueue
+from batched._call import Batch, Call
+from batched._lengths import Lengths
+from batched._options import Options
+from batched._scheduler import Scheduler
+
+__all__ = ["BATCH_SIZE", "FIXED_S", "draw", "run"]
+
+BATCH_SIZE = 32
+FIXED_S = 0.005
+MEAN, DEVIATION, LONGEST = 24.0, 20.0, 256
+LONG = 80  # whose latency is of interest: one in thirty
+
+
+def draw(random: Random) -> int:
+    """Return a length: many are short and a few long, as in text."""
+    sigma = math.sqrt(math.log(1 + (DEVIATION / MEAN) ** 2))
+    return min(max(round(random.lognormvariate(math.log(MEAN) - sigma**2 / 2, sigma)), 1), LONGEST)
+
+
+def in_order_of_arrival(batch_size: int, threshold: int) -> LengthQueue:
+    """Return a queue that knows the lengths and does not care."""
+    return LengthQueue(batch_size, threshold, Lengths(reorders=False, padded=False))
+
+
+def by_length(batch_size: int, threshold: int) -> LengthQueue:
+    """Return what ships."""
+    return LengthQueue(batch_size, threshold, Lengths(reorders=True, padded=False))
+
+
+class Server:
+    """The shipped scheduler with a clock of its own, and a function that takes what the padding costs."""
+
+    def __init__(  # noqa: PLR0913  what a run depends on
+        self,
+        queue: Callable[[int, int], LengthQueue],
+        per_length_s: float,
+        *,
+        each_s: float = 0.0,
+        timeout_ms: float = 0.0,
+        noise: float = 0.05,
+        seed: int = 1,
+    ) -> None:
+        self.scheduler = Scheduler(Options(batch_size=BATCH_SIZE, timeout_ms=timeout_ms), queue, "simulated")
+        self._per_length_s = per_length_s
+        self._each_s = each_s
+        self._noise = noise
+        self._random = Random(seed)  # noqa: S311  nobody's secret
+
+    def seconds(self, batch: Batch) -> float:
+        """Return what the batch takes."""
+        longest = max(call.lengths[0] for call, _, _ in batch.slices)  # type: ignore[index]
+        size = batch.size
+        exact = FIXED_S + self._each_s * size + self._per_length_s * size * longest
+        return exact * (1 + self._noise * self._random.uniform(-1, 1))
+
+    def serve(self, now: float) -> tuple[list[Call], float]:
+        """Run the next batch; return its calls and when it ends."""
+        batch = self.scheduler.pop(now)
+        now += self.seconds(batch)
+        for call, _, _ in batch.slices:
+            call.missing = 0
+        self.scheduler.done(batch, now)
+        return [call for call, _, _ in batch.slices], now
+
+
+def call_of(length: int, now: float) -> Call:
+    """Return a call of one item."""
+    call = Call(id, None, 1, False, now)  # noqa: FBT003
+    call.lengths = [length]
+    return call
+
+
+def run(server: Server, rate: float, calls: int, seed: int = 2) -> list[tuple[float, int]]:
+    """Return latency and length of independent calls, after the first fifth."""
+    random = Random(seed)  # noqa: S311  as above
+
+    def arrivals() -> Iterator[Call]:
+        at = 0.0
+        for _ in range(calls):
+            at += random.expovariate(rate)
+            yield call_of(draw(random), at)
+
+    coming = arrivals()
+    following = next(coming, None)
+    answered: list[tuple[float, int]] = []
+    now = 0.0
+    while True:
+        while following is not None and following.arrived <= now:
+            server.scheduler.push(following)
+            following = next(coming, None)
+        if not server.scheduler.queue.items:
+            if following is None:
+                return answered[calls // 5 :]
+            now = following.arrived
+            continue
+        done, now = server.serve(now)
+        answered += [(now - call.arrived, call.lengths[0]) for call in done]  # type: ignore[index, misc]
+
+
+def saturated(server: Server, waiting: int, calls: int, seed: int = 3) -> tuple[float, float, float]:
+    """Return items a second, and mean and longest wait, while always as many calls wait."""
+    random = Random(seed)  # noqa: S311  as above
+    now = 0.0
+    begun = 0.0
+    answered = 0
+    waits: list[float] = []
+    for _ in range(waiting):
+        server.scheduler.push(call_of(draw(random), now))
+    while answered < calls:
+        done, now = server.serve(now)
+        if answered < calls // 5:
+            begun = now
+        else:
+            waits += [now - call.arrived for call in done]
+        answered += len(done)
+        for _ in done:
+            server.scheduler.push(call_of(draw(random), now))
+    return len(waits) / (now - begun), fmean(waits), max(waits)
+
+
+def capacity(per_length_s: float) -> float:
+    """Return the items a second of full batches in order of arrival, without end."""
+    random = Random(5)  # noqa: S311  as above
+    longest = fmean(max(draw(random) for _ in range(BATCH_SIZE)) for _ in range(2000))
+    return BATCH_SIZE / (FIXED_S + per_length_s * BATCH_SIZE * longest)
+
+
+def main() -> int:
+    """Print the tables."""
+    for per_length_ms in (0.02, 0.005, 0.002, 0.0002):
+        beta = per_length_ms / 1000
+        most = capacity(beta)
+        print(f"{per_length_ms} ms per padded unit; {most:.0f} items/s in order of arrival")
+        for load in (0.3, 0.6, 0.9, 1.3):
+            row = []
+            for queue in (in_order_of_arrival, by_length):
+                if load > 1 and queue is in_order_of_arrival:
+                    continue
+                outcomes = run(Server(queue, beta), load * most, int(sys.argv[1]) if sys.argv[1:] else 20_000)
+                times = sorted(latency for latency, _ in outcomes)
+                long = sorted(latency for latency, length in outcomes if length > LONG)
+                row.append(
+                    f"{fmean(times) * 1000:7.1f} / {times[int(0.99 * len(times))] * 1000:6.1f} / "
+                    f"{long[int(0.99 * len(long))] * 1000:6.1f} / {times[-1] * 1000:6.1f}"
+                )
+            print(f"  load {load}: {'   '.join(row)}")
+        for waiting in (32, 64, 128):
+            plain = saturated(Server(in_order_of_arrival, beta), waiting, 20_000)
+            ours = saturated(Server(by_length, beta), waiting, 20_000)
+            print(f"  {waiting} callers: {ours[0] / plain[0]:.2f}x; longest wait {ours[2] / plain[2]:.2f}x")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

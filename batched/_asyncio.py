@@ -170,7 +170,7 @@ class LoopBatcher:
         arriving = dispatcher.arriving
         arriving.append(call)
         wanted = dispatcher.wanted
-        if len(arriving) >= wanted or (wanted != _NEVER and (call.size > 1 or call.deadline)):
+        if wanted != _NEVER and (len(arriving) >= wanted or call.size > 1 or call.deadline):
             dispatcher.start(loop)
         return future
 

@@ -163,7 +163,6 @@ class Batch:
 
     __slots__ = (
         "begun",
-        "chosen",
         "failed",
         "has_lists",
         "padded",
@@ -179,12 +178,11 @@ class Batch:
         self.size = size
         self.reason = reason  # why it started, as `Stats.closed` names it
         self.begun = False  # whether its callers have got the first of several pieces
-        self.chosen: str | None = None  # how, as `Stats.chosen` names it
         self.failed = 0  # items
         self.has_lists = False  # whether some slice is of a list, as the collator found
         self.real = 0  # elements, for collators that pad
         self.padded = 0  # the same with their padding
-        self.shapes: Any = None  # to which shapes, for the collator to remember
+        self.shapes: Any  # to which shapes; unset where nothing pads
 
     def __len__(self) -> int:
         return self.size
@@ -228,8 +226,8 @@ class Batch:
         Raises, before any call has got anything, if `outputs` are not one row per item.
         """
         done = []
-        for piece, part in zip(self.slices, collator.split(outputs, self)):  # noqa: B905  costs a tenth
-            call, start, stop = piece
+        split = collator.split(outputs, self)
+        for (call, start, stop), part in zip(self.slices, split):  # noqa: B905  costs a tenth
             if isinstance(part, BaseException):
                 if not call.many:  # else the collator has counted the failed items
                     self.failed += stop - start
@@ -240,7 +238,8 @@ class Batch:
                     call.results = part
                     call.missing = 0
                     done.append(call)
-            elif self._place(piece, part, collator):
+                call.function = call.inputs = None
+            elif self._place((call, start, stop), part, collator):
                 done.append(call)
         return done
 

@@ -38,6 +38,7 @@ class Groups:
         self.lengths = lengths  # what is known of the lengths of items, if they are measured
         self._new = kind if lengths is None else partial(kind, lengths=lengths)
         self.items = 0  # waiting, of all keys
+        self.chunk: int | None = None  # as that of a queue; set for each when its turn comes
         self.batch_size = batch_size
         self.threshold = threshold
         self._queues: dict[Hashable, Queue] = {}
@@ -58,16 +59,16 @@ class Groups:
             queue.resize(batch_size, threshold)
             self._list(queue)
 
-    def push_all(self, calls: deque[Call]) -> list[Call]:
+    def push_all(self, calls: deque[Call], urgent: list[Call]) -> int:
         """Move `calls`, to which others may be adding, to the queues of their keys.
 
-        Returns those that have a deadline.
+        Adds those that have a deadline to `urgent`; returns how many items have come.
         """
         arrived: dict[Hashable, deque[Call]] = {}
         while calls:
             call = calls.popleft()
             arrived.setdefault(call.key, deque()).append(call)
-        urgent = []
+        items = 0
         for key, theirs in arrived.items():
             queue = self._queues.get(key)
             if queue is None:
@@ -75,12 +76,10 @@ class Groups:
                     self._tidy()
                 self._queues[key] = queue = self._new(self.batch_size, self.threshold)
                 heappush(self._all, (theirs[0].arrived, next(self._order), queue))
-            before = queue.items
-            urgent += queue.push_all(theirs)
-            pushed = queue.items - before
-            self.items += pushed
+            items += queue.push_all(theirs, urgent)
             self._list(queue)
-        return urgent
+        self.items += items
+        return items
 
     def _tidy(self) -> None:
         """Forget the queues of keys that are not used, behind that of an item which waits long."""

@@ -71,19 +71,19 @@ class Queue:
         for call in waiting:
             self._append(call)
 
-    def push_all(self, calls: deque[Call]) -> list[Call]:
+    def push_all(self, calls: deque[Call], urgent: list[Call]) -> int:
         """Move `calls` here, each into the class that its size, or its caller, puts it in.
 
-        Returns those that have a deadline. Others may be adding to `calls` meanwhile.
+        Adds those that have a deadline to `urgent`; returns how many items have come. Others may be adding to
+        `calls` meanwhile.
         """
-        urgent = []
         items = 0
+        threshold = self.threshold
         while calls:
             call = calls.popleft()
             size = call.size
             items += size
-            bulk = call.bulk
-            call.large = large = size > self.threshold if bulk is None else bulk
+            call.large = large = size > threshold if call.bulk is None else call.bulk
             if large:
                 self._large.append(call)
                 self._large_items += size
@@ -92,7 +92,7 @@ class Queue:
             if call.deadline is not None:
                 urgent.append(call)
         self.items += items
-        return urgent
+        return items
 
     def _append(self, call: Call) -> None:
         call.large = call.size > self.threshold if call.bulk is None else call.bulk
@@ -133,13 +133,17 @@ class Queue:
     def take(self, room: int) -> list[Slice]:
         """Remove and return the next batch: `room` items, of which so many must wait, or less by `chunk`."""
         slices: list[Slice] = []
-        small_items = self.items - self._large_items
         credit = self._credit + room * RESERVE
         self._credit = credit if credit < self._most_saved else self._most_saved  # noqa: FURB136  hot path
         if not self._large_items:
             self._without_small = 0
             self.items -= room
             _take(self._small, room, slices)
+            return slices
+        small_items = self.items - self._large_items
+        if not small_items and self.chunk is None:
+            self.items -= room
+            self._take_large(room, slices)
             return slices
         left = room
         large = self._most_large(small_items, room)
@@ -159,9 +163,7 @@ class Queue:
     def _most_large(self, small_items: int, room: int) -> int:
         """Return how many items of large calls the next batch may have."""
         self._without_small = 0 if small_items else self._without_small + 1
-        if self.chunk is None or self._without_small > _LATELY:
-            return room
-        return min(self.chunk, room)
+        return room if self.chunk is None or self._without_small > _LATELY else min(self.chunk, room)
 
     def _take_large(self, room: int, slices: list[Slice]) -> int:
         taken = _take(self._large, room, slices)
@@ -188,18 +190,17 @@ def _take(calls: deque[Call], room: int, slices: list[Slice]) -> int:
     """Move up to `room` items from the front of `calls` to `slices`; return how many."""
     left = room
     while left and calls:
-        call = calls[0]
+        call = calls.popleft()
         waiting = call.waiting
         size = call.size
-        if waiting <= left:
-            calls.popleft()
-            if waiting:  # else its caller has left
-                slices.append((call, size - waiting, size))
-                call.waiting = 0
-                left -= waiting
-        else:
+        if waiting > left:
+            calls.appendleft(call)
             start = size - waiting
             slices.append((call, start, start + left))
             call.waiting = waiting - left
-            left = 0
+            return room
+        if waiting:  # else its caller has left
+            slices.append((call, size - waiting, size))
+            call.waiting = 0
+            left -= waiting
     return room - left

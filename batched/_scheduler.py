@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from typing import Any, TypeAlias
 
-    from batched._call import Call
+    from batched._call import Call, Slice
     from batched._groups import Groups
     from batched._options import Options
     from batched._stats import Learned, Stats
@@ -52,7 +52,7 @@ class Scheduler:
         self.queue: Any = queue(options.batch_size, options.small_batch_threshold)
         self._one_queue = isinstance(self.queue, Queue)
         self._lengths = self.queue.lengths
-        self._is_plain = self._one_queue and self._lengths is None  # so that full means many
+        self._is_plain = self._one_queue and self._lengths is None  # full means many, whoever they are
         self.name = name
         self._counters = Counters() if counters is None else counters  # several may count together
         self._capacity = Capacity()
@@ -60,8 +60,8 @@ class Scheduler:
         self._running: dict[Batch, float] = {}  # since when
         self.again: deque[Batch] = deque()  # the halves of batches that failed
         self._draining = False
-        self._hurried = False  # by a deadline
-        self._chunk: int | None = None  # items of large calls in a batch, if that is limited
+        self._reason = ""  # why the next batch is due, once it is
+        self._urgent: list[Call] = []  # calls with a deadline that have just come
         self._deadlines: list[tuple[float, int, Call]] = []  # a heap; calls no longer waiting stay in it
         self._deadlines_limit = 1024
         self._order = count()
@@ -77,6 +77,7 @@ class Scheduler:
     def _follow(self, options: Options) -> None:
         self._options = options
         self._max_queue_size = options.max_queue_size
+        self._learns = self.patience.learns
         self._one_at_a_time = options.max_concurrent_batches == 1
         if self._lengths is not None and isinstance(self.patience, Regroup):
             self.patience.service = self._lengths.cost
@@ -96,17 +97,12 @@ class Scheduler:
 
     def push_all(self, calls: deque[Call]) -> None:
         """Queue and remove all of `calls`, to which others may be adding."""
-        if self.patience.learns:
+        if self._learns:
             calls = deque([calls.popleft() for _ in range(len(calls))])  # what comes meanwhile comes later
             self.patience.arrived(calls)
-        queue = self.queue
-        before = queue.items
-        urgent = queue.push_all(calls)
-        self._counters.accepted += queue.items - before
-        for call in urgent:
-            heappush(self._deadlines, (call.deadline or 0.0, next(self._order), call))
-            if len(self._deadlines) > self._deadlines_limit:
-                self._forget_deadlines()
+        self._counters.accepted += self.queue.push_all(calls, self._urgent)
+        if self._urgent:
+            self._heed_deadlines()
 
     def admit(self, call: Call, *, wait: bool, patient: bool = False) -> Call | None:
         """Queue `call` if there is room; else, if it can `wait`, return what will be queued once there is.
@@ -162,7 +158,8 @@ class Scheduler:
     def take_in(self, arriving: deque[Call], leaving: deque[Call]) -> None:
         """Queue all of `arriving`, drop those of `leaving`, and empty both, to which others may be adding."""
         gone = len(leaving)  # counted first: whoever has left by now came before
-        self.push_all(arriving)
+        if arriving:
+            self.push_all(arriving)
         while gone:
             gone -= 1
             self.drop(leaving.popleft())
@@ -224,51 +221,50 @@ class Scheduler:
         if self.again and self._is_wanted_again():
             return 0.0
         queue = self.queue
-        if not queue.items:
+        items = queue.items
+        if not items:
             return None
-        if queue.items >= queue.batch_size if self._is_plain else queue.is_full():
+        if items >= queue.batch_size if self._is_plain else queue.is_full():
+            self._reason = "full"
             return 0.0
         if self._draining or self._outside:
+            self._reason = self._why_early()
             return 0.0
-        start = self.patience.start(queue.oldest(), queue.items, now)
-        if self._deadlines:
-            patience = start
-            start = min(start, self._urgent_start())
-            self._hurried = start < patience
+        start = self.patience.start(queue.oldest(), items, now)
+        self._reason = self.patience.reason
+        if self._deadlines and (urgent := self._urgent_start()) < start:
+            start = urgent
+            self._reason = "deadline"
         return start - now if start > now else 0.0
 
     def pop(self, now: float) -> Batch:
-        """Remove and return the next batch, due or not. Something must wait, as `delay` says."""
-        if self._deadlines:
-            self._expire(now)
+        """Remove and return the next batch, for which `delay` has just said why it is due."""
         if self.again and self._is_wanted_again():
             batch = self.again.popleft()
             self._running[batch] = now
             return batch
-        queue: Queue = self.queue if self._one_queue else self._choose(now)
+        queue: Queue = self.queue
+        if not self._is_plain:
+            queue = self._choose(now)
         waiting = queue.items
-        size = queue.batch_size
-        if waiting >= size or (self._lengths is not None and queue.is_full()):
-            reason = "full"
-        else:
-            hurried = self._draining or self._outside or self._hurried
-            reason = self._why_early() if hurried else self.patience.reason
-        self._hurried = False
-        queue.chunk = chunk = self._chunk
-        slices = queue.take(size := size if size < waiting else waiting)  # noqa: FURB136  hot path
-        if self._lengths is not None or chunk is not None:
-            size = sum([stop - start for _, start, stop in slices])
-        batch = Batch(slices, size, reason)
-        if self._lengths is not None:
-            batch.chosen = self._lengths.how
-        if not self._one_queue:
-            self.queue.taken(batch.slices[0][0].key, size)
+        room = queue.batch_size
+        slices = queue.take(room if room < waiting else waiting)  # noqa: FURB136  hot path
+        batch = Batch(slices, waiting - queue.items, self._reason)
+        if not self._is_plain:
+            self._took(batch)
         self._running[batch] = now
-        if self.patience.learns:
+        if self._learns:
             self.patience.popped(now)
         if self._outside:
             self._let_in()
         return batch
+
+    def _took(self, batch: Batch) -> None:
+        """Note how `batch` was chosen, and from which queue."""
+        if self._lengths is not None:
+            self._counters.chosen[self._lengths.how] += 1
+        if not self._one_queue:
+            self.queue.taken(batch.slices[0][0].key, batch.size)
 
     def _is_wanted_again(self) -> bool:
         """Whether anybody still waits for what failed and is to run again."""
@@ -281,9 +277,7 @@ class Scheduler:
 
     def _why_early(self) -> str:
         """Return why a batch that is not full starts, whatever patience says."""
-        if self._draining:
-            return "drain"
-        return "crowded" if self._outside else "deadline"
+        return "drain" if self._draining else "crowded"
 
     def awaited(self) -> int:
         """Return how many more calls, of one item each, make the next batch due before its time."""
@@ -291,7 +285,18 @@ class Scheduler:
         return min(lacks, self.patience.awaited)
 
     def _choose(self, now: float) -> Queue:
-        """Return the queue whose turn it is: of those that are due, that of the oldest item."""
+        """Return the queue whose turn it is, and correct the reason: it need not be the one that is full."""
+        queue: Queue = self.queue if self._one_queue else self._whose_turn(now)
+        queue.chunk = self.queue.chunk
+        if queue.is_full():
+            self._reason = "full"
+        elif self._reason == "full":
+            early = self._draining or self._outside
+            self._reason = self._why_early() if early else self.patience.reason
+        return queue
+
+    def _whose_turn(self, now: float) -> Queue:
+        """Return, of the queues that are due, that of the oldest item."""
         groups: Groups = self.queue
         oldest = groups.oldest_queue()
         if self._draining or self._outside or self.patience.start(oldest.oldest(), oldest.items, now) <= now:
@@ -319,63 +324,58 @@ class Scheduler:
             return False
         halves = batch.halves()
         self.again.extendleft(reversed(halves))
-        self._ran(batch, now)
-        self._counters.processed += batch.size - sum(half.size for half in halves)  # whose callers have left
+        counters = self._counters
+        counters.ran(batch.reason, batch.size, now - self._running.pop(batch))
+        counters.real += batch.real
+        counters.padded += batch.padded
+        counters.processed += batch.size - sum(half.size for half in halves)  # whose callers have left
         return True
 
     def done(self, batch: Batch, now: float) -> None:
         """Count `batch`, which has run and answered its calls; drop the rest of those that failed."""
-        started = self._ran(batch, now)
+        started = self._running.pop(batch, None)
         if started is None:  # said before
             return
-        counters = self._counters
-        counters.processed += batch.size
-        counters.failed += batch.failed
-        waits = counters.wait.counts
-        waited_s = 0.0
-        for call, start, stop in batch.slices:
-            waited = started - call.arrived
-            items = stop - start
-            waited_s += waited * items
-            waits[int(waited * 1e6).bit_length()] += items
-            if not call.missing:
-                if call.waiting:
-                    self.drop(call)
-                if self._one_at_a_time or items == call.size:  # else another part of it may be running
-                    call.function = call.inputs = None
-        counters.wait.sum += waited_s
-        if self._capacity.limit is not None and not batch.failed:
-            self._capacity.ran(batch.size, self._options.batch_size)
-            self._resize()
-        if self._lengths is not None and batch.failed < batch.size:
-            self._lengths.ran(batch.slices, batch.size, now - started)
-        if self.patience.learns:
-            answered = sum([not call.missing and call.left is None for call, _, _ in batch.slices])
-            measured = started if batch.failed < batch.size else None
-            self.patience.done(batch.size, len(batch.slices), answered, now, measured)
-            self._chunk = self.patience.chunk()
-        if self._deadlines and not self.queue.items:
-            self._deadlines.clear()  # an idle batcher holds on to nobody's call
-
-    def _ran(self, batch: Batch, now: float) -> float | None:
-        """Count a run of the function; return when it started, None if it has been counted."""
-        started = self._running.pop(batch, None)
-        if started is None:
-            return None
-        counters = self._counters
-        counters.closed[batch.reason] += 1
         size = batch.size
-        counters.batch_size.sum += size
-        counters.batch_size.counts[(size - 1).bit_length()] += 1  # so that 8 is in the bucket up to 8
-        duration = now - started
-        counters.processing_time.sum += duration
-        counters.processing_time.counts[int(duration * 1e6).bit_length()] += 1
+        slices = batch.slices
+        counters = self._counters
+        counters.processed += size
+        counters.ran(batch.reason, size, now - started)
         if batch.padded:
             counters.real += batch.real
             counters.padded += batch.padded
-        if batch.chosen is not None:
-            counters.chosen[batch.chosen] += 1
-        return started
+        waits = counters.wait
+        if len(slices) == size > 1:
+            waits.add([started - call.arrived for call, _, _ in slices])
+        else:
+            for call, start, stop in slices:
+                waited = started - call.arrived
+                waits.sum += waited * (stop - start)
+                waits.counts[int(waited * 1e6).bit_length()] += stop - start
+        if batch.failed:
+            counters.failed += batch.failed
+            self._drop_rest(slices)
+        elif self._capacity.limit is not None:
+            self._capacity.ran(size, self._options.batch_size)
+            self._resize()
+        if self._lengths is not None and batch.failed < size:
+            self._lengths.ran(slices, size, now - started)
+        if self._learns:
+            answered = sum([not call.missing and call.left is None for call, _, _ in slices])
+            measured = started if batch.failed < size else None
+            self.patience.done(size, len(slices), answered, now, measured)
+            self.queue.chunk = self.patience.chunk()
+        if self._deadlines and not self.queue.items:
+            self._deadlines.clear()  # an idle batcher holds on to nobody's call
+
+    def _drop_rest(self, slices: list[Slice]) -> None:
+        """Drop what waits of those calls that have failed."""
+        for call, start, stop in slices:
+            if not call.missing:
+                if call.waiting:
+                    self.drop(call)
+                if self._one_at_a_time or stop - start == call.size:  # else another part of it may be running
+                    call.function = call.inputs = None
 
     def _resize(self) -> None:
         """Bring the queue up to date with the options, and with what fits into memory."""
@@ -444,6 +444,13 @@ class Scheduler:
         return replace(learned, item_ms=cost.each_alone * 1000, length_ms=cost.per_length * 1000)
 
     # -- deadlines --------------------------------------------------------------------------------------
+
+    def _heed_deadlines(self) -> None:
+        for call in self._urgent:
+            heappush(self._deadlines, (call.deadline or 0.0, next(self._order), call))
+            if len(self._deadlines) > self._deadlines_limit:
+                self._forget_deadlines()
+        self._urgent.clear()
 
     def _forget_deadlines(self) -> None:
         # Calls that ended before their deadline would pile up here until it passes.

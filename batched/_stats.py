@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -200,12 +201,24 @@ class Histogram:
     rounded down: the bit length is the logarithm. Calling a method for it would cost several times that.
     """
 
-    __slots__ = ("counts", "sum", "unit")
+    __slots__ = ("_per_unit", "counts", "sum", "unit")
 
     def __init__(self, unit: float) -> None:
         self.unit = unit
+        self._per_unit = 1 / unit
         self.counts = [0] * _BUCKETS
         self.sum = 0.0
+
+    def add(self, values: list[float]) -> None:
+        """Count each of `values` once: sorted, as most of them share few buckets."""
+        self.sum += sum(values)
+        values.sort()
+        at = 0
+        while at < len(values):
+            bucket = int(values[at] * self._per_unit).bit_length()
+            after = bisect_left(values, self.unit * 2.0**bucket, at + 1)
+            self.counts[bucket] += after - at
+            at = after
 
     def snapshot(self) -> Distribution:
         """Return the counts so far."""
@@ -248,6 +261,16 @@ class Counters:
         self.batch_size = Histogram(1)
         self.processing_time = Histogram(1e-6)
         self.wait = Histogram(1e-6)
+
+    def ran(self, reason: str, size: int, duration: float) -> None:
+        """Count a run of the function, with `size` items, that has started for a `reason`."""
+        self.closed[reason] += 1
+        sizes = self.batch_size
+        sizes.sum += size
+        sizes.counts[(size - 1).bit_length()] += 1  # so that 8 is in the bucket up to 8
+        durations = self.processing_time
+        durations.sum += duration
+        durations.counts[int(duration * 1e6).bit_length()] += 1
 
     def snapshot(
         self,

@@ -171,7 +171,7 @@ class Batcher:
         inbox = self._inbox
         inbox.append(call)
         wanted = self._wanted
-        if len(inbox) >= wanted or (wanted != _AWAKE and (call.size > 1 or call.deadline)):
+        if wanted != _AWAKE and (len(inbox) >= wanted or call.size > 1 or call.deadline):
             # As `_get_up`, but nothing comes after the release: the worker wants the interpreter lock then.
             if not wanted:
                 try:
@@ -580,18 +580,19 @@ class Batcher:
 
     def _finish(self, batch: Batch, calls: list[Call]) -> None:
         """Release the callers of `calls`, and count `batch`."""
-        if self._guarded:
+        guarded = self._guarded
+        if guarded:
             calls = self._whole(calls)
         scheduler = self._scheduler
         with self._lock:
             now = monotonic()  # before anybody can call again
-            if self._guarded:
+            if guarded:
                 calls = scheduler.answered(calls)
             # Released first, they wake while this thread counts; the lock keeps them from seeing stats in
             # which they are not counted yet.
             futures = _release(calls) if calls else calls
             scheduler.done(batch, now)
-            if scheduler.let_in:
+            if guarded and scheduler.let_in:
                 self._unblock()
         if futures:
             _settle(futures)
@@ -719,19 +720,21 @@ def _release(calls: list[Call]) -> list[Call]:
         return []
     loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
     futures: list[Call] = []
+    last = _FUTURE
+    same = futures  # those whose loop is the last one
     for call in calls:
         loop = call.loop
-        if loop is None:
+        if loop is last:
+            same.append(call)
+        elif loop is None:
             try:  # noqa: SIM105  costs a third of a release
                 call.waiter.release()
             except RuntimeError:  # it was late while another worker answered it
                 pass
-        elif loop is _FUTURE:
-            futures.append(call)
-        elif loop in loops:
-            loops[loop].append(call)
         else:
-            loops[loop] = [call]
+            last = loop
+            same = futures if loop is _FUTURE else loops.setdefault(loop, [])
+            same.append(call)
     for loop, theirs in loops.items():
         with contextlib.suppress(RuntimeError):  # the loop was closed, and its tasks with it
             loop.call_soon_threadsafe(resolve_on_loop, theirs)

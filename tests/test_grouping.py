@@ -274,7 +274,7 @@ def test_lists_of_groups_do_not_grow_under_a_load_that_never_ends() -> None:
         for _ in range(items):
             call = Call(list, None, 1, False, now)  # type: ignore[arg-type]
             call.key = key
-            groups.push_all(deque([call]))
+            groups.push_all(deque([call]), [])
 
     push("waits", 0.0)
     push("full", 1.0, 5)

@@ -87,6 +87,7 @@ def test_a_full_key_goes_ahead_of_one_in_its_window() -> None:
         now += 1.0
         for _ in range(3):  # more than can run
             scheduler.push(call_of("busy", size=2, arrived=now))
+        assert scheduler.delay(now) == 0.0
         key = scheduler.pop(now).slices[0][0].key
         if key == "lonely":
             break

@@ -127,7 +127,7 @@ class LengthRules(SchedulerRules):
             spent = len(lengths) * max(lengths) if self.lengths.padded else sum(lengths)
             assert spent <= self.lengths.budget
         if not self.lengths.reorders or not self.lengths.cost.per_length:
-            assert batch.chosen == "arrival"
+            assert self.lengths.how == "arrival"
             small = [call for call in mine if not call.large]
             self.check_classes(small, [call for call in mine if call.large], before)
         self.check_oldest(batch, mine)
@@ -256,6 +256,7 @@ def test_a_large_call_beside_ever_more_small_ones_has_its_share() -> None:
             scheduler.push(call_of([random.Random(len(ran)).randint(1, 9)]))
             if scheduler.queue.items > 200:
                 break
+        assert scheduler.delay(0.0) == 0.0
         batch = scheduler.pop(0.0)
         ran += COLLATOR.collate(batch)
         batch.deliver(COLLATOR.collate(batch), COLLATOR)
@@ -280,6 +281,7 @@ def test_a_hundred_thousand_wait_without_harm() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Known, "fitting", fitting)
         for _ in range(100):
+            assert scheduler.delay(0.0) == 0.0
             scheduler.done(scheduler.pop(0.0), 0.0)
     assert max(looked_at) <= 4 * 32
 
@@ -406,11 +408,13 @@ def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
 
     scheduler = Scheduler(Options(batch_size=32, timeout_ms=0), queue, "f")
     scheduler.patience = Costly(0.0)
+    scheduler._follow(scheduler._options)
     scheduler.push(call_of([1] * 4000))
     sizes = []
     for number in range(120):
         if number in {1, 2}:
             scheduler.push(call_of([1, 1]))
+        assert scheduler.delay(0.0) == 0.0
         batch = scheduler.pop(0.0)
         sizes.append(batch.size)
         scheduler.done(batch, 0.0)

@@ -303,6 +303,7 @@ def test_who_has_left_is_not_waited_for() -> None:
     server.let_come(server.now + 1)
     server.scheduler.push_all(server.inbox)
     server.now += 0.001
+    assert server.scheduler.delay(server.now + 1) == 0.0
     batch = server.scheduler.pop(server.now)
     stays, leaves = (call for call, _, _ in batch.slices)
     leaves.left = "cancelled"

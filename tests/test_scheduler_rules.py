@@ -116,7 +116,7 @@ class SchedulerRules(RuleBasedStateMachine):
         crowded = sum(before[id(call)] for call in small) >= self.batch_size and large
         assert all(call.key == key for call, _, _ in batch.slices)
         most = min(self.batch_size, sum(before[id(call)] for call in mine))
-        chunk = self.scheduler._chunk
+        chunk = self.scheduler.queue.chunk
         if chunk is None:
             assert len(batch) == most
         else:  # large calls may get less, but not nothing

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 from batched._cache import CachingCollator, Lookup
 from batched._capacity import is_out_of_memory
 from batched._current import HEED, IN_THREAD, RUNNING
-from batched._process import park_at_exit, register_worker
+from batched._process import park_at_exit, register
 from batched._scheduler import Scheduler, is_guarded
 from batched._stream import open_stream
 from batched._waiting import refusal, resolve_on_loop, set_unless_done, watch
@@ -83,7 +83,7 @@ class Batcher:
         self._awaits = awaits  # whether a function may be `async def`: it would run on a loop of this thread
         self._owner = weakref.ref(owner, self._retire)
         self._reset()
-        register_worker(self)
+        register(self)
 
     def _reset(self) -> None:
         self._scheduler = Scheduler(self.options, self._queue, self.name)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,15 @@ DASHBOARD = Path(__file__).parents[1] / "examples" / "embedding_service_dashboar
 
 Figures = dict[tuple[str, ...], float]
 """Of one batcher's name: by the metric, and the value of a second label if there is one."""
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no batcher of another test has, which may not have been collected yet."""
+    return f"name {next(numbers)}"
+
+
+numbers = count()
 
 
 @pytest.fixture
@@ -119,10 +129,9 @@ def expected(stats: Stats) -> Figures:
     return figures
 
 
-def test_the_page_says_what_the_stats_say(flavour: Flavour, registry: CollectorRegistry) -> None:
+def test_the_page_says_what_the_stats_say(flavour: Flavour, registry: CollectorRegistry, name: str) -> None:
     """Of every flavour, while a batch runs and afterwards."""
     gate = Gate(lambda xs: [ValueError() if x == 2 else x for x in xs], shut=True)
-    name = f"both {flavour.name}"
     fn = flavour.decorate(gate, name=name, batch_size=4, timeout_ms=0, max_queue_size=4)
     running = flavour.start(fn, [1, 2, 3, 4])
     gate.wait_for_batch()
@@ -151,7 +160,9 @@ def test_the_page_says_what_the_stats_say(flavour: Flavour, registry: CollectorR
     assert page(registry)[name] == after
 
 
-def test_arrays_lengths_and_what_was_learned_are_there(flavour: Flavour, registry: CollectorRegistry) -> None:
+def test_arrays_lengths_and_what_was_learned_are_there(
+    flavour: Flavour, registry: CollectorRegistry, name: str
+) -> None:
     """Padding by elements, how batches were chosen, costs in seconds, what fits into memory, cache hits."""
 
     def double(features: dict[str, np.ndarray]) -> np.ndarray:
@@ -159,31 +170,31 @@ def test_arrays_lengths_and_what_was_learned_are_there(flavour: Flavour, registr
             raise MemoryError
         return features["x"] * 2
 
-    arrays = flavour.decorate_arrays(double, name=f"arrays {flavour.name}", unpad_outputs=True)
+    arrays = flavour.decorate_arrays(double, name=f"{name} arrays", unpad_outputs=True)
     flavour.call(arrays, {"x": [np.ones(1), np.ones(3), np.ones(2)]})
     for _ in range(10):
         flavour.call(arrays, x=np.ones((1, 2)))
-    cached = flavour.decorate(list, name=f"cached {flavour.name}", length=len, cache={})
+    cached = flavour.decorate(list, name=f"{name} cached", length=len, cache={})
     for word in ("a", "bc", "a"):
         flavour.call(cached, word)
     until(lambda: not arrays.stats.running and not cached.stats.running)
     figures = page(registry)
-    for fn, name in ((arrays, f"arrays {flavour.name}"), (cached, f"cached {flavour.name}")):
+    for fn, kind in ((arrays, "arrays"), (cached, "cached")):
         said = expected(fn.stats)
-        assert {key: figures[name][key] for key in said} == said
-        check_identities(figures[name])
-    assert figures[f"arrays {flavour.name}"]["fitting_items",] == 1
-    assert figures[f"arrays {flavour.name}"]["learned_capacity_items_per_second",] > 0
-    assert figures[f"arrays {flavour.name}"]["padded_elements_total",] > 0
-    assert figures[f"cached {flavour.name}"]["cached_items_total",] == 1
-    assert figures[f"cached {flavour.name}"]["chosen_batches_total", "arrival"] == 2
+        assert {key: figures[f"{name} {kind}"][key] for key in said} == said
+        check_identities(figures[f"{name} {kind}"])
+    assert figures[f"{name} arrays"]["fitting_items",] == 1
+    assert figures[f"{name} arrays"]["learned_capacity_items_per_second",] > 0
+    assert figures[f"{name} arrays"]["padded_elements_total",] > 0
+    assert figures[f"{name} cached"]["cached_items_total",] == 1
+    assert figures[f"{name} cached"]["chosen_batches_total", "arrival"] == 2
 
 
-def test_what_was_never_seen_has_no_figure(registry: CollectorRegistry) -> None:
+def test_what_was_never_seen_has_no_figure(registry: CollectorRegistry, name: str) -> None:
     """Nothing learned and no limit of memory are no series; what counts begins at zero."""
-    fn = batched.dynamically(list, name="unseen", timeout_ms=0)
+    fn = batched.dynamically(list, name=name, timeout_ms=0)
     assert fn.stats.learned is None
-    figures = page(registry)["unseen"]
+    figures = page(registry)[name]
     assert not [key for key in figures if key[0].startswith(("learned", "fitting"))]
     assert {value for key, value in figures.items() if is_cumulative(key)} == {0}
     assert len([key for key in figures if key[0] == "batches_total"]) == 10
@@ -304,10 +315,10 @@ def test_counters_do_not_fall_when_a_batcher_is_gone(registry: CollectorRegistry
     drop(again)
 
 
-def test_counters_do_not_fall_with_a_closed_event_loop(registry: CollectorRegistry) -> None:
+def test_counters_do_not_fall_with_a_closed_event_loop(registry: CollectorRegistry, name: str) -> None:
     """Whose running batch, and callers, go with it."""
 
-    @aio.dynamically(name="closed loop", batch_size=1, timeout_ms=0)
+    @aio.dynamically(name=name, batch_size=1, timeout_ms=0)
     async def endless(items: list[int]) -> list[int]:
         await asyncio.Event().wait()
         return items
@@ -321,20 +332,23 @@ def test_counters_do_not_fall_with_a_closed_event_loop(registry: CollectorRegist
     loop.close()
     del loop, tasks, task
     gc.collect()
-    assert before["closed loop"]["running_batches",] == 1
-    assert before["closed loop"]["busy_seconds_total",] > 0
+    assert before[name]["running_batches",] == 1
+    assert before[name]["busy_seconds_total",] > 0
     after = page(registry)
     check_nothing_falls(before, after)
-    check_identities(after["closed loop"])
-    assert after["closed loop"]["cancelled_items_total",] == 2
+    check_identities(after[name])
+    assert after[name]["cancelled_items_total",] == 2
 
 
-def test_pages_are_whole_while_everything_happens(registry: CollectorRegistry) -> None:
-    """Threads and loops call, cancel, are late, fail; batchers come and go: no scrape raises, or is untrue."""
-    shared = batched.dynamically(failing, name="load shared", batch_size=8, timeout_ms=0.2, max_queue_size=30)
-    arrays = inference.dynamically(lambda f: f["x"] * 2, name="load arrays", timeout_ms=0)
-    looped = aio.dynamically(failing_async, name="load looped", batch_size=4, timeout_ms=0, cache={})
-    threads = [brief_lives, brief_lives, partial(call, shared, arrays), partial(call, shared, arrays)]
+def test_pages_are_whole_while_everything_happens(registry: CollectorRegistry, name: str) -> None:
+    """Threads and loops call, cancel, are late, fail; batchers come and go: no scrape raises or is untrue."""
+    shared = batched.dynamically(
+        failing, name=f"{name} shared", batch_size=8, timeout_ms=0.2, max_queue_size=30
+    )
+    arrays = inference.dynamically(lambda f: f["x"] * 2, name=f"{name} arrays", timeout_ms=0)
+    looped = aio.dynamically(failing_async, name=f"{name} looped", batch_size=4, timeout_ms=0, cache={})
+    brief = partial(brief_lives, f"{name} brief")
+    threads = [brief, brief, partial(call, shared, arrays), partial(call, shared, arrays)]
     jobs = [*threads, lambda: asyncio.run(call_in_tasks(looped))]
     with ThreadPoolExecutor(len(jobs) + 1) as pool:
         running = [pool.submit(job) for job in jobs]
@@ -343,7 +357,7 @@ def test_pages_are_whole_while_everything_happens(registry: CollectorRegistry) -
             before: dict[str, Figures] = {}
             scrapes = 0
             while scrapes < 3 or not all(job.done() for job in running):
-                after = {name: figures for name, figures in page(registry).items() if name.startswith("load")}
+                after = {of: figures for of, figures in page(registry).items() if of.startswith(f"{name} ")}
                 for figures in after.values():
                     check_identities(figures)
                 check_nothing_falls(before, after)
@@ -356,14 +370,14 @@ def test_pages_are_whole_while_everything_happens(registry: CollectorRegistry) -
             job.result(PATIENCE_S)
     until(lambda: not shared.stats.queue_size and not shared.stats.running)
     last = page(registry)
-    assert last["load arrays"]["processed_items_total",] == 300
+    assert last[f"{name} arrays"]["processed_items_total",] == 300
     said = expected(shared.stats)
-    assert {key: last["load shared"][key] for key in said} == said
+    assert {key: last[f"{name} shared"][key] for key in said} == said
 
 
-def brief_lives() -> None:
+def brief_lives(name: str) -> None:
     for life in range(30):
-        fn = batched.dynamically(failing, name="load brief", timeout_ms=0)
+        fn = batched.dynamically(failing, name=name, timeout_ms=0)
         assert fn.submit([1, 2, 3]).result(PATIENCE_S) == [1, 2, 3]
         if life % 2:
             fn.shutdown(wait=False)
@@ -402,11 +416,11 @@ async def failing_async(items: list[int]) -> list[int]:
 
 
 def test_a_broken_batcher_leaves_the_others_their_page(
-    registry: CollectorRegistry, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    registry: CollectorRegistry, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is logged; its series pauses, or stands still if others share it, until it can be read."""
-    alone = batched.dynamically(list, name="broken alone", timeout_ms=0)
-    broken, whole = (batched.dynamically(list, name="broken", timeout_ms=0) for _ in range(2))
+    alone = batched.dynamically(list, name=f"{name} alone", timeout_ms=0)
+    broken, whole = (batched.dynamically(list, name=name, timeout_ms=0) for _ in range(2))
     for fn in (alone, broken, whole):
         fn([1, 2])
     before = page(registry)
@@ -416,15 +430,15 @@ def test_a_broken_batcher_leaves_the_others_their_page(
         for _ in range(2):
             during = page(registry)
             check_nothing_falls(before, during)
-            assert "broken alone" not in during
-            assert during["broken"]["processed_items_total",] == 4
-            assert during["broken"]["batchers",] == 1
-    assert "broken alone: its stats could not be read" in caplog.text
+            assert f"{name} alone" not in during
+            assert during[name]["processed_items_total",] == 4
+            assert during[name]["batchers",] == 1
+    assert f"{name} alone: its stats could not be read" in caplog.text
     broken(3)
     after = page(registry)
     check_nothing_falls(before, after)
-    assert after["broken alone"]["processed_items_total",] == 2
-    assert after["broken"]["processed_items_total",] == 5
+    assert after[f"{name} alone"]["processed_items_total",] == 2
+    assert after[name]["processed_items_total",] == 5
 
 
 def test_nothing_is_read_unless_scraped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ _REASONS: tuple[str, ...] = (
     "retry",
 )
 
-_CHOICES = ("arrival", "window", "cut")
+_CHOICES = ("arrival", "length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ class Stats:
     chosen: dict[str, int]
     """How the items of batches were chosen, where their lengths are known.
 
-    "arrival": in order, for padding costs next to nothing; "window": those nearest in length to the oldest;
-    "cut": a group of like length, for padding costs more than another batch.
+    "arrival": in order, for padding costs next to nothing; "length": those of like length that are worth most
+    for the time they take, for padding costs more.
     """
     learned: Learned | None
     """What it has learned; None before, and with `adaptive=False` or `timeout_ms=0`."""

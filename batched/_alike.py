@@ -78,8 +78,8 @@ class LengthQueue(Queue):
                 share = min(int(self._credit), room - small_items)
             leads = not small or (both and not self._led and share >= max(int(room * PAID_OUT), 1))
             lead, others = (large, small) if leads else (small, large)
-            due = self._is_due(leads, first)
-            chosen, lengths.how = choose(lead, share if both and leads else room, lengths, oldest_due=due)
+            due = self._due(leads, lead, first)
+            chosen, lengths.how = choose(lead, share if both and leads else room, lengths, due)
             if both and len(chosen) < room:
                 chosen = self._filled(chosen, others, room)
             if lead[0] not in chosen:
@@ -100,10 +100,13 @@ class LengthQueue(Queue):
         self._large_items -= large_taken
         return self._removed(chosen)
 
-    def _is_due(self, large: bool, first: list[Item]) -> bool:  # noqa: FBT001
-        """Whether a class's oldest item has been left out as long as a batch in order of arrival takes."""
+    def _due(self, large: bool, lead: list[Item], first: list[Item]) -> Item | None:  # noqa: FBT001
+        """Return the oldest if it has been left out for long, else one that is urgent, if there is any."""
         most_s = PASSED_OVER_SHARE * self.lengths.cost.seconds(first)
-        return self._passed_over[large] >= PASSED_OVER or self._passed_over_s[large] >= most_s
+        if self._passed_over[large] >= PASSED_OVER or self._passed_over_s[large] >= most_s:
+            return lead[0]
+        urgent = self.lengths.urgent
+        return None if urgent is None else next((item for item in lead if item[2] is urgent), None)
 
     def _filled(self, chosen: list[Item], others: list[Item], room: int) -> list[Item]:
         """Return `chosen`, and what of the other class is as long and so costs less here than elsewhere."""

@@ -171,7 +171,7 @@ def _solve(matrix: list[list[float]], values: list[float]) -> list[float]:
 class Lengths:
     """What all queues of one batcher know of lengths: their cost, the budget, and what is done about it."""
 
-    __slots__ = ("budget", "cost", "how", "padded", "reorders")
+    __slots__ = ("budget", "cost", "how", "padded", "reorders", "urgent")
 
     def __init__(self, *, reorders: bool, padded: bool) -> None:
         self.reorders = reorders
@@ -180,6 +180,8 @@ class Lengths:
         self.cost = Cost()
         self.how = "arrival"
         """How the last batch was chosen."""
+        self.urgent: Call | None = None
+        """Whose deadline comes next, if half of its time is over."""
 
     def ran(self, slices: list[Slice], size: int, duration: float) -> None:
         """Learn from a batch that took `duration` seconds."""
@@ -215,8 +217,11 @@ class _Chosen(NamedTuple):
     how: str
 
 
-def choose(waiting: list[Item], room: int, lengths: Lengths, *, oldest_due: bool) -> _Chosen:
-    """Return which of `waiting`, in order of arrival, go next, at most `room`; and how they were chosen."""
+def choose(waiting: list[Item], room: int, lengths: Lengths, due: Item | None = None) -> _Chosen:
+    """Return which of `waiting`, in order of arrival, go next, at most `room`; and how they were chosen.
+
+    If like lengths are chosen, the one that is `due` is among them.
+    """
     first = lengths.fitting(waiting, room)
     cost = lengths.cost
     if not (lengths.reorders and cost.known and lengths.is_costly(first, len(waiting))):
@@ -231,7 +236,7 @@ def choose(waiting: list[Item], room: int, lengths: Lengths, *, oldest_due: bool
         (alone + cost.per_length * length) * (1 + hurry * (newest - call.arrived))
         for length, _, call, _ in in_order
     ]
-    with_it = in_order.index(waiting[0]) if oldest_due else None
+    with_it = None if due is None else in_order.index(due)
     start, stop = _best_run(in_order, values, room, lengths, with_it)
     return _Chosen(in_order[start:stop], "length")
 

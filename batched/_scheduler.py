@@ -255,6 +255,9 @@ class Scheduler:
             reason = self._why_early() if hurried else self.patience.reason
         self._hurried = False
         queue.chunk = chunk = self._chunk
+        if self._lengths is not None:
+            urgent = self._deadlines and self._urgent_start() <= now
+            self._lengths.urgent = self._deadlines[0][2] if urgent else None
         slices = queue.take(size := size if size < waiting else waiting)  # noqa: FURB136  hot path
         if self._lengths is not None or chunk is not None:
             size = sum([stop - start for _, start, stop in slices])

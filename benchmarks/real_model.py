@@ -90,7 +90,7 @@ def main() -> int:
     console.print(", ".join(f"{name} {value}" for name, value in about.items()), highlight=False)
     effort = Effort(arguments.quick, lambda what: console.print(f"  {what}", style="dim", highlight=False))
     with ExitStack() as processes:
-        embedders, missing = _start(effort, arguments.ray, processes)
+        embedders, missing = _start(effort, arguments, processes)
         passes = list(_passes(effort, embedders, arguments))
     console.print(_overview(passes))
     for way, why in missing.items():
@@ -109,8 +109,11 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.real_model", description=__doc__)
     parser.add_argument("--passes", type=int, default=2, metavar="N", help="over all ways (default 2)")
-    parser.add_argument("--sentences", type=int, default=384, metavar="N", help="in each (default 384)")
+    parser.add_argument("--sentences", type=int, default=256, metavar="N", help="in each (default 256)")
     parser.add_argument("--list", type=int, default=2000, metavar="N", help="in the long list (default 2000)")
+    parser.add_argument(
+        "--only", metavar="NAME[,NAME]", help="of the others, these: 0.1.5, aiodataloader, ..."
+    )
     parser.add_argument("--ray", type=Path, metavar="FOLDER", help="where `ray[serve]` is, if not installed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured to FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw shares and latencies")
@@ -122,15 +125,16 @@ def _arguments() -> argparse.Namespace:
 
 
 def _start(
-    effort: Effort, ray: Path | None, processes: ExitStack
+    effort: Effort, arguments: argparse.Namespace, processes: ExitStack
 ) -> tuple[dict[str, Embedder], dict[Way, str]]:
     """Start a process per library; return them, and why those that are missing could not be."""
-    paths: dict[str, Path | None] = {"ours": None, "ray": ray}
+    paths: dict[str, Path | None] = {"ours": None}
     missing: dict[Way, str] = {}
     for way in _PEERS:
+        if arguments.only is not None and way.library not in arguments.only.split(","):
+            continue
         try:
-            if way.library not in paths:
-                paths[way.library] = home(effort, way.library)
+            paths[way.library] = arguments.ray if way.library == "ray" else home(effort, way.library)
         except (OSError, subprocess.SubprocessError):
             missing[way] = "pip cannot install it here"
     embedders: dict[str, Embedder] = {}
@@ -157,7 +161,7 @@ def _passes(effort: Effort, embedders: dict[str, Embedder], arguments: argparse.
         found: Pass = {}
         for way in (*ways, _LIST, _SINGLES):
             effort.announce(f"pass {number + 1} of {arguments.passes}: {way.name}")
-            if way is _SINGLES and number:
+            if way in {_LIST, _SINGLES} and number:
                 continue  # one long list tells
             count = arguments.list if way in {_LIST, _SINGLES} else arguments.sentences
             sentences = make_sentences(count, 2 + number)
@@ -198,8 +202,8 @@ def _rows(passes: list[Pass]) -> list[Row]:
         ("real model, one list", _LIST),
     ):
         samples = {
-            "ours": [_rate(one[way], "cpu") for one in passes],
-            "encode(list)": [_rate(one[way], "whole_cpu") for one in passes],
+            "ours": [_rate(one[way], "cpu") for one in passes if way in one],
+            "encode(list)": [_rate(one[way], "whole_cpu") for one in passes if way in one],
         }
         rows.append(share(name, f"{way.name}: sentences/s of CPU", samples, "encode(list)"))
     samples = {

@@ -235,22 +235,22 @@ def items_of(*lengths: float, apart_s: float = 0.0) -> list[Any]:
 def test_where_it_costs_less_than_a_batch_all_that_fit_go() -> None:
     """If more wait, those of like length."""
     items = items_of(20, 3, 2, 19, 18, 1)
-    chosen = choose(items, 3, known(1.0, 0.02), oldest_due=False)
+    chosen = choose(items, 3, known(1.0, 0.02))
     assert (chosen.how, [item[0] for item in chosen.items]) == ("length", [20, 19, 18])
-    assert choose(items[:3], 3, known(1.0, 0.02), oldest_due=False).how == "arrival"
+    assert choose(items[:3], 3, known(1.0, 0.02)).how == "arrival"
 
 
 def test_long_items_go_before_short_ones_that_are_fewer() -> None:
     """What counts is the time that is not wasted, not the number of items."""
-    chosen = choose(items_of(50, 1, 50, 50, 1), 8, known(1.0, 1.0), oldest_due=False)
+    chosen = choose(items_of(50, 1, 50, 50, 1), 8, known(1.0, 1.0))
     assert [item[0] for item in chosen.items] == [50, 50, 50]
 
 
 def test_who_waits_is_worth_ever_more() -> None:
     """Else as good, older ones go first."""
-    chosen = choose(items_of(5, 5, 50, 50, 50, 1, apart_s=60.0), 3, known(1.0, 1.0), oldest_due=False)
+    chosen = choose(items_of(5, 5, 50, 50, 50, 1, apart_s=60.0), 3, known(1.0, 1.0))
     assert [item[0] for item in chosen.items] == [5, 5]
-    chosen = choose(items_of(5, 5, 50, 50, 50, 1), 3, known(1.0, 1.0), oldest_due=False)
+    chosen = choose(items_of(5, 5, 50, 50, 50, 1), 3, known(1.0, 1.0))
     assert [item[0] for item in chosen.items] == [50, 50, 50]
 
 
@@ -269,7 +269,7 @@ def test_no_run_of_like_lengths_is_worth_more(
     rule = known(1.0, per_length)
     rule.budget = budget
     items = items_of(*lengths)
-    chosen = choose(items, room, rule, oldest_due=due)
+    chosen = choose(items, room, rule, items[0] if due else None)
     taken = [item[0] for item in chosen.items]
     assert taken
     assert len(taken) <= room
@@ -292,6 +292,16 @@ def test_no_run_of_like_lengths_is_worth_more(
         if not due or items[0] in run
     ]
     assert worth(chosen.items) >= max(map(worth, runs)) * (1 - 1e-9)
+
+
+def test_who_is_in_a_hurry_goes_whatever_its_length() -> None:
+    """Once half of its time is over, unless the oldest of all is due."""
+    scheduler = scheduler_of(known(1.0, 1.0))
+    for length, deadline in ((9, None), (50, None), (50, None), (9, 4.0)):
+        call = Call(echo, [length], 1, True, 0.0, deadline)
+        call.lengths = [length]
+        scheduler.push(call)
+    assert COLLATOR.collate(scheduler.pop(2.0)) == [9, 9]
 
 
 def test_small_calls_go_before_large_ones_of_another_length() -> None:
@@ -639,7 +649,7 @@ def test_neighbours_in_order_are_pairs() -> None:
     left = items
     groups = []
     while left:
-        chosen = choose(left, 4, known(1.0, 1.0), oldest_due=False).items
+        chosen = choose(left, 4, known(1.0, 1.0)).items
         groups.append(sorted(item[0] for item in chosen))
         left = [item for item in left if item not in chosen]
     assert all(a[-1] <= b[0] or b[-1] <= a[0] for a, b in pairwise(groups))

@@ -35,7 +35,7 @@ __all__ = ["make_sentences"]
 _CALLERS = 32
 _MANY = 128
 _BESIDE = 8
-_WARM_UP = 3 * _MANY
+_WARM_UP = 2 * _MANY
 _WORDS = """
     the of and to in a is that for it as was with be by on not he his but at are this have from or had an they
     which one you were all her she there would their we him been has when who will no more if out so up said
@@ -153,9 +153,9 @@ def _passes(effort: Effort, embedders: dict[str, Embedder], arguments: argparse.
     ways = [way for way in _WAYS if way.library in embedders]
     warm_up = make_sentences(effort.of(_WARM_UP, 16), 1)
     for way in ways:
-        # What is learned is learned before: in a service that takes the first seconds of days.
+        # What is learned is learned before: it takes some seconds, of a service that runs for days.
         effort.announce(f"warming up: {way.name}")
-        few = warm_up if way in {_OURS, _FEATURES, _OURS_MANY} else warm_up[:_CALLERS]
+        few = warm_up[: 2 * way.callers] if way in {_OURS_MANY, _ALONE} else warm_up[:_MANY]
         embedders[way.library].run(way.job, few, way.callers)
     for number in range(arguments.passes):
         found: Pass = {}

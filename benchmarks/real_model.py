@@ -155,7 +155,7 @@ def _passes(effort: Effort, embedders: dict[str, Embedder], arguments: argparse.
     for way in ways:
         # What is learned is learned before: it takes some seconds, of a service that runs for days.
         effort.announce(f"warming up: {way.name}")
-        few = warm_up[: 2 * way.callers] if way in {_OURS_MANY, _ALONE} else warm_up[:_MANY]
+        few = warm_up[: {_OURS_MANY: 2 * _MANY, _OURS: _MANY, _FEATURES: _MANY}.get(way, _CALLERS)]
         embedders[way.library].run(way.job, few, way.callers)
     for number in range(arguments.passes):
         found: Pass = {}

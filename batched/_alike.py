@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from batched._lengths import CHEAP, PASSED_OVER, PASSED_OVER_SHARE, Lengths, choose, longest_first, padding
+from batched._lengths import PASSED_OVER, PASSED_OVER_SHARE, Lengths, choose, longest_first
 from batched._queue import PAID_OUT, RESERVE, Queue
 
 if TYPE_CHECKING:
@@ -71,20 +71,20 @@ class LengthQueue(Queue):
             first = lengths.fitting([*large[:share], *small, *large[share:]], room)
         chosen = first
         leads = False
-        if lengths.reorders and self._is_costly(first):
+        if lengths.reorders and lengths.is_costly(first, len(small) + len(large)):
             # Here classes do not mix, unless they are of like length: large calls lead every other batch at
             # most, and pay for it with what they have saved.
             if both and not crowded:
                 share = min(int(self._credit), room - small_items)
             leads = not small or (both and not self._led and share >= max(int(room * PAID_OUT), 1))
             lead, others = (large, small) if leads else (small, large)
-            due = self._is_due(leads, first)
-            chosen, lengths.how = choose(lead, share if both and leads else room, lengths, oldest_due=due)
+            due = self._due(leads, lead, first)
+            chosen, lengths.how = choose(lead, share if both and leads else room, lengths, due)
             if both and len(chosen) < room:
                 chosen = self._filled(chosen, others, room)
             if lead[0] not in chosen:
                 self._passed_over[leads] += 1
-                self._passed_over_s[leads] += self._seconds(chosen)
+                self._passed_over_s[leads] += lengths.cost.seconds(chosen)
         self._led = both and leads
         for is_large, waiting in ((False, small), (True, large)):
             if waiting and waiting[0] in chosen:
@@ -100,20 +100,13 @@ class LengthQueue(Queue):
         self._large_items -= large_taken
         return self._removed(chosen)
 
-    def _is_costly(self, first: list[Item]) -> bool:
-        cost = self.lengths.cost
-        return padding(first) * cost.per_length > cost.another * CHEAP
-
-    def _is_due(self, large: bool, first: list[Item]) -> bool:  # noqa: FBT001
-        """Whether a class's oldest item has been left out as long as a batch in order of arrival takes."""
-        return self._passed_over[large] >= PASSED_OVER or self._passed_over_s[
-            large
-        ] >= PASSED_OVER_SHARE * self._seconds(first)
-
-    def _seconds(self, items: list[Item]) -> float:
-        """Return what a batch of `items` is expected to take."""
-        cost = self.lengths.cost
-        return cost.fixed + cost.each_of(max(map(itemgetter(0), items))) * len(items)
+    def _due(self, large: bool, lead: list[Item], first: list[Item]) -> Item | None:  # noqa: FBT001
+        """Return the oldest if it has been left out for long, else one that is urgent, if there is any."""
+        most_s = PASSED_OVER_SHARE * self.lengths.cost.seconds(first)
+        if self._passed_over[large] >= PASSED_OVER or self._passed_over_s[large] >= most_s:
+            return lead[0]
+        urgent = self.lengths.urgent
+        return None if urgent is None else next((item for item in lead if item[2] is urgent), None)
 
     def _filled(self, chosen: list[Item], others: list[Item], room: int) -> list[Item]:
         """Return `chosen`, and what of the other class is as long and so costs less here than elsewhere."""

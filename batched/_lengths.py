@@ -1,9 +1,11 @@
 """Items of like length together: what padding costs, and who shares a batch because of it.
 
 A batch of n items takes about `fixed + each * n + per_length * n * longest` seconds, since items are padded
-to the longest. Where padding costs next to nothing, items go in order of arrival. Where it costs less than
-another batch would, those nearest in length to the oldest item go. Where it costs more, the waiting items are
-cut into groups of like length, and the group goes that takes the least time per item.
+to the longest. Where padding takes little of that, items go in order of arrival, and where it takes less than
+another batch would, all that fit into one. Elsewhere, of all runs of the items in order of length, that one
+goes which is worth most for the time it takes. An item is worth what it would take without padding, with a
+share of what a batch costs, and ever more while it waits: so the run with the least waste goes, long items as
+well as short ones, those that wait long first.
 
 Nobody is passed over for ever: of each class the oldest item is in one of the next `PASSED_OVER + 1` batches
 that its class leads, however the lengths fall. (Large calls lead a batch, besides when no small ones wait,
@@ -12,6 +14,7 @@ whenever their share, an eighth of all, has come to a quarter of a batch.)
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from batched._patience import Service
@@ -22,16 +25,13 @@ if TYPE_CHECKING:
     from batched._call import Call, Slice
 
 __all__ = [
-    "CHEAP",
     "PASSED_OVER",
     "PASSED_OVER_SHARE",
     "Cost",
     "Item",
     "Lengths",
     "choose",
-    "cut",
     "longest_first",
-    "padding",
 ]
 
 PASSED_OVER = 4
@@ -43,11 +43,13 @@ PASSED_OVER_SHARE = 1 / 4
 Item: TypeAlias = "tuple[float, int, Call, int]"
 """A waiting item: its length, its place in the order of arrival, its call, and which of that it is."""
 
-CHEAP = 1 / 4  # fixed costs: padding that costs no more is not worth leaving anybody out
+_CHEAP = 1 / 4  # of a batch: padding that takes no more is not worth leaving anybody out
 _FORGET = 1 / 32  # what is known of the function is of about so many batches
 _DRIFT = 1 / 16  # how fast all costs together follow, which batches of one size tell too
 _OUTLIERS = 5  # batches; then one that takes very long is known to be no usual one
 _OVERHEAD_S = 100e-6  # what another batch costs besides: to choose it, start it and hand it out
+_LOOK_S = 2e-6  # what it takes to look at an item, and at all runs that start with it
+_HURRY = 1.5  # how much more an item is worth that has waited for as long as all in sight would take
 _SHARED = 0.003  # how alike sizes and lengths may be before the costs that they cannot tell apart are shared
 
 
@@ -66,6 +68,7 @@ class Cost(Service):
         self.per_length = 0.0
         self._seen = 0
         self._length = 0.0  # of the longest item of a batch, the mean
+        self._size = 1.0  # of a batch, the mean
         self._varies = False  # else there is nothing to choose
         self._products = [[0.0] * 3 for _ in range(3)]
         self._sums = [0.0] * 3
@@ -90,7 +93,9 @@ class Cost(Service):
             # As if earlier batches had taken longer, or less, too: else the fast ones weigh more for long.
             drift = keep / (1 + _DRIFT * (duration / expected - 1))
         self._varies = self._varies or (self._seen > 2 and longest != self._length)  # noqa: PLR2004
-        self._length += max(_FORGET, 1 / (self._seen - 1)) * (longest - self._length)
+        weight = max(_FORGET, 1 / (self._seen - 1))
+        self._length += weight * (longest - self._length)
+        self._size += weight * (size - self._size)
         row = (1 / duration, size / duration, size * longest / duration)
         for at, value in enumerate(row):
             self._sums[at] = self._sums[at] * drift + value
@@ -109,6 +114,15 @@ class Cost(Service):
     def each_of(self, longest: float) -> float:
         """Return what an item adds to a batch whose longest is so long."""
         return self.each + self.per_length * (longest - self._length)
+
+    def seconds(self, items: list[Item]) -> float:
+        """Return what a batch of `items` is expected to take."""
+        return self.fixed + self.each_of(max(map(itemgetter(0), items))) * len(items)
+
+    @property
+    def share(self) -> float:
+        """What each item bears of what a batch costs besides."""
+        return self.another / self._size
 
     @property
     def each_alone(self) -> float:
@@ -157,7 +171,7 @@ def _solve(matrix: list[list[float]], values: list[float]) -> list[float]:
 class Lengths:
     """What all queues of one batcher know of lengths: their cost, the budget, and what is done about it."""
 
-    __slots__ = ("budget", "cost", "how", "padded", "reorders")
+    __slots__ = ("budget", "cost", "how", "padded", "reorders", "urgent")
 
     def __init__(self, *, reorders: bool, padded: bool) -> None:
         self.reorders = reorders
@@ -166,6 +180,8 @@ class Lengths:
         self.cost = Cost()
         self.how = "arrival"
         """How the last batch was chosen."""
+        self.urgent: Call | None = None
+        """Whose deadline comes next, if half of its time is over."""
 
     def ran(self, slices: list[Slice], size: int, duration: float) -> None:
         """Learn from a batch that took `duration` seconds."""
@@ -186,6 +202,11 @@ class Lengths:
             taken.append(item)
         return taken
 
+    def is_costly(self, first: list[Item], in_sight: int) -> bool:
+        """Whether a batch of `first` wastes much of its time, more than it takes to look for like lengths."""
+        waste = padding(first) * self.cost.per_length
+        return waste > _CHEAP * self.cost.seconds(first) + in_sight * _LOOK_S
+
     def exceeds(self, size: int, longest: float, real: float) -> bool:
         """Whether a batch is over the budget."""
         return self.budget is not None and (size * longest if self.padded else real) > self.budget
@@ -196,56 +217,61 @@ class _Chosen(NamedTuple):
     how: str
 
 
-def choose(waiting: list[Item], room: int, lengths: Lengths, *, oldest_due: bool) -> _Chosen:
-    """Return which of `waiting`, in order of arrival, go next, at most `room`; and how they were chosen."""
+def choose(waiting: list[Item], room: int, lengths: Lengths, due: Item | None = None) -> _Chosen:
+    """Return which of `waiting`, in order of arrival, go next, at most `room`; and how they were chosen.
+
+    If like lengths are chosen, the one that is `due` is among them.
+    """
     first = lengths.fitting(waiting, room)
     cost = lengths.cost
-    if not lengths.reorders or not cost.known:
+    if not (lengths.reorders and cost.known and lengths.is_costly(first, len(waiting))):
         return _Chosen(first, "arrival")
-    waste = padding(first) * cost.per_length
-    if waste <= cost.another * CHEAP:
+    if len(first) == len(waiting) and padding(first) * cost.per_length <= cost.another:
         return _Chosen(first, "arrival")
-    oldest = waiting[0]
+    newest = max([item[2].arrived for item in waiting])
+    hurry = _HURRY / (cost.seconds(first) * max(len(waiting) / room, 1.0))
+    alone = cost.each_alone + cost.share
     in_order = sorted(waiting, key=longest_first)
-    if waste <= cost.another:
-        if len(waiting) <= room:
-            return _Chosen(first, "arrival")
-        start = min(in_order.index(oldest), len(in_order) - room)
-        window = in_order[start : start + room]
-        kept = lengths.fitting(window, room)
-        if len(kept) < room and oldest not in kept:
-            kept = lengths.fitting(in_order[in_order.index(oldest) :], room)
-        return _Chosen(kept, "window")
-    groups = cut(in_order, room, lengths)
-    if oldest_due:
-        return _Chosen(next(group for group in groups if oldest in group), "cut")
-    return _Chosen(
-        min(groups, key=lambda group: cost.another / len(group) + cost.each_of(group[0][0])), "cut"
-    )
+    values = [
+        (alone + cost.per_length * length) * (1 + hurry * (newest - call.arrived))
+        for length, _, call, _ in in_order
+    ]
+    with_it = None if due is None else in_order.index(due)
+    start, stop = _best_run(in_order, values, room, lengths, with_it)
+    return _Chosen(in_order[start:stop], "length")
 
 
-def cut(in_order: list[Item], room: int, lengths: Lengths) -> list[list[Item]]:
-    """Divide items, the longest first, where padding the rest would cost more than another batch."""
-    another, per_length = lengths.cost.another, lengths.cost.per_length
-    left = len(in_order)
-    group: list[Item] = []
-    groups = [group]
-    real = 0.0
-    for item in in_order:
-        length = item[0]
-        longest = group[0][0] if group else length
-        real += length
-        if group and (
-            len(group) == room
-            or min(left, room - len(group)) * per_length * (longest - length) > another
-            or lengths.exceeds(len(group) + 1, longest, real)
-        ):
-            group = []
-            groups.append(group)
-            real = length
-        group.append(item)
-        left -= 1
-    return groups
+def _best_run(
+    in_order: list[Item], values: list[float], room: int, lengths: Lengths, with_it: int | None
+) -> tuple[int, int]:
+    """Return from where to where the items, the longest first, are worth most for the time they take."""
+    cost = lengths.cost
+    count = len(in_order)
+    starts = range(count) if with_it is None else range(max(with_it - room + 1, 0), with_it + 1)
+    last = 0 if with_it is None else with_it  # a run must not end before it
+    best, run = -1.0, (starts[-1], starts[-1] + 1)
+    before = None
+    for start in starts:
+        longest = in_order[start][0]
+        if longest == before and with_it is None:
+            continue  # it would only leave out who is as long and came earlier
+        before = longest
+        each = cost.each_of(longest)
+        spent, worth, real, highest = cost.another, 0.0, 0.0, -1.0
+        for at in range(start, min(start + room, count)):
+            if lengths.budget is not None:
+                real += in_order[at][0]
+                if at > start and lengths.exceeds(at - start + 1, longest, real):
+                    break
+            spent += each
+            worth += values[at]
+            rate = worth / spent
+            if at > last and rate < highest:
+                break  # and all further ones are shorter, so they would lower it too
+            if at >= last and rate > best:
+                best, run = rate, (start, at + 1)
+            highest = rate
+    return run
 
 
 def _longest(call: Call, start: int, stop: int) -> float:

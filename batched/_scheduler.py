@@ -288,6 +288,9 @@ class Scheduler:
         """Return the queue whose turn it is, and correct the reason: it need not be the one that is full."""
         queue: Queue = self.queue if self._one_queue else self._whose_turn(now)
         queue.chunk = self.queue.chunk
+        if self._lengths is not None:
+            urgent = self._deadlines and self._urgent_start() <= now
+            self._lengths.urgent = self._deadlines[0][2] if urgent else None
         if queue.is_full():
             self._reason = "full"
         elif self._reason == "full":

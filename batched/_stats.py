@@ -22,7 +22,7 @@ REASONS: tuple[str, ...] = (
     "retry",
 )
 
-CHOICES: tuple[str, ...] = ("arrival", "window", "cut")
+CHOICES: tuple[str, ...] = ("arrival", "length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,8 @@ class Stats:
     chosen: dict[str, int]
     """How the items of batches were chosen, where their lengths are known.
 
-    "arrival": in order, for padding costs next to nothing; "window": those nearest in length to the oldest;
-    "cut": a group of like length, for padding costs more than another batch.
+    "arrival": in order, for padding costs next to nothing; "length": those of like length that are worth most
+    for the time they take, for padding costs more.
     """
     learned: Learned | None
     """What it has learned; None before, and with `adaptive=False` or `timeout_ms=0`."""

@@ -80,6 +80,15 @@ GOALS = {
     "patience / 0.1.5 at 80 %": Goal(1.0),
     "patience / 0.1.5 at 95 %": Goal(1.0),
     "returning, 20 threads": Goal(1.25, at_least=True),
+    # Shares of `encode` of all sentences as one list, with a real model.
+    "real model, 32 callers": Goal(0.80, at_least=True),
+    "real model, 32 callers, features": Goal(0.80, at_least=True),
+    "real model, 128 callers": Goal(0.95, at_least=True),
+    "real model, one list": Goal(0.97, at_least=True),
+    "real model, one caller": Goal(0.98, at_least=True),  # of one by one
+    "real model / best peer": Goal(1.9, at_least=True),
+    "real model, p99 / best peer": Goal(1.0),
+    "real model, singles beside a list": Goal(2.0),  # batches
     # In simulation; all but the last are of mean latencies.
     "Poisson over the optimum, worst": Goal(1.03),
     "Poisson over the optimum, median": Goal(1.005),

@@ -19,7 +19,7 @@ from batched import inference
 from batched._alike import LengthQueue
 from batched._call import Batch, Call
 from batched._groups import Groups
-from batched._lengths import PASSED_OVER, Cost, Lengths, choose
+from batched._lengths import PASSED_OVER, Cost, Lengths, choose, longest_first
 from batched._options import Options
 from batched._patience import Window
 from batched._queue import Queue
@@ -42,7 +42,8 @@ class Known(Lengths):
 
 def known(fixed: float, per_length: float, *, reorders: bool = True, padded: bool = False) -> Known:
     lengths = Known(reorders=reorders, padded=padded)
-    lengths.cost.fixed, lengths.cost.per_length, lengths.cost._seen = fixed, per_length, 10
+    cost = lengths.cost
+    cost.fixed, cost.per_length, cost._seen, cost._size = fixed, per_length, 10, 8.0
     return lengths
 
 
@@ -219,22 +220,88 @@ def test_where_padding_costs_nothing_the_order_is_that_of_arrival(lengths: list[
 
 
 def test_where_padding_costs_more_than_a_batch_like_lengths_go_together() -> None:
-    """The cheapest group per item first."""
+    """Those first that are worth most for what they take."""
     scheduler = scheduler_of(known(1.0, 1.0))
     for length in [5, 50, 5, 50, 5, 50]:
         scheduler.push(call_of([length]))
-    assert batches_of(scheduler) == [[5, 5, 5], [50, 50, 50]]
+    assert batches_of(scheduler) == [[50, 50, 50], [5, 5, 5]]
 
 
-def test_where_it_costs_less_those_nearest_to_the_oldest_go() -> None:
-    """A window of a full batch, of which there must be more than one."""
-    lengths = known(1.0, 0.02)
-    items = [
-        (length, at, Call(echo, None, 1, False, 0.0), 0) for at, length in enumerate([20, 3, 2, 19, 18, 1])
+def items_of(*lengths: float, apart_s: float = 0.0) -> list[Any]:
+    """Return waiting items in order of arrival."""
+    return [(length, at, Call(echo, None, 1, False, at * apart_s), 0) for at, length in enumerate(lengths)]
+
+
+def test_where_it_costs_less_than_a_batch_all_that_fit_go() -> None:
+    """If more wait, those of like length."""
+    items = items_of(20, 3, 2, 19, 18, 1)
+    chosen = choose(items, 3, known(1.0, 0.02))
+    assert (chosen.how, [item[0] for item in chosen.items]) == ("length", [20, 19, 18])
+    assert choose(items[:3], 3, known(1.0, 0.02)).how == "arrival"
+
+
+def test_long_items_go_before_short_ones_that_are_fewer() -> None:
+    """What counts is the time that is not wasted, not the number of items."""
+    chosen = choose(items_of(50, 1, 50, 50, 1), 8, known(1.0, 1.0))
+    assert [item[0] for item in chosen.items] == [50, 50, 50]
+
+
+def test_who_waits_is_worth_ever_more() -> None:
+    """Else as good, older ones go first."""
+    chosen = choose(items_of(5, 5, 50, 50, 50, 1, apart_s=60.0), 3, known(1.0, 1.0))
+    assert [item[0] for item in chosen.items] == [5, 5]
+    chosen = choose(items_of(5, 5, 50, 50, 50, 1), 3, known(1.0, 1.0))
+    assert [item[0] for item in chosen.items] == [50, 50, 50]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=40),
+    st.integers(1, 9),
+    st.sampled_from([0.01, 0.1, 1.0]),
+    st.sampled_from([None, 5, 100]),
+    st.booleans(),
+)
+def test_no_run_of_like_lengths_is_worth_more(
+    lengths: list[float], room: int, per_length: float, budget: int | None, due: bool
+) -> None:
+    """Beside all runs tried one by one; one with the oldest item if that is due."""
+    rule = known(1.0, per_length)
+    rule.budget = budget
+    items = items_of(*lengths)
+    chosen = choose(items, room, rule, items[0] if due else None)
+    taken = [item[0] for item in chosen.items]
+    assert taken
+    assert len(taken) <= room
+    if chosen.how == "arrival":
+        assert taken == lengths[: len(taken)]
+        return
+    in_order = sorted(items, key=longest_first)
+
+    def worth(run: list[Any]) -> float:
+        cost = rule.cost
+        value = sum(cost.each_alone + cost.share + cost.per_length * item[0] for item in run)
+        return value / (cost.another + len(run) * cost.each_of(run[0][0]))
+
+    runs = [
+        run
+        for start in range(len(items))
+        for stop in range(start + 1, min(start + room, len(items)) + 1)
+        if not rule.exceeds(len(run := in_order[start:stop]), run[0][0], sum(item[0] for item in run))
+        or len(run) == 1
+        if not due or items[0] in run
     ]
-    chosen = choose(items, 3, lengths, oldest_due=False)
-    assert (chosen.how, [item[0] for item in chosen.items]) == ("window", [20, 19, 18])
-    assert choose(items[:3], 3, lengths, oldest_due=False).how == "arrival"
+    assert worth(chosen.items) >= max(map(worth, runs)) * (1 - 1e-9)
+
+
+def test_who_is_in_a_hurry_goes_whatever_its_length() -> None:
+    """Once half of its time is over, unless the oldest of all is due."""
+    scheduler = scheduler_of(known(1.0, 1.0))
+    for length, deadline in ((9, None), (50, None), (50, None), (9, 4.0)):
+        call = Call(echo, [length], 1, True, 0.0, deadline)
+        call.lengths = [length]
+        scheduler.push(call)
+    assert COLLATOR.collate(scheduler.pop(2.0)) == [9, 9]
 
 
 def test_small_calls_go_before_large_ones_of_another_length() -> None:
@@ -392,7 +459,7 @@ def test_what_was_learned_is_told(reorders: bool) -> None:
     assert learned.batch_ms == pytest.approx(5, rel=0.1)
     assert learned.length_ms == pytest.approx(0.1, rel=0.1)
     assert "ms a unit of length" in str(learned)
-    assert ("cut" in scheduler.stats(now).chosen) == reorders
+    assert ("length" in scheduler.stats(now).chosen) == reorders
 
 
 @pytest.mark.parametrize("queue", [Queue, partial(LengthQueue, lengths=known(1.0, 1e-9))])
@@ -586,7 +653,7 @@ def test_neighbours_in_order_are_pairs() -> None:
     left = items
     groups = []
     while left:
-        chosen = choose(left, 4, known(1.0, 1.0), oldest_due=False).items
+        chosen = choose(left, 4, known(1.0, 1.0)).items
         groups.append(sorted(item[0] for item in chosen))
         left = [item for item in left if item not in chosen]
     assert all(a[-1] <= b[0] or b[-1] <= a[0] for a, b in pairwise(groups))

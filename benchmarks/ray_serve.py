@@ -297,6 +297,7 @@ def main() -> int:
     console.print(", ".join(f"{name} {value}" for name, value in about.items()), highlight=False)
     try:
         ray.init(
+            "local",
             num_cpus=2,
             include_dashboard=False,
             log_to_driver=False,

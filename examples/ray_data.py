@@ -89,6 +89,7 @@ class Search:
 def start() -> None:
     """Start Ray on this machine, and Serve without HTTP."""
     ray.init(
+        "local",
         num_cpus=2,
         include_dashboard=False,
         log_to_driver=False,

@@ -117,6 +117,7 @@ class Generator:
 def start(port: int) -> tuple[DeploymentHandle, DeploymentHandle]:
     """Start Ray on this machine, and return handles of the adder and the generator."""
     ray.init(
+        "local",
         num_cpus=2,
         include_dashboard=False,
         log_to_driver=False,

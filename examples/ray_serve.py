@@ -33,6 +33,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 NUMBERS = list(range(9))
+LIMIT = 10**18  # what fits into 64 bits, roughly
 PROMPTS = ["the quick", "a lazy", "the fox", "a model", "callers", "the batch"]
 CHARACTERS = 40  # of a text, at most
 TIME_LIMIT_S = 60
@@ -57,11 +58,12 @@ class Adder:
     def __init__(self) -> None:
         self.replica = serve.get_replica_context().replica_id.unique_id
 
-    @batched.dynamically(batch_size=4)
+    @batched.dynamically(batch_size=4, isolate_errors=True)  # a number too large is its own caller's error
     def add_one(self, numbers: list[int]) -> list[Sum]:
         """Return the sums: in a thread of its own, so that the replica's event loop stays free."""
         time.sleep(0.2)  # as if it were a model
-        return [Sum(value, len(numbers), self.replica) for value in (np.array(numbers) + 1).tolist()]
+        sums = np.array(numbers, dtype=np.int64) + 1
+        return [Sum(value, len(numbers), self.replica) for value in sums.tolist()]
 
     async def add(self, number: int | list[int]) -> Sum | list[Sum]:
         """Answer a deployment handle: one number, or many in one request.
@@ -77,6 +79,8 @@ class Adder:
             asked = int(number)
         except ValueError:
             return PlainTextResponse(f"number must be an integer, got {number!r}\n", status_code=400)
+        if abs(asked) >= LIMIT:
+            return PlainTextResponse(f"number must be below {LIMIT:,}, got {asked}\n", status_code=400)
         return JSONResponse((await self.add_one.acall(asked))._asdict())
 
 

@@ -501,9 +501,14 @@ def test_the_serving_example_answers_curl_and_its_own_questions(
         base = f"http://127.0.0.1:{address}"
         assert '"value":42' in curl(f"{base}/add?number=41"), output
         assert curl("--no-buffer", f"{base}/write?prompt=the+fox") == " runs over the lazy dog."
-        bad = curl("--write-out", "%{http_code}", f"{base}/add?number=x"), curl(f"{base}/write")
-        assert bad[0] == "number must be an integer, got 'x'\n400"
-        assert bad[1].startswith("prompt must be")
+        bad = [
+            curl("--write-out", "%{http_code}", f"{base}/{path}")
+            for path in ("add?number=x", f"add?number={2**63}", "write")
+        ]
+        assert [answer.splitlines()[1] for answer in bad] == ["400"] * 3
+        assert bad[0].startswith("number must be an integer, got 'x'")
+        assert bad[1].startswith("number must be below 1,000,000,000,000,000,000, got 9223372036854775808")
+        assert bad[2].startswith("prompt must be some text")
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(STARTUP_S)

@@ -21,11 +21,13 @@ __all__ = [
     "around_asynchronously",
     "around_synchronously",
     "backlog",
+    "closed_loop",
     "closed_tasks",
     "closed_threads",
     "mean_latency",
     "open_loop",
     "poisson",
+    "round_trips",
     "run_precisely",
 ]
 
@@ -49,34 +51,37 @@ def around_synchronously(call: Call, trips: int) -> float:
 
 def around_asynchronously(acall: Acall, trips: int) -> float:
     """Return the median round trip of one task, in seconds."""
+    return asyncio.run(round_trips(acall, trips))
 
-    async def caller() -> float:
-        clock, seconds, answers = perf_counter, [], []
-        for item in range(trips):
-            started = clock()
-            answer = await acall(item)
-            seconds.append(clock() - started)
-            answers.append(answer)
-        assert answers == list(range(trips))
-        return median(seconds)
 
-    return asyncio.run(caller())
+async def round_trips(acall: Acall, trips: int) -> float:
+    """The same, on the loop that runs."""
+    clock, seconds, answers = perf_counter, [], []
+    for item in range(trips):
+        started = clock()
+        answer = await acall(item)
+        seconds.append(clock() - started)
+        answers.append(answer)
+    assert answers == list(range(trips))
+    return median(seconds)
 
 
 def closed_tasks(acall: Acall, tasks: int, each: int, run: Run = asyncio.run) -> Stopwatch:
     """Time `tasks` tasks that each make `each` calls, one after another, on a loop of the kind of `run`."""
+    return run(closed_loop(acall, tasks, each))
+
+
+async def closed_loop(acall: Acall, tasks: int, each: int) -> Stopwatch:
+    """The same, on the loop that runs."""
 
     async def caller(first: int) -> list[Any]:
         return [await acall(item) for item in range(first, first + each)]
 
-    async def main() -> Stopwatch:
-        callers = [asyncio.create_task(caller(first)) for first in range(0, tasks * each, each)]
-        with Stopwatch() as spent:
-            answers = await asyncio.gather(*callers)
-        assert [*chain.from_iterable(answers)] == list(range(tasks * each))
-        return spent
-
-    return run(main())
+    callers = [asyncio.create_task(caller(first)) for first in range(0, tasks * each, each)]
+    with Stopwatch() as spent:
+        answers = await asyncio.gather(*callers)
+    assert [*chain.from_iterable(answers)] == list(range(tasks * each))
+    return spent
 
 
 def closed_threads(call: Call, threads: int, each: int) -> Stopwatch:

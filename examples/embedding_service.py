@@ -11,10 +11,11 @@ With several processes, which share the memory of a model that is loaded before 
     gunicorn --preload --workers 2 --worker-class uvicorn_worker.UvicornWorker \
         --chdir examples 'embedding_service:minilm()'
 
-Each has a batcher, a queue and metrics of its own; a scrape of `/metrics` meets one of them.
+Each has a batcher, a queue and metrics of its own; a scrape of `/metrics` meets one of them, and
+`batched.prometheus` says how to meet all.
 
-On SIGTERM uvicorn takes no more connections and ends when every request that it has is answered. None takes
-longer than the longest deadline, which is below the 30 s after which gunicorn kills its workers.
+On SIGTERM uvicorn takes no more connections, and ends when every request that it has is answered. Deadlines
+bound that: the longest is below the 30 s after which gunicorn kills its workers.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ def create_app(embed: batched.BatchedFunction[str, Vector], *, stuck_after_s: fl
         return answer(question, await unless_client_leaves(request, within.acall(question.text)))
 
     # A plain function runs in one of FastAPI's 40 threads, and shares the batches of the handler above. It is
-    # not told that its client has left: what it asked for is dropped at the deadline, not before.
+    # not told that its client has left: what it asked for is dropped at the deadline, not before. And the
+    # deadline counts from when there is a thread.
     @app.post("/embed_from_thread")
     def answer_from_thread(question: Question, deadline_ms: Deadline = 10_000) -> Answer:
         within = embed.options(deadline_ms=deadline_ms, return_exceptions=True)

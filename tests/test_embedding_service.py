@@ -77,6 +77,7 @@ class Service:
         self.port = int(until(self._port))
         self.http = httpx.Client(
             base_url=f"http://127.0.0.1:{self.port}",
+            headers={"x-deadline-ms": "25000"},
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             timeout=PATIENCE_S,
             trust_env=False,
@@ -474,8 +475,8 @@ def test_minilm_gives_clients_at_once_what_it_gives_to_each_alone(
     service = start("embedding_service:minilm", UVICORN)
     source = random.Random(0)
     words = ["winter", "water", "is", "heavy", "green", "as", "this", "distant", "house"]
-    texts = [" ".join(source.choices(words, k=source.choice([1, 3, 10, 60]))) for _ in range(64)]
-    questions = [*texts[:40], texts[40:44], texts[44:]]
+    texts = [" ".join(source.choices(words, k=source.choice([1, 3, 10, 40]))) for _ in range(40)]
+    questions = [*texts[:24], texts[24:28], texts[28:]]
     answers = [service.asking(question, ROUTES[i % 2]) for i, question in enumerate(questions)]
     for question, answer in zip(questions, answers, strict=True):
         vectors = numpy.array(answer.result(PATIENCE_S).json()["embedding"])

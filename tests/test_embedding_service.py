@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -40,11 +41,11 @@ def vector(text: str) -> list[float]:
 def until(condition: Callable[[], Any]) -> Any:
     """Wait until `condition` is true, for what another process does, and return what it was."""
     waiting = threading.Event()
-    for _ in range(int(PATIENCE_S * 100)):
-        if value := condition():
-            return value
+    limit = monotonic() + PATIENCE_S
+    while not (value := condition()):
+        assert monotonic() < limit, "the condition never came true"
         waiting.wait(0.01)
-    raise AssertionError("the condition never came true")
+    return value
 
 
 class Service:

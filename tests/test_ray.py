@@ -95,10 +95,8 @@ def url(environment: dict[str, str]) -> Iterator[str]:
         assert not psutil.wait_procs(started, timeout=PATIENCE_S)[1]
 
 
-WHEN_FULL: Any = {
-    "timeout_ms": 1000 * PATIENCE_S,
-    "adaptive": False,
-}  # so that a test knows who is in a batch
+# So that a test knows who is in a batch.
+WHEN_FULL: Any = {"timeout_ms": 1000 * PATIENCE_S, "adaptive": False}
 
 
 class Probe:

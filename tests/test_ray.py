@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,10 @@ def url(environment: dict[str, str]) -> Iterator[str]:
         assert not psutil.wait_procs(started, timeout=PATIENCE_S)[1]
 
 
+# So that a test knows who is in a batch.
+WHEN_FULL: Any = {"timeout_ms": 1000 * PATIENCE_S, "adaptive": False}
+
+
 class Probe:
     """What a replica holds: a batched method behind a gate, another that fails, and one that streams."""
 
@@ -106,12 +111,12 @@ class Probe:
     def double(self, items: list[int]) -> list[int]:
         return self.gate(items)
 
-    @batched.dynamically(batch_size=16, timeout_ms=200, adaptive=False, isolate_errors=True)
+    @batched.dynamically(batch_size=4, isolate_errors=True, **WHEN_FULL)
     def invert(self, items: list[int]) -> list[float]:
         self.sizes.append(len(items))
         return [1 / item for item in items]
 
-    @batched.dynamically(batch_size=4, timeout_ms=200, adaptive=False)
+    @batched.dynamically(timeout_ms=0)
     def count(self, starts: list[int]) -> Iterator[list[str]]:
         """Count, for ever if nobody leaves or finishes."""
         step = 0
@@ -119,14 +124,19 @@ class Probe:
             yield [f"{start + step} of {len(starts)}\n" for start in starts]
             step += 1
 
+    @batched.dynamically(batch_size=2, **WHEN_FULL)
+    def count_both(self, starts: list[int]) -> Iterator[list[str]]:
+        """The same for two at once."""
+        yield from self.count.__wrapped__(starts)
+
     async def ask_double(self, item: int, deadline_ms: float | None = None) -> int:
         return await self.double.options(deadline_ms=deadline_ms).acall(item)
 
     async def ask_invert(self, item: int) -> float:
         return await self.invert.acall(item)
 
-    async def ask_count(self, start: int) -> Any:
-        async for line in self.count.astream(start):
+    async def ask_count(self, start: int, name: str = "count") -> Any:
+        async for line in getattr(self, name).astream(start):
             yield line
 
     async def entered(self) -> None:
@@ -159,8 +169,8 @@ class Probe:
         from starlette.responses import StreamingResponse
 
         if "start" in request.query_params:
-            start = int(request.query_params["start"])
-            return StreamingResponse(self.ask_count(start), media_type="text/plain")
+            start, name = int(request.query_params["start"]), request.query_params.get("name", "count")
+            return StreamingResponse(self.ask_count(start, name), media_type="text/plain")
         return await self.invert.acall(int(request.query_params["item"]))
 
 
@@ -188,6 +198,15 @@ class Client:
                 return
             threading.Event().wait(0.02)
         raise AssertionError(f"{method} never came true: {answer}")
+
+    def read(self, start: int, take: Callable[[str], object], most: int | None = None) -> None:
+        """Read a stream that two share over HTTP, and leave after so many lines."""
+        import httpx
+
+        query = {"start": start, "name": "count_both"}
+        with httpx.stream("GET", self.url, params=query, timeout=PATIENCE_S) as reply:
+            for line in islice(reply.iter_lines(), most):
+                take(line)
 
     def delete(self) -> None:
         from ray import serve
@@ -282,25 +301,28 @@ def test_an_item_that_raises_harms_nobody_else(probe: Client) -> None:
         replies = list(callers.map(get, [0, 1, 2, 0, 4, 5, 8, 0]))
     assert [reply.status_code for reply in replies] == [500, 200, 200, 500, 200, 200, 200, 500]
     assert [reply.json() for reply in replies if reply.is_success] == [1, 0.5, 0.25, 0.2, 0.125]
-    assert max(probe.ask("sizes_of_invert")) > 1
+    sizes = probe.ask("sizes_of_invert")
+    assert sizes.count(4) == 3
+
+
+def numbers_of(lines: list[str]) -> list[int]:
+    return [int(line.split()[0]) for line in lines]
 
 
 def test_callers_of_one_batch_each_read_their_own_stream(probe: Client) -> None:
     """By handle and over HTTP, until the function ends."""
-    import httpx
-
-    by_handle = probe.handle.options(stream=True).ask_count.remote(1000)
-    with (
-        httpx.stream("GET", probe.url, params={"start": 2000}, timeout=PATIENCE_S) as reply,
-        ThreadPoolExecutor(2) as readers,
-    ):
-        over_http = reply.iter_lines()
-        heads = [next(by_handle), next(over_http)]
-        rest = readers.map(list, (by_handle, over_http))
+    by_handle = probe.handle.options(stream=True).ask_count.remote(1000, "count_both")
+    lines: list[str] = []
+    with ThreadPoolExecutor(2) as readers:
+        over_http = readers.submit(probe.read, 2000, lines.append)
+        rest = [next(by_handle)]
+        handle = readers.submit(rest.extend, by_handle)
+        until(lambda: len(lines) > 10 and len(rest) > 10)
         probe.ask("finish")
-        for start, head, tail in zip((1000, 2000), heads, rest, strict=True):
-            numbers = [int(line.split()[0]) for line in (head, *tail)]
-            assert numbers == list(range(start, start + len(numbers)))
+        over_http.result(PATIENCE_S)
+        handle.result(PATIENCE_S)
+    assert numbers_of(rest) == list(range(1000, 1000 + len(rest)))
+    assert numbers_of(lines) == list(range(2000, 2000 + len(lines)))
 
 
 def test_a_reader_that_leaves_frees_its_place(probe: Client) -> None:
@@ -318,20 +340,17 @@ def test_a_reader_that_leaves_frees_its_place(probe: Client) -> None:
 
 def test_a_reader_that_leaves_harms_no_other(probe: Client) -> None:
     """Two share a batch; one goes, the other reads on without a gap."""
-    import httpx
-
-    def stream(start: int) -> Any:
-        return httpx.stream("GET", probe.url, params={"start": start}, timeout=PATIENCE_S)
-
-    with stream(500) as staying, ThreadPoolExecutor(1) as reader:
-        with stream(100) as leaving:
-            assert next(leaving.iter_lines()).startswith("100 of ")
-        lines = staying.iter_lines()
-        numbers = [int(next(lines).split()[0]) for _ in range(30)]
-        rest = reader.submit(list, lines)
+    staying: list[str] = []
+    leaving: list[str] = []
+    with ThreadPoolExecutor(2) as readers:
+        stayed = readers.submit(probe.read, 500, staying.append)
+        readers.submit(probe.read, 100, leaving.append, 1).result(PATIENCE_S)
+        read = len(staying)
+        until(lambda: len(staying) > read + 30)
         probe.ask("finish")
-        numbers += [int(line.split()[0]) for line in rest.result(PATIENCE_S)]
-    assert numbers == list(range(500, 500 + len(numbers)))
+        stayed.result(PATIENCE_S)
+    assert leaving == ["100 of 2"]
+    assert numbers_of(staying) == list(range(500, 500 + len(staying)))
 
 
 def test_what_is_decorated_travels_to_other_processes(url: str) -> None:

@@ -6,6 +6,7 @@ allows, the classes of calls take turns to lead a batch, and share it only where
 
 from __future__ import annotations
 
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LengthQueue"]
 
+_LENGTH = itemgetter(0)
 _LOOK_AHEAD = 4  # batches: who is further back than that is not looked at yet
 
 
@@ -57,7 +59,14 @@ class LengthQueue(Queue):
         """Remove and return the next batch, of at most `room` items, which at least must wait."""
         lengths = self.lengths
         lengths.how = "arrival"
-        if not self._rest and lengths.budget is None and not lengths.cost.per_length:
+        if (
+            not self._rest
+            and lengths.budget is None
+            and (not lengths.cost.per_length or self._is_plainly_cheap(room))
+        ):
+            self._led = False
+            self._passed_over[False] = 0
+            self._passed_over_s[False] = 0.0
             return super().take(room)
         look = room * _LOOK_AHEAD
         small_items = self.items - self._large_items
@@ -71,7 +80,7 @@ class LengthQueue(Queue):
             first = lengths.fitting([*large[:share], *small, *large[share:]], room)
         chosen = first
         leads = False
-        if lengths.reorders and lengths.is_costly(first, len(small) + len(large)):
+        if lengths.reorders and lengths.is_costly(list(map(_LENGTH, first)), len(small) + len(large)):
             # Here classes do not mix, unless they are of like length: large calls lead every other batch at
             # most, and pay for it with what they have saved.
             if both and not crowded:
@@ -100,6 +109,19 @@ class LengthQueue(Queue):
         self._large_items -= large_taken
         return self._removed(chosen)
 
+    def _is_plainly_cheap(self, room: int) -> bool:
+        """Whether those who came first are single items that waste little: nobody else need be looked at."""
+        if self._large_items or not self.lengths.reorders:
+            return False
+        first: list[Any] = [
+            lengths[0] if type(lengths := call.lengths) is list else lengths
+            for call in islice(self._small, room)
+            if call.waiting == call.size == 1
+        ]
+        if len(first) < min(room, self.items):
+            return False
+        return not self.lengths.is_costly(first, min(self.items, room * _LOOK_AHEAD))
+
     def _due(self, large: bool, lead: list[Item], first: list[Item]) -> Item | None:  # noqa: FBT001
         """Return the oldest if it has been left out for long, else one that is urgent, if there is any."""
         most_s = PASSED_OVER_SHARE * self.lengths.cost.seconds(first)
@@ -111,7 +133,7 @@ class LengthQueue(Queue):
     def _filled(self, chosen: list[Item], others: list[Item], room: int) -> list[Item]:
         """Return `chosen`, and what of the other class is as long and so costs less here than elsewhere."""
         cost = self.lengths.cost
-        longest = max(map(itemgetter(0), chosen))
+        longest = max(map(_LENGTH, chosen))
         shortest = longest - cost.another / room / cost.per_length
         alike = [item for item in others if shortest <= item[0] <= longest]
         return self.lengths.fitting([*chosen, *sorted(alike, key=longest_first)], room)

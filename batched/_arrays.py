@@ -57,14 +57,19 @@ class _Layout:
 
     def length(self, lengths: list[Any]) -> int:
         """Return how long rows are where they are padded; until any have been, along any second axis."""
-        if self._lengths is None:
-            self._lengths = lengths
-        if lengths != self._lengths:
-            for index, (length, first) in enumerate(zip(lengths, self._lengths, strict=True)):
-                if length != first:
-                    self._ragged.add(index)
-        padded = [lengths[index] for index in self._ragged] if self._ragged else lengths
-        return max([max(each) if isinstance(each, list) else each or 0 for each in padded], default=0)
+        ragged = self._ragged
+        if len(ragged) < len(lengths):
+            self._lengths = first = lengths if self._lengths is None else self._lengths
+            if lengths != first:
+                ragged.update([index for index, length in enumerate(lengths) if length != first[index]])
+        longest = 0
+        for index in ragged or range(len(lengths)):
+            length = lengths[index]
+            if type(length) is list:
+                length = max(length)
+            if length is not None and length > longest:
+                longest = length
+        return longest
 
 
 class _Features:
@@ -184,7 +189,7 @@ class FeatureCollator:
                 trailing = length = None
                 if len(shape) > 1:
                     length = shape[1]
-                    trailing = tuple(shape[2:])
+                    trailing = tuple(shape[2:]) if len(shape) > 2 else ()  # noqa: PLR2004
             else:
                 library, value, length, trailing = self._rows(key, value)  # noqa: PLW2901
                 array = value[0] if isinstance(value, list) else value

@@ -47,6 +47,8 @@ _CHEAP = 1 / 4  # of a batch: padding that takes no more is not worth leaving an
 _FORGET = 1 / 32  # what is known of the function is of about so many batches
 _DRIFT = 1 / 16  # how fast all costs together follow, which batches of one size tell too
 _OUTLIERS = 5  # batches; then one that takes very long is known to be no usual one
+_FIT_EACH = 16  # so many batches are fitted one by one, ...
+_FIT_EVERY = 4  # ... and then so many at a time
 _OVERHEAD_S = 100e-6  # what another batch costs besides: to choose it, start it and hand it out
 _LOOK_S = 2e-6  # what it takes to look at an item, and at all runs that start with it
 _HURRY = 1.5  # how much more an item is worth that has waited for as long as all in sight would take
@@ -102,6 +104,8 @@ class Cost(Service):
             products = self._products[at]
             for other in range(3):
                 products[other] = products[other] * drift * drift / keep + value * row[other]
+        if self._seen > _FIT_EACH and self._seen % _FIT_EVERY:
+            return  # it would change little, and takes longer than all else here
         fixed, each, self.per_length = _fit(self._products, self._sums, 3 if self._varies else 2)
         self.fixed = max(fixed, 1e-6)
         self.each = each + self.per_length * self._length
@@ -202,10 +206,13 @@ class Lengths:
             taken.append(item)
         return taken
 
-    def is_costly(self, first: list[Item], in_sight: int) -> bool:
-        """Whether a batch of `first` wastes much of its time, more than it takes to look for like lengths."""
-        waste = padding(first) * self.cost.per_length
-        return waste > _CHEAP * self.cost.seconds(first) + in_sight * _LOOK_S
+    def is_costly(self, first: list[float], in_sight: int) -> bool:
+        """Whether items of these lengths waste much of a batch, more than it takes to look for others."""
+        size = len(first)
+        longest = max(first)
+        cost = self.cost
+        waste: float = (size * longest - sum(first)) * cost.per_length
+        return waste > _CHEAP * (cost.fixed + cost.each_of(longest) * size) + in_sight * _LOOK_S
 
     def exceeds(self, size: int, longest: float, real: float) -> bool:
         """Whether a batch is over the budget."""
@@ -224,9 +231,10 @@ def choose(waiting: list[Item], room: int, lengths: Lengths, due: Item | None = 
     """
     first = lengths.fitting(waiting, room)
     cost = lengths.cost
-    if not (lengths.reorders and cost.known and lengths.is_costly(first, len(waiting))):
+    long = list(map(itemgetter(0), first))
+    if not (lengths.reorders and cost.known and lengths.is_costly(long, len(waiting))):
         return _Chosen(first, "arrival")
-    if len(first) == len(waiting) and padding(first) * cost.per_length <= cost.another:
+    if len(first) == len(waiting) and (len(long) * max(long) - sum(long)) * cost.per_length <= cost.another:
         return _Chosen(first, "arrival")
     newest = max([item[2].arrived for item in waiting])
     hurry = _HURRY / (cost.seconds(first) * max(len(waiting) / room, 1.0))
@@ -277,11 +285,6 @@ def _best_run(
 def _longest(call: Call, start: int, stop: int) -> float:
     lengths: Any = call.lengths
     return max(lengths[start:stop]) if type(lengths) is list else lengths  # type: ignore[no-any-return]
-
-
-def padding(items: list[Item]) -> float:
-    lengths = [item[0] for item in items]
-    return len(lengths) * max(lengths) - sum(lengths)
 
 
 def longest_first(item: Item) -> tuple[float, int]:

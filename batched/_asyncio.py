@@ -78,7 +78,7 @@ class LoopBatcher:
         self.lock = _thread.allocate_lock()
         self.resting: dict[int, _Dispatcher] = {}  # by the id of their loop, as below
         self._dispatchers: dict[int, weakref.ref[_Dispatcher]] = {}
-        self._counters = Counters()
+        self.counters = Counters()
 
     @property
     def stats(self) -> Stats:
@@ -90,7 +90,7 @@ class LoopBatcher:
             now = monotonic()
             running = [batch for each in dispatchers for batch in each.scheduler.running(now)]
             fitting = [each.scheduler.fits for each in dispatchers if each.scheduler.fits is not None]
-            stats = self._counters.snapshot(
+            stats = self.counters.snapshot(
                 waiting=waiting + arriving,
                 running=running,
                 again=sum(each.scheduler.retrying for each in dispatchers),
@@ -119,7 +119,7 @@ class LoopBatcher:
         """Count the items of a call for which nothing is to be queued, as the cache has answered it."""
         if isinstance(call, Lookup):
             with self.lock:
-                self._counters.cached += call.hits
+                self.counters.cached += call.hits
 
     def _alive(self) -> list[_Dispatcher]:
         found = (reference() for reference in list(self._dispatchers.values()))
@@ -228,7 +228,7 @@ class LoopBatcher:
         """Return a queue for `loop`, which has none."""
         key = id(loop)
         gone = weakref.ref(loop, partial(_forget_loop, self.resting, key))
-        scheduler = Scheduler(self.options, self._queue, self.name, self._counters)
+        scheduler = Scheduler(self.options, self._queue, self.name, self.counters)
         dispatcher = _Dispatcher(self, scheduler, key, gone)
         reference = weakref.ref(dispatcher, partial(_forget, self._dispatchers, key))
         with self.lock:

@@ -7,9 +7,9 @@ import atexit
 import os
 import threading
 import weakref
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-__all__ = ["park_at_exit", "register", "register_worker"]
+__all__ = ["live", "park_at_exit", "register"]
 
 
 class Forkable(Protocol):
@@ -20,6 +20,7 @@ class Forkable(Protocol):
         ...
 
 
+@runtime_checkable
 class Worker(Forkable, Protocol):
     """A batcher with threads of its own."""
 
@@ -34,35 +35,31 @@ class Worker(Forkable, Protocol):
         ...
 
 
-_live: weakref.WeakSet[Forkable] = weakref.WeakSet()
-_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
-_lock = _thread.allocate_lock()
+# By their ids. Each use is one step of a dict's, and takes no lock: the garbage collector may run code that
+# makes a batcher while another is registered, in the same thread.
+_live: weakref.WeakValueDictionary[int, Forkable] = weakref.WeakValueDictionary()
 _exiting = False
 
 
 def register(batcher: Forkable) -> None:
-    """Tell `batcher` when it finds itself in a child process."""
-    with _lock:
-        _live.add(batcher)
+    """Tell `batcher` when it finds itself in a child process; end its threads when the interpreter exits."""
+    _live[id(batcher)] = batcher
 
 
-def register_worker(worker: Worker) -> None:
-    """Tell `worker` that, and end it when the interpreter exits."""
-    with _lock:
-        _live.add(worker)
-        _workers.add(worker)
+def live() -> list[Forkable]:
+    """Return all batchers that there are."""
+    return [batcher for reference in _live.valuerefs() if (batcher := reference()) is not None]
 
 
-def _living() -> list[Worker]:
-    with _lock:
-        return list(_workers)
+def _workers() -> list[Worker]:
+    return [batcher for batcher in live() if isinstance(batcher, Worker)]
 
 
 def park_at_exit() -> None:
     """Stop a daemon thread whose call fails because the interpreter exits: that would only be printed."""
     if _exiting and threading.current_thread().daemon:
         me = _thread.get_ident()
-        if all(me not in worker.idents for worker in _living()):
+        if all(me not in worker.idents for worker in _workers()):
             parked = _thread.allocate_lock()
             parked.acquire()
             parked.acquire()
@@ -72,7 +69,7 @@ def at_exit() -> None:
     """Wait for running batches and cancel what is only queued. All non-daemon threads have ended."""
     global _exiting  # noqa: PLW0603
     _exiting = True
-    workers = _living()
+    workers = _workers()
     for worker in workers:
         worker.shutdown(wait=False, cancel_futures=True)
         worker.end_streams()  # nobody is left to read them
@@ -81,11 +78,7 @@ def at_exit() -> None:
 
 
 def _after_fork() -> None:
-    global _lock  # noqa: PLW0603
-    _lock = _thread.allocate_lock()
-    with _lock:
-        batchers = list(_live)
-    for batcher in batchers:
+    for batcher in live():
         batcher.after_fork()
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
-__all__ = ["Counters", "Distribution", "Histogram", "Learned", "Padding", "Stats"]
+__all__ = ["CHOICES", "REASONS", "Counters", "Distribution", "Histogram", "Learned", "Padding", "Stats"]
 
 _BUCKETS = 45  # of microseconds: up to half a year
-_REASONS: tuple[str, ...] = (
+REASONS: tuple[str, ...] = (
     "full",
     "callers back",
     "nobody expected",
@@ -21,7 +21,7 @@ _REASONS: tuple[str, ...] = (
     "retry",
 )
 
-_CHOICES = ("arrival", "window", "cut")
+CHOICES: tuple[str, ...] = ("arrival", "window", "cut")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +243,8 @@ class Counters:
         self.expired = 0
         self.real = 0
         self.padded = 0
-        self.closed: dict[str, int] = dict.fromkeys(_REASONS, 0)
-        self.chosen: dict[str, int] = dict.fromkeys(_CHOICES, 0)
+        self.closed: dict[str, int] = dict.fromkeys(REASONS, 0)
+        self.chosen: dict[str, int] = dict.fromkeys(CHOICES, 0)
         self.batch_size = Histogram(1)
         self.processing_time = Histogram(1e-6)
         self.wait = Histogram(1e-6)

@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 from batched._cache import CachingCollator, Lookup
 from batched._capacity import is_out_of_memory
 from batched._current import HEED, IN_THREAD, RUNNING
-from batched._process import park_at_exit, register_worker
+from batched._process import park_at_exit, register
 from batched._scheduler import Scheduler, is_guarded
+from batched._stats import Counters
 from batched._stream import open_stream
 from batched._waiting import refusal, resolve_on_loop, set_unless_done, watch
 from batched.errors import ClosedError, copied, raise_as_was, without_own_frames
@@ -83,10 +84,10 @@ class Batcher:
         self._awaits = awaits  # whether a function may be `async def`: it would run on a loop of this thread
         self._owner = weakref.ref(owner, self._retire)
         self._reset()
-        register_worker(self)
+        register(self)
 
     def _reset(self) -> None:
-        self._scheduler = Scheduler(self.options, self._queue, self.name)
+        self._renew_scheduler()
         self._guarded = is_guarded(self.options)
         self._inbox: deque[Call] = deque()
         self._leaving: deque[Call] = deque()
@@ -104,6 +105,10 @@ class Batcher:
         self._ended = False
         self._runners: dict[int, asyncio.Runner] = {}
         self._when_ended: list[Callable[[], object]] = []
+
+    def _renew_scheduler(self) -> None:
+        self.counters = Counters()
+        self._scheduler = Scheduler(self.options, self._queue, self.name, self.counters)
 
     def after_fork(self) -> None:
         """Start afresh in the child: it has no worker, and the calls in the queue are the parent's.
@@ -656,7 +661,7 @@ class Batcher:
         with self._lock:
             again = [call for batch in self._scheduler.again for call, _, _ in batch.slices if call.missing]
             calls = [*self._clear(), *again]
-            self._scheduler = Scheduler(self.options, self._queue, self.name)
+            self._renew_scheduler()
         for call in calls:
             call.fail(error)
         self._resolve(calls)

@@ -30,7 +30,7 @@ LAYERS = (
     {"_function", "inference"},  # a collator joined to a driver
     {"aio.__init__", "aio.inference"},
     {"__init__"},
-    {"demo"},
+    {"demo", "prometheus"},
 )
 
 # Modules that neither wait, nor read a clock, nor know what the items are; they import only each other.
@@ -59,7 +59,7 @@ PURE = {
 IMPURE = {"_thread", "asyncio", "concurrent", "numpy", "threading", "time", "torch"}
 
 # Whoever runs these has installed their extra.
-THIRD_PARTY = {"demo": {"numpy", "rich"}}
+THIRD_PARTY = {"demo": {"numpy", "rich"}, "prometheus": {"prometheus_client"}}
 
 SAYS_NOTHING = {"base", "common", "handler", "helper", "manager", "misc", "tool", "util"}
 

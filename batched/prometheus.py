@@ -1,0 +1,253 @@
+"""All live batchers on a Prometheus page: `Collector()`, once. Needs `pip install "batched[prometheus]"`.
+
+Every process has a page of its own. Under a server with several workers, such as gunicorn, whichever answers
+a scrape would speak for itself alone, and the multi-process mode of `prometheus_client` has no room for
+collectors. So let each worker serve a page on a port of its own, and have Prometheus scrape them all:
+
+    def post_fork(server, worker):  # in gunicorn.conf.py
+        for port in range(9100, 9200):
+            try:
+                return prometheus_client.start_http_server(port)
+            except OSError:  # another worker's
+                pass
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from statistics import fmean
+from threading import Lock
+from typing import TypeAlias
+
+from batched._asyncio import LoopBatcher
+from batched._process import live
+from batched._stats import CHOICES, REASONS, Counters, Distribution, Stats
+from batched._thread import Batcher
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+except ModuleNotFoundError as missing:
+    raise ImportError(
+        f'batched.prometheus needs {missing.name}: pip install "batched[prometheus]"', name=missing.name
+    ) from None
+
+__all__ = ["Collector"]
+
+Live: TypeAlias = "list[tuple[Batcher | LoopBatcher, Stats]]"
+"""The batchers of one name."""
+Totals: TypeAlias = "dict[tuple[str, str | float], float]"
+"""What only grows: by the metric, and "" or the label within it, which of a histogram is a bound or "sum"."""
+
+_COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
+    "accepted_items": ("Items taken from callers", lambda s: s.total_accepted),
+    "processed_items": ("Items given to the batch function", lambda s: s.total_processed),
+    "failed_items": ("Processed items that came back as an error", lambda s: s.total_failed),
+    "cancelled_items": ("Items whose callers left before execution", lambda s: s.total_cancelled),
+    "expired_items": ("Items whose deadline passed before execution", lambda s: s.total_expired),
+    "rejected_items": ("Items for which the queue had no room", lambda s: s.total_rejected),
+    "cached_items": ("Items answered by the cache or an equal one in flight", lambda s: s.total_cached),
+    "real_elements": ("Elements, or units of length, that callers passed", lambda s: s.padding.real),
+    "padded_elements": ("Elements that the batch function got, with padding", lambda s: s.padding.padded),
+    "busy_seconds": (
+        "Seconds of all batches, those that run included: its rate is how many slots are in use",
+        lambda s: s.processing_time.sum + sum(s.running),
+    ),
+}
+_LABELLED: dict[str, tuple[str, str, tuple[str, ...], Callable[[Stats], Mapping[str, float]]]] = {
+    "batches": ("Runs of the batch function by why they started", "reason", REASONS, lambda s: s.closed),
+    "chosen_batches": ("Runs, where lengths are known, by choice", "how", CHOICES, lambda s: s.chosen),
+}
+# Of the 45 bounds those that tell something: from 64 microseconds to 4.5 minutes, and up to 4,096 items.
+_HISTOGRAMS: dict[str, tuple[str, slice, Callable[[Stats], Distribution]]] = {
+    "wait_seconds": ("From each item's call to the start of its batch", slice(6, 29), lambda s: s.wait),
+    "execution_seconds": ("A run of the batch function", slice(6, 29), lambda s: s.processing_time),
+    "batch_size_items": ("Items of a run", slice(13), lambda s: s.batch_size),
+}
+_GAUGES: dict[str, tuple[str, Callable[[Live], float | None]]] = {
+    "batchers": ("Live batchers of this name", len),
+    "slots": (
+        "Batches that may run at once; of a batcher for event loops, on each loop",
+        lambda live: sum(batcher.options.max_concurrent_batches for batcher, _ in live),
+    ),
+    "waiting_items": ("Items that wait", lambda live: sum(s.queue_size for _, s in live)),
+    "running_items": ("Items in the batches that run", lambda live: sum(s.running_items for _, s in live)),
+    "running_batches": ("Batches that run", lambda live: sum(len(s.running) for _, s in live)),
+    "running_batch_age_seconds": (
+        "For how long the oldest batch that runs has been running; 0 if none does",
+        lambda live: max((age for _, s in live for age in s.running), default=0.0),
+    ),
+    "learned_batch_seconds": (
+        "What a batch costs whatever its size, as learned",
+        lambda live: _mean_s("batch_ms", live),
+    ),
+    "learned_item_seconds": ("What each item adds, as learned", lambda live: _mean_s("item_ms", live)),
+    "learned_length_seconds": (
+        "What each item adds for every unit of the longest item's length, as learned",
+        lambda live: _mean_s("length_ms", live),
+    ),
+    "learned_delay_seconds": (
+        "For how long the last batches were held back for company",
+        lambda live: _mean_s("wait_ms", live),
+    ),
+    "learned_capacity_items_per_second": (
+        "Items a second of full batches, back to back, by what was learned",
+        lambda live: sum(s.learned.capacity for _, s in live if s.learned is not None) or None,
+    ),
+    "fitting_items": (
+        "The most items of a batch as far as memory is known to go",
+        lambda live: min((s.fits_memory for _, s in live if s.fits_memory is not None), default=None),
+    ),
+}
+
+_logger = logging.getLogger("batched")
+
+
+class Collector:
+    """Reads all live batchers when it is asked to, and only then.
+
+    Batchers of one name, such as those of a method's instances, are one series: their figures are added up,
+    but for the age of a batch, where the oldest counts, the learned seconds, which are means, and
+    `fitting_items`, where the least counts.
+
+    Prometheus takes a counter that falls for one that has begun anew. So what a batcher has counted stays in
+    its series after it is gone, as long as another of its name lives; then the series ends. A batcher that
+    came and went between two scrapes is not in it.
+
+    Args:
+        registry: Where to register; None for nowhere.
+
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = REGISTRY) -> None:
+        self._histories: dict[int, _History] = {}
+        if registry is not None:
+            registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the metrics without any figures, so that registering reads nothing."""
+        return _families({}, {})
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics of all live batchers. One that cannot be read is logged, and left out."""
+        # A forked child begins anew, as its batchers do, whoever held the lock of the parent's.
+        history = self._histories.setdefault(os.getpid(), _History())
+        with history.lock:
+            batchers, counters = _read()
+            return _families(batchers, history.totals(batchers, counters))
+
+
+class _History:
+    """What earlier scrapes have told, so that no counter falls."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self._counters: dict[Counters, str] = {}  # of the batchers that lived then, whom they outlive
+        self._gone: dict[str, Totals] = {}
+        self._told: dict[str, Totals] = {}
+
+    def totals(self, batchers: dict[str, Live], counters: dict[Counters, str]) -> dict[str, Totals]:
+        """Return the totals of each name, those of batchers that are gone included."""
+        gone = {name: self._gone.get(name, _NOTHING) for name in batchers}
+        for ended, name in self._counters.items():
+            if ended not in counters and name in gone:
+                gone[name] = _sum([gone[name], _totals(_last_stats(ended))])
+        told = {}
+        for name, each in batchers.items():
+            totals = _sum([gone[name], *(_totals(stats) for _, stats in each)])
+            before = self._told.get(name, _NOTHING)
+            # Less than before if a closed event loop has taken along what only it had counted.
+            told[name] = {key: max(value, before[key]) for key, value in totals.items()}
+        self._counters, self._gone, self._told = counters, gone, told
+        return told
+
+
+def _read() -> tuple[dict[str, Live], dict[Counters, str]]:
+    """Return the live batchers by name, and the name of each one's counters."""
+    batchers: dict[str, Live] = {}
+    counters: dict[Counters, str] = {}
+    for batcher in live():
+        if isinstance(batcher, Batcher | LoopBatcher):
+            name = batcher.name.encode(errors="backslashreplace").decode()  # the page is UTF-8
+            counters[batcher.counters] = name
+            try:
+                stats = batcher.stats
+            except Exception:
+                _logger.exception("%s: its stats could not be read", batcher.name)
+            else:
+                batchers.setdefault(name, []).append((batcher, stats))
+    return batchers, counters
+
+
+def _last_stats(counters: Counters) -> Stats:
+    """Return what a batcher that is gone has done; what it left behind counts as cancelled."""
+    stats = counters.snapshot(waiting=0, running=[], again=0, fits=None, learned=None)
+    executed_or_late = stats.total_processed + stats.total_expired
+    return replace(stats, total_cancelled=stats.total_accepted - executed_or_late)
+
+
+def _totals(stats: Stats) -> Totals:
+    totals: Totals = {(metric, ""): read(stats) for metric, (_, read) in _COUNTERS.items()}
+    for metric, (_, _, values, read_counts) in _LABELLED.items():
+        counts = read_counts(stats)
+        totals |= {(metric, value): counts.get(value, 0) for value in values}
+    for metric, (_, within, read_values) in _HISTOGRAMS.items():
+        found = read_values(stats)
+        totals |= {
+            (metric, bound): count
+            for bound, count in zip(found.bounds[within], found.cumulative[within], strict=True)
+        }
+        totals |= {(metric, "+Inf"): found.count, (metric, "sum"): found.sum}
+    return totals
+
+
+def _sum(every: list[Totals]) -> Totals:
+    return {key: sum(totals[key] for totals in every) for key in every[0]}
+
+
+_NOTHING = _totals(_last_stats(Counters()))
+
+
+def _families(batchers: dict[str, Live], totals: dict[str, Totals]) -> list[Metric]:
+    return [*_counters(totals), *_histograms(totals), *_gauges(batchers)]
+
+
+def _counters(totals: dict[str, Totals]) -> Iterator[Metric]:
+    for metric, (text, _) in _COUNTERS.items():
+        family = CounterMetricFamily(f"batched_{metric}", text, labels=["name"])
+        for name, figures in totals.items():
+            family.add_metric([name], figures[metric, ""])
+        yield family
+    for metric, (text, label, values, _) in _LABELLED.items():
+        family = CounterMetricFamily(f"batched_{metric}", text, labels=["name", label])
+        for name, figures in totals.items():
+            for value in values:
+                family.add_metric([name, value], figures[metric, value])
+        yield family
+
+
+def _histograms(totals: dict[str, Totals]) -> Iterator[Metric]:
+    for metric, (text, _, _) in _HISTOGRAMS.items():
+        bounds = [bound for key, bound in _NOTHING if key == metric and bound != "sum"]
+        family = HistogramMetricFamily(f"batched_{metric}", text, labels=["name"])
+        for name, figures in totals.items():
+            buckets = [(str(bound), figures[metric, bound]) for bound in bounds]
+            family.add_metric([name], buckets, figures[metric, "sum"])
+        yield family
+
+
+def _gauges(batchers: dict[str, Live]) -> Iterator[Metric]:
+    for metric, (text, read) in _GAUGES.items():
+        family = GaugeMetricFamily(f"batched_{metric}", text, labels=["name"])
+        for name, each in batchers.items():
+            if (value := read(each)) is not None:
+                family.add_metric([name], value)
+        yield family
+
+
+def _mean_s(what_ms: str, batchers: Live) -> float | None:
+    learned = [getattr(stats.learned, what_ms) for _, stats in batchers if stats.learned is not None]
+    return fmean(learned) / 1000 if learned else None

@@ -11,19 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from benchmarks.measure import LIMIT_S, Effort, Row, environment, time_limit
+from benchmarks.table import table
 from benchmarks.workloads import WORKLOADS
-
-_SCALES = {
-    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
-    "/s": ((1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")),
-    "B": ((1.0, "B"),),
-    "x": ((1.0, "x"),),
-}
 
 
 def main() -> int:
@@ -42,7 +34,7 @@ def main() -> int:
         if arguments.json is not None:  # after every row: a run that is cut short leaves what it had
             found = {"environment": about, "quick": arguments.quick, "rows": [row.as_dict() for row in rows]}
             arguments.json.write_text(json.dumps(found, indent=2) + "\n")
-    console.print(_table(rows))
+    console.print(table(rows))
     if arguments.plot is not None:
         _plot(rows, arguments.plot)
     faulthandler.dump_traceback_later(60, exit=True)  # a worker that hangs must not keep the process
@@ -85,47 +77,6 @@ def _measured(names: list[str], console: Console, *, quick: bool) -> Iterator[Ro
 
 def _describe(progress: Progress, task: TaskID, workload: str, what: str) -> None:
     progress.update(task, description=f"{workload}: {what}", refresh=True)
-
-
-def _table(rows: list[Row]) -> Table:
-    table = Table(highlight=False)
-    for title in ("what", "ours", "against", "ratio", "(middle half)", "goal", ""):
-        table.add_column(title, justify="left" if title in {"what", "against", ""} else "right")
-    for row in rows:
-        table.add_row(row.what, *_cells(row))
-    return table
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    if row.figure is None or row.ours is None:
-        return ("", escape(row.note), "", "", "", "[red]failed" if row.failed else "")
-    against = row.against if row.other is None else f"{_shown(row.other, row.unit)} {row.against}"
-    spread = ""
-    if row.middle_half is not None:
-        low, high = row.middle_half
-        spread = f"({_shown(low, row.figure_unit)} to {_shown(high, row.figure_unit)})"
-    verdict = {True: "[green]ok", False: "[red]missed", None: ""}[row.met]
-    return (
-        _shown(row.ours, row.unit),
-        against,
-        _shown(row.figure, row.figure_unit),
-        spread,
-        _goal(row),
-        verdict,
-    )
-
-
-def _goal(row: Row) -> str:
-    if row.goal is None:
-        return ""
-    return f"{'>=' if row.goal.at_least else '<='} {_shown(row.goal.bound, row.figure_unit)}"
-
-
-def _shown(value: float, unit: str) -> str:
-    """Write `value` to three digits, in the unit that keeps it short."""
-    scale, name = next((entry for entry in _SCALES[unit] if abs(value) >= entry[0]), _SCALES[unit][-1])
-    digits = f"{float(f'{value / scale:.3g}'):,g}"
-    return f"{digits}{'' if name == 'x' else ' '}{name}"
 
 
 def _plot(rows: list[Row], file: Path) -> None:

@@ -1,63 +1,69 @@
-"""FastAPI on uvicorn: without batching, with ours, and with the floors. `python -m ... WHICH PORT`."""
+"""The embedding service: as it is, without batching, and with the floors. `python -m ... WHICH PORT`.
+
+All are behind the example's own `create_app`, so HTTP costs all of them the same.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from typing import Any, Self
 
 import uvicorn
 from fastapi import FastAPI
-from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
 
 import batched
 from benchmarks.http.floors import Floor
 from benchmarks.http.models import load
+from examples.embedding_service import MOST_WAITING, create_app
 
 
-class Text(BaseModel):
-    """What a client sends."""
+class Unbatched:
+    """Stands where the service expects a batched function, and has no use for its options."""
 
-    text: str
+    def __init__(self, acall: Callable[[str], Awaitable[list[float]]]) -> None:
+        self.acall = acall
 
-
-def _app(acall: Callable[[str], Awaitable[list[float]]]) -> FastAPI:
-    app = FastAPI()
-
-    @app.post("/embed")
-    async def embed(body: Text) -> list[float]:
-        return await acall(body.text)
-
-    return app
+    def options(self, **_: Any) -> Self:
+        """Return itself."""
+        return self
 
 
-def _plain() -> FastAPI:
+def _ours() -> Any:
+    # As the example's `minilm` has it.
+    return batched.dynamically(load(), length=len, max_queue_size=MOST_WAITING, isolate_errors=True)
+
+
+def _plain() -> Any:
     model = load()
-    app = FastAPI()
 
-    @app.post("/embed")
-    def embed(body: Text) -> list[float]:
-        return model([body.text])[0]
+    async def acall(text: str) -> list[float]:
+        return (await run_in_threadpool(model, [text]))[0]
 
-    return app
+    return Unbatched(acall)
 
 
-def _ours() -> FastAPI:
-    return _app(batched.dynamically(load(), length=len, isolate_errors=True).acall)
-
-
-def _floor(gap_s: float = 0.0, piece: int = 32) -> FastAPI:
+def _floor(gap_s: float = 0.0, piece: int = 32) -> Any:
     floor = Floor(load(), gap_s, piece)
     floor.start()
-    return _app(floor.acall)
+    return Unbatched(floor.acall)
 
 
-APPS = {
-    "plain": _plain,
+WHICH: dict[str, Callable[[], Any]] = {
     "ours": _ours,
-    "floor-greedy": _floor,
-    "floor-patient": lambda: _floor(gap_s=0.001),
-    "floor-pieces": lambda: _floor(piece=4),
+    "plain": _plain,
+    "greedy": _floor,
+    "patient": lambda: _floor(gap_s=0.001),
+    "pieces": lambda: _floor(piece=4),
 }
 
+
+def main() -> None:
+    """Serve."""
+    app: FastAPI = create_app(WHICH[sys.argv[1]]())
+    uvicorn.run(app, port=int(sys.argv[2]), log_level="critical", access_log=False)
+
+
 if __name__ == "__main__":
-    uvicorn.run(APPS[sys.argv[1]](), port=int(sys.argv[2]), log_level="warning", access_log=False)
+    main()

@@ -29,10 +29,10 @@ def is_ready(place: Path, name: str) -> bool:
 def environment(place: Path, name: str, announce: Callable[[str], object]) -> Path:
     """Return the environment's folder of programs; the first time it is made, which takes minutes."""
     programs = place / name / "bin"
+    pip = (programs / "python", "-m", "pip", "install", "--quiet")
     if not is_ready(place, name):
         announce(f"installing {name} in {place / name}")
         subprocess.run([sys.executable, "-m", "venv", place / name], check=True)  # noqa: S603  our own words
-        pip = [programs / "python", "-m", "pip", "install", "--quiet"]
         subprocess.run([*pip, *_wanted(name).split("\n")], check=True)  # noqa: S603  as above
         (place / name / "ready").write_text(_wanted(name))
     return programs

@@ -48,7 +48,7 @@ _SHORT_ALONE = ("ours", "plain")  # with the real model at one connection
 def main() -> int:
     """Run what the arguments ask for; return 1 if something could not be measured."""
     arguments = _arguments()
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 240, highlight=False)
     about = {**about_this_machine(), "seconds": f"{arguments.seconds:g}", "rounds": f"{arguments.rounds}"}
     console.print(", ".join(f"{name} {value}" for name, value in about.items()))
     with TemporaryDirectory(prefix="batched-http-") as temporary:

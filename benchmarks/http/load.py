@@ -91,8 +91,8 @@ def measure(server: Server, model: str, bodies: Path, connections: int, seconds:
         server=server.kind.name,
         connections=connections,
         rate=found["requests"] / found["seconds"],
-        p50_s=found["p50_s"],
-        p99_s=found["p99_s"],
+        p50_s=found["p50_s"] or seconds,  # nothing was answered: it takes longer than that
+        p99_s=found["p99_s"] or seconds,
         errors=int(found["errors"]),
         cpu_s=cpu / max(found["requests"], 1),
         batch=items / max(batches, 1),

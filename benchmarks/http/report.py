@@ -211,11 +211,13 @@ def picture(cells: list[Cell], file: Path) -> None:
                     )  # fmt: skip
             panel.axhline(1, color="black", linewidth=0.8)
             panel.set_yscale("log")
+            panel.yaxis.set_major_formatter("{x:g}")
+            panel.yaxis.set_minor_formatter("")
             panel.set_xticks(range(len(connections)), [str(number) for number in connections])
             panel.set_title(f"{TITLES[model]}: {what}", fontsize=10)
         axes[1][across].set_xlabel("connections")
-    axes[0][0].set_ylabel("times that without batching (higher is better)")
-    axes[1][0].set_ylabel("times that without batching (lower is better)")
+    axes[0][0].set_ylabel("times that without batching\n(higher is better)")
+    axes[1][0].set_ylabel("times that without batching\n(lower is better)")
     by_label: dict[str, Artist] = {}
     for panel in axes.flat:
         handles, labels = panel.get_legend_handles_labels()

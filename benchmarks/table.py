@@ -1,4 +1,4 @@
-"""Rows as a table for people."""
+"""How rows are shown: what was measured, beside what, and whether the goal is reached."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ _SCALES = {
     "/s": ((1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")),
     "B": ((1.0, "B"),),
     "x": ((1.0, "x"),),
+    "": ((1.0, ""),),
 }
 
 
 def table(rows: list[Row]) -> Table:
-    """Return a line per row."""
+    """Return a table with a line per row."""
     lines = Table(highlight=False)
     for title in ("what", "ours", "against", "ratio", "(middle half)", "goal", ""):
         lines.add_column(title, justify="left" if title in {"what", "against", ""} else "right")
@@ -56,4 +57,4 @@ def shown(value: float, unit: str) -> str:
     """Write `value` to three digits, in the unit that keeps it short."""
     scale, name = next((entry for entry in _SCALES[unit] if abs(value) >= entry[0]), _SCALES[unit][-1])
     digits = f"{float(f'{value / scale:.3g}'):,g}"
-    return f"{digits}{'' if name == 'x' else ' '}{name}"
+    return digits + (name if name == "x" else f" {name}").rstrip()

@@ -1,0 +1,226 @@
+"""What was measured over HTTP, as tables, as rows with goals, and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from statistics import median
+
+from rich.table import Table
+
+from benchmarks.http.load import Cell
+from benchmarks.http.servers import SERVERS
+from benchmarks.http.trouble import Trouble
+from benchmarks.measure import Row
+
+__all__ = ["TITLES", "cells_table", "goal_rows", "picture", "trouble_rows", "trouble_table"]
+
+TITLES = {"4ms": "4 ms + 0.1 ms·n", "20ms": "20 ms + 0.1 ms·n", "minilm": "MiniLM, one thread"}
+_PLAIN_AT = (1, 32, 128)  # connections that have goals with the real model
+
+Figure = Callable[[Cell], float]
+
+
+def _rate(cell: Cell) -> float:
+    return cell.rate
+
+
+def _p99(cell: Cell) -> float:
+    return cell.p99_s
+
+
+class _Cells:
+    """The cells of one model at one number of connections: by server, one per round."""
+
+    def __init__(self, cells: Iterable[Cell], model: str, connections: int) -> None:
+        self._by_server: dict[str, list[Cell]] = {}
+        for cell in cells:
+            if (cell.model, cell.connections) == (model, connections):
+                self._by_server.setdefault(cell.server, []).append(cell)
+
+    def middle(self, server: str, figure: Figure) -> float | None:
+        """Return the median over the rounds."""
+        cells = self._by_server.get(server)
+        return median(map(figure, cells)) if cells else None
+
+    def with_role(self, *roles: str) -> list[str]:
+        """Return the servers that have one of these roles and were measured."""
+        return [server for server in self._by_server if SERVERS[server].role in roles]
+
+    def ratios(
+        self, figure: Figure, others: list[str], best: Callable[[Iterable[float]], float]
+    ) -> list[float]:
+        """Return by round what ours is of the best of the others."""
+        rounds = zip(*(self._by_server[server] for server in ("ours", *others)), strict=False)
+        return sorted(figure(ours) / best(map(figure, rest)) for ours, *rest in rounds)
+
+
+def cells_table(cells: list[Cell], model: str) -> Table:
+    """Return what each server did with a model: medians over the rounds."""
+    connections = sorted({cell.connections for cell in cells if cell.model == model})
+    lines = Table(title=f"{TITLES[model]}: requests/s (x without batching) · p50 / p99 ms · batch · CPU ms")
+    lines.add_column("server")
+    for number in connections:
+        lines.add_column(f"{number} connections", justify="right")
+    columns = [_Cells(cells, model, number) for number in connections]
+    for kind in SERVERS.values():
+        texts = [_cell_text(column, kind.name) for column in columns]
+        if any(texts):
+            lines.add_row(kind.title, *texts)
+    return lines
+
+
+def _cell_text(column: _Cells, server: str) -> str:
+    rate = column.middle(server, _rate)
+    if rate is None:
+        return ""
+    plain = column.middle("plain", _rate)
+    ratio = f" ({rate / plain:.2f}x)" if plain else ""
+    p50, p99, batch, cpu, errors = (
+        column.middle(server, figure) or 0.0
+        for figure in (
+            lambda cell: cell.p50_s * 1000,
+            lambda cell: cell.p99_s * 1000,
+            lambda cell: cell.batch,
+            lambda cell: cell.cpu_s * 1000,
+            lambda cell: float(cell.errors),
+        )
+    )
+    failed = f" · {errors:.0f} ERRORS" if errors else ""
+    return f"{rate:,.0f}{ratio} · {p50:,.1f} / {p99:,.1f} · {batch:.1f} · {cpu:.2f}{failed}"
+
+
+def goal_rows(cells: list[Cell]) -> Iterator[Row]:
+    """Yield what has a goal, as far as it was measured."""
+    for model in ("4ms", "20ms"):
+        for number in sorted({cell.connections for cell in cells if cell.model == model}):
+            column = _Cells(cells, model, number)
+            name = f"{model} / better floor, {number}"
+            yield from _row(
+                name, column, _rate, column.with_role("floor"), f"{TITLES[model]}, {number} conn."
+            )
+    for number in _PLAIN_AT:
+        column = _Cells(cells, "minilm", number)
+        what = f"MiniLM, {number} conn."
+        yield from _row(f"minilm / plain, {number}", column, _rate, column.with_role("plain"), what)
+        if number > 1:
+            peers = column.with_role("peer")
+            yield from _row(f"minilm / best peer, {number}", column, _rate, peers, what)
+            name = f"minilm p99 / best peer, {number}"
+            yield from _row(name, column, _p99, peers, f"{what}: p99", lowest=True)
+    ours = [cell.errors for cell in cells if cell.server == "ours"]
+    if ours:
+        yield _count("errors", f"errors in {len(ours)} cells", sum(ours))
+
+
+def _row(  # noqa: PLR0913  only the one above calls it
+    name: str, column: _Cells, figure: Figure, others: list[str], what: str, *, lowest: bool = False
+) -> Iterator[Row]:
+    ours = column.middle("ours", figure)
+    if ours is None or not others:
+        return
+    best = min if lowest else max
+    figures = column.ratios(figure, others, best)
+    medians = {server: column.middle(server, figure) or 0.0 for server in others}
+    against = best(medians, key=medians.__getitem__)
+    yield Row(
+        name=name,
+        what=what,
+        ours=ours,
+        against=SERVERS[against].title,
+        other=medians[against],
+        unit="s" if lowest else "/s",
+        figure=median(figures),
+        figures=tuple(figures),
+    )
+
+
+def trouble_rows(troubles: list[Trouble]) -> Iterator[Row]:
+    """Yield what has a goal: of ours."""
+    for seen in troubles:
+        if seen.server == "ours":
+            failed = seen.strangers_failed + seen.strangers_wrong
+            yield _count("strangers failed", "beside an item that raises, of 31", failed)
+            yield _count("executed for nobody", "items of clients that have left, of 8", seen.executed)
+            yield _count("dropped at SIGTERM", "requests in flight at SIGTERM, of 32", seen.dropped)
+
+
+def _count(name: str, what: str, number: int) -> Row:
+    return Row(name, what, ours=float(number), unit="", figure=float(number), figure_unit="")
+
+
+def trouble_table(troubles: list[Trouble]) -> Table:
+    """Return what was seen of each server."""
+    lines = Table(title="trouble", highlight=False)
+    for title in (
+        "server",
+        "one item raises: strangers that fail, of 31",
+        "clients leave while queued: items run, of 8",
+        "SIGTERM, 32 busy connections: answered",
+        "dropped",
+        "sent after it",
+        "ends after",
+        "left over",
+    ):
+        lines.add_column(title, justify="left" if title in {"server", "sent after it"} else "right")
+    for seen in troubles:
+        lines.add_row(
+            SERVERS[seen.server].title,
+            f"{seen.strangers_failed}"
+            + (f" and {seen.strangers_wrong} WRONG" if seen.strangers_wrong else ""),
+            f"{seen.executed}",
+            f"{seen.answered}",
+            f"{seen.dropped}",
+            ", ".join(f"{number} {what}" for what, number in seen.later.items()),
+            "killed" if seen.exit_s is None else f"{seen.exit_s:.1f} s",
+            f"{seen.left_over}",
+        )
+    return lines
+
+
+def picture(cells: list[Cell], file: Path) -> None:
+    """Draw requests/s and p99 beside those without batching, over the connections."""
+    import matplotlib as mpl  # noqa: PLC0415  only for those who want a plot
+    from matplotlib import pyplot as plt  # noqa: PLC0415  as above
+    from matplotlib.artist import Artist  # noqa: PLC0415  as above
+
+    mpl.use("Agg")
+
+    models = [model for model in TITLES if any(cell.model == model for cell in cells)]
+    figure, axes = plt.subplots(
+        2, len(models), figsize=(4.2 * len(models), 7), layout="constrained", squeeze=False
+    )
+    for across, model in enumerate(models):
+        connections = sorted({cell.connections for cell in cells if cell.model == model})
+        columns = [_Cells(cells, model, number) for number in connections]
+        for down, (what, of) in enumerate((("requests/s", _rate), ("p99", _p99))):
+            panel = axes[down][across]
+            for number, kind in enumerate(SERVERS.values()):
+                points = [(column.middle(kind.name, of), column.middle("plain", of)) for column in columns]
+                line = [
+                    (at, mine / plain)
+                    for at, (mine, plain) in enumerate(points)
+                    if mine is not None and plain is not None
+                ]
+                if line and kind.role != "plain":
+                    style = {"ours": "-", "floor": ":", "pieces": ":"}.get(kind.role, "--")
+                    width = 3 if kind.role == "ours" else 1.2
+                    panel.plot(
+                        *zip(*line, strict=True), style, color=f"C{number}", marker="o", markersize=4,
+                        linewidth=width, label=kind.title,
+                    )  # fmt: skip
+            panel.axhline(1, color="black", linewidth=0.8)
+            panel.set_yscale("log")
+            panel.yaxis.set_major_formatter("{x:g}")
+            panel.yaxis.set_minor_formatter("")
+            panel.set_xticks(range(len(connections)), [str(number) for number in connections])
+            panel.set_title(f"{TITLES[model]}: {what}", fontsize=10)
+        axes[1][across].set_xlabel("connections")
+    axes[0][0].set_ylabel("times that without batching\n(higher is better)")
+    axes[1][0].set_ylabel("times that without batching\n(lower is better)")
+    by_label: dict[str, Artist] = {}
+    for panel in axes.flat:
+        handles, labels = panel.get_legend_handles_labels()
+        by_label.update(zip(labels, handles, strict=True))
+    figure.legend(list(by_label.values()), list(by_label), loc="outside lower center", ncols=4, fontsize=9)
+    figure.savefig(file, dpi=120)

@@ -1,0 +1,69 @@
+"""The embedding service: as it is, without batching, and with the floors. `python -m ... WHICH PORT`.
+
+All are behind the example's own `create_app`, so HTTP costs all of them the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+
+import batched
+from benchmarks.http.floors import Floor
+from benchmarks.http.models import load
+from examples.embedding_service import MOST_WAITING, create_app
+
+
+class Unbatched:
+    """Stands where the service expects a batched function, and has no use for its options."""
+
+    def __init__(self, acall: Callable[[str], Awaitable[list[float]]]) -> None:
+        self.acall = acall
+
+    def options(self, **_: Any) -> Self:
+        """Return itself."""
+        return self
+
+
+def _ours() -> Any:
+    # As the example's `minilm` has it.
+    return batched.dynamically(load(), length=len, max_queue_size=MOST_WAITING, isolate_errors=True)
+
+
+def _plain() -> Any:
+    model = load()
+
+    async def acall(text: str) -> list[float]:
+        return (await run_in_threadpool(model, [text]))[0]
+
+    return Unbatched(acall)
+
+
+def _floor(gap_s: float = 0.0, piece: int = 32) -> Any:
+    floor = Floor(load(), gap_s, piece)
+    floor.start()
+    return Unbatched(floor.acall)
+
+
+WHICH: dict[str, Callable[[], Any]] = {
+    "ours": _ours,
+    "plain": _plain,
+    "greedy": _floor,
+    "patient": lambda: _floor(gap_s=0.001),
+    "pieces": lambda: _floor(piece=4),
+}
+
+
+def main() -> None:
+    """Serve."""
+    app: FastAPI = create_app(WHICH[sys.argv[1]]())
+    uvicorn.run(app, port=int(sys.argv[2]), log_level="critical", access_log=False)
+
+
+if __name__ == "__main__":
+    main()

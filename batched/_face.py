@@ -6,6 +6,7 @@ next layer.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,6 @@ from batched._stream import AsyncStream
 from batched.errors import copied, for_event_loop, raise_as_was
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
     from typing import TypeAlias, Unpack
 
@@ -196,8 +196,8 @@ class Face(Bindable[DriverT]):
         call = self._read(self._function, args, named, monotonic())
         if self._call_options is not NO_OPTIONS:
             self._apply_options(call)
-        if self._cache_is_async:
-            return await self._acall_cached(batcher, call)
+        if self._cache_is_async and isinstance(call, Lookup):
+            await call.collator.look(call)
         if not call.missing:
             batcher.check()
             return self._at_once(batcher, call)
@@ -210,24 +210,7 @@ class Face(Bindable[DriverT]):
             raise
         if call.missing or call.error is not None:
             batcher.refuse(call)
-        return call.results if not call.keep_errors else own_errors(call.results)
-
-    async def _acall_cached(self, batcher: DriverT, call: Call) -> Any:
-        """Like `acall`, with a cache that is asynchronous."""
-        if isinstance(call, Lookup):
-            await call.collator.look(call)
-        if not call.missing:
-            batcher.check()
-            return self._at_once(batcher, call)
-        waiter = batcher.post_async(call)
-        try:
-            await waiter
-        except BaseException:
-            batcher.cancel(call)
-            raise
-        if call.missing or call.error is not None:
-            batcher.refuse(call)
-        if isinstance(call, Lookup):
+        if self._cache_is_async and isinstance(call, Lookup):
             await call.collator.keep(call)
         return call.results if not call.keep_errors else own_errors(call.results)
 
@@ -269,23 +252,46 @@ class Face(Bindable[DriverT]):
         size, ahead = self._chunks()
         source = as_async(items, *more)
 
-        def post(chunk: list[Any]) -> Call:
-            call = self._chunk(chunk)
-            call.waiter = None
-            if call.missing:  # else it was refused at the door, or the cache knew it all
-                batcher.post_async(call, patient=True)
-            else:
-                batcher.count_cached(call)
-            return call
+        looking: dict[Call, asyncio.Task[None]] = {}  # those for which an asynchronous cache is asked
 
         async def collect(call: Call) -> Iterator[Any]:
-            if call.waiter is not None:
-                await call.waiter
+            waiter = looking.pop(call, call.waiter)
+            if waiter is not None:
+                await waiter
             if call.missing or call.error is not None:
                 batcher.refuse(call)
             return self._in_order(call, for_event_loop)
 
-        return amap_items(source, size, ahead, post, collect, batcher.cancel)
+        def leave(call: Call) -> None:
+            if call in looking:
+                looking.pop(call).cancel()
+            if call.waiter is not None:
+                batcher.cancel(call)
+
+        post = partial(self._post_chunk, batcher, looking)
+        return amap_items(source, size, ahead, post, collect, leave)
+
+    def _post_chunk(
+        self, batcher: DriverT, looking: dict[Call, asyncio.Task[None]], chunk: list[Any]
+    ) -> Call:
+        call = self._chunk(chunk)
+        call.waiter = None
+        if not call.missing:  # it was refused at the door, or the cache knew it all
+            batcher.count_cached(call)
+        elif self._cache_is_async and isinstance(call, Lookup):
+            looking[call] = asyncio.ensure_future(self._look_and_post(batcher, call))
+        else:
+            batcher.post_async(call, patient=True)
+        return call
+
+    async def _look_and_post(self, batcher: DriverT, call: Lookup) -> None:
+        await call.collator.look(call)
+        if not call.missing:
+            batcher.count_cached(call)
+            return
+        await batcher.post_async(call, patient=True)
+        if not call.missing and call.error is None:
+            await call.collator.keep(call)
 
     async def aclose(self) -> None:
         """Run what is queued, wait until nothing runs any more, and take no more calls."""

@@ -150,6 +150,51 @@ def test_lists_run_only_what_an_asynchronous_cache_does_not_know(run: Any) -> No
     run(main())
 
 
+def test_a_map_asks_an_asynchronous_cache_and_keeps_what_it_did_not_know(run: Any) -> None:
+    """Answers come in order; failures are raised at their place, and not kept."""
+
+    async def main() -> None:
+        remote = Remote()
+        remote.kept.update({1: "one", 4: "four"})
+        gate = AsyncGate(lambda items: [OSError(str(x)) if x == 7 else f"{x}" for x in items], shut=False)
+        fn = aio.dynamically(gate, batch_size=3, timeout_ms=0, cache=remote)
+        answers = []
+        with pytest.raises(OSError, match="7"):
+            async for answer in fn.amap(range(9)):
+                answers.append(answer)  # noqa: PERF401  it is to be seen how far it got
+        assert answers == ["0", "one", "2", "3", "four", "5", "6"]
+        assert remote.kept.keys() >= {0, 1, 2, 3, 4, 5}
+        assert 7 not in remote.kept
+        ran = [item for batch in gate.batches for item in batch]
+        assert not {1, 4} & set(ran)
+        assert fn.stats.total_cached == 2
+        assert [answer async for answer in fn.amap([4, 0, 1, 5])] == ["four", "0", "one", "5"]
+        assert [item for batch in gate.batches for item in batch] == ran
+
+    run(main())
+
+
+def test_a_map_that_is_left_while_the_cache_is_asked_runs_nothing(run: Any) -> None:
+    """Nothing of it is queued."""
+
+    async def main() -> None:
+        remote = Remote()
+        remote.opened.clear()
+        gate = AsyncGate(shut=False)
+        fn = aio.dynamically(gate, batch_size=2, timeout_ms=0, cache=remote)
+        answers = fn.amap(range(4))
+        first = asyncio.ensure_future(anext(answers))
+        await remote.asked.acquire()
+        first.cancel()
+        await turns()
+        remote.opened.set()
+        assert await fn(9) == 9
+        assert gate.batches == [[9]]
+        assert fn.stats.total_accepted == 1
+
+    run(main())
+
+
 def test_a_caller_that_leaves_while_the_cache_is_asked_never_runs(run: Any) -> None:
     """Nothing of it is queued; the next caller is answered."""
 

@@ -124,7 +124,7 @@ class Server:
     def settle(self) -> None:
         """Wait until the model has run what clients have left behind."""
         before = -1
-        while (now := self.counts.read()[1]) != before:
+        while (now := self.counts.read()[1]) != before or self.counts.busy:
             before = now
             time.sleep(0.4)
 

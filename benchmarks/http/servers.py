@@ -55,7 +55,7 @@ SERVERS = {
         _fastapi("ours", "this service", "ours"),
         _fastapi("plain", "without batching", "plain"),
         _fastapi("greedy", "floor: greedy", "floor"),
-        _fastapi("patient", "floor: waits while somebody comes every 1 ms", "floor"),
+        _fastapi("patient", "floor: waits for those who come back", "floor"),
         _fastapi("pieces", "floor: sorted pieces of 4", "pieces"),
         Kind(
             "mosec",

@@ -18,7 +18,8 @@ class Floor:
     """One list of what waits, one thread for the model.
 
     With `wait_s` a batch that is not full starts when as many have come as were answered last, or after so
-    long; without, whenever the model is free. With `piece` a batch is sorted by length, run in pieces of so many and answered after each.
+    long; without, whenever the model is free.
+    With `piece` a batch is sorted by length, run in pieces of so many and answered after each.
     """
 
     def __init__(self, model: Model, wait_s: float = 0.0, piece: int = BATCH_SIZE) -> None:

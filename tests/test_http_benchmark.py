@@ -73,6 +73,8 @@ def test_texts_are_the_same_for_all_and_as_long_as_promised(name: str, tmp_path:
 
 def test_counts_are_seen_by_another_process(tmp_path: Path):
     ours, theirs = Counts(tmp_path / "counts"), Counts(tmp_path / "counts")
-    theirs.add(3)
-    theirs.add(4)
-    assert ours.read() == (2, 7)
+    with theirs.batch(3):
+        assert (ours.read(), ours.busy) == ((1, 3), True)
+    with theirs.batch(4):
+        pass
+    assert (ours.read(), ours.busy) == ((2, 7), False)

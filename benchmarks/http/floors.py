@@ -17,16 +17,18 @@ _Entry = tuple[str, "asyncio.Future[list[float]]"]
 class Floor:
     """One list of what waits, one thread for the model.
 
-    With `gap_s` a batch starts when it is full or nobody has come for so long; without, whenever the model is
-    free. With `piece` a batch is sorted by length, run in pieces of so many and answered after each.
+    With `wait_s` a batch that is not full starts when as many have come as were answered last, or after so
+    long; without, whenever the model is free.
+    With `piece` a batch is sorted by length, run in pieces of so many and answered after each.
     """
 
-    def __init__(self, model: Model, gap_s: float = 0.0, piece: int = BATCH_SIZE) -> None:
+    def __init__(self, model: Model, wait_s: float = 0.0, piece: int = BATCH_SIZE) -> None:
         self._model = model
-        self._gap_s = gap_s
+        self._wait_s = wait_s
         self._piece = piece
         self._waiting: list[_Entry] = []
         self._busy = False
+        self._awaited = 0
         self._timer: asyncio.TimerHandle | None = None
         self._batches: SimpleQueue[list[_Entry]] = SimpleQueue()
 
@@ -35,6 +37,7 @@ class Floor:
         loop = self._loop = asyncio.get_running_loop()
         future: asyncio.Future[list[float]] = loop.create_future()
         self._waiting.append((text, future))
+        self._awaited -= 1
         if not self._busy:
             self._consider()
         return await future
@@ -44,14 +47,14 @@ class Floor:
         Thread(target=self._work, daemon=True).start()
 
     def _consider(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if not self._gap_s or len(self._waiting) >= BATCH_SIZE:
+        if not self._wait_s or self._awaited <= 0 or len(self._waiting) >= BATCH_SIZE:
             self._begin()
-        else:
-            self._timer = self._loop.call_later(self._gap_s, self._begin)
+        elif self._timer is None:
+            self._timer = self._loop.call_later(self._wait_s, self._begin)
 
     def _begin(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = None
         self._busy = True
         batch = self._waiting[:BATCH_SIZE]
@@ -74,5 +77,6 @@ class Floor:
                 future.set_result(output)
         if last:
             self._busy = False
+            self._awaited = len(entries)
             if self._waiting:
                 self._consider()

@@ -90,8 +90,9 @@ def measure(server: Server, model: str, bodies: Path, connections: int, seconds:
         model=model,
         server=server.kind.name,
         connections=connections,
-        rate=found["requests"] / found["seconds"],
-        p50_s=found["p50_s"] or seconds,  # nothing was answered: it takes longer than that
+        # Where nothing was answered: less than one request, and longer than the cell.
+        rate=max(found["requests"], 1) / found["seconds"],
+        p50_s=found["p50_s"] or seconds,
         p99_s=found["p99_s"] or seconds,
         errors=int(found["errors"]),
         cpu_s=cpu / max(found["requests"], 1),

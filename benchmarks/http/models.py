@@ -8,7 +8,8 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from time import sleep
@@ -30,7 +31,7 @@ Model = Callable[[list[str]], list[list[float]]]
 class Counts:
     """How many batches and items a model has run, in a file that another process can read meanwhile."""
 
-    _FORMAT = struct.Struct("qq")
+    _FORMAT = struct.Struct("qqq")
 
     def __init__(self, file: Path) -> None:
         if not file.exists():
@@ -38,15 +39,26 @@ class Counts:
         with file.open("r+b") as opened:
             self._map = mmap.mmap(opened.fileno(), self._FORMAT.size)
 
-    def add(self, items: int) -> None:
-        """Count a batch. Only the one who holds the device may."""
+    @contextmanager
+    def batch(self, items: int) -> Iterator[None]:
+        """Count a batch as it starts. Only the one who holds the device may."""
         batches, before = self.read()
-        self._map[:] = self._FORMAT.pack(batches + 1, before + items)
+        counted = (batches + 1, before + items)
+        self._map[:] = self._FORMAT.pack(*counted, 1)
+        try:
+            yield
+        finally:
+            self._map[:] = self._FORMAT.pack(*counted, 0)
 
     def read(self) -> tuple[int, int]:
         """Return batches and items so far."""
-        batches, items = self._FORMAT.unpack(self._map[:])
+        batches, items, _ = self._FORMAT.unpack(self._map[:])
         return batches, items
+
+    @property
+    def busy(self) -> bool:
+        """Whether a batch runs now."""
+        return bool(self._FORMAT.unpack(self._map[:])[2])
 
 
 def load(name: str | None = None) -> Model:
@@ -56,8 +68,7 @@ def load(name: str | None = None) -> Model:
     counts = Counts(Path(os.environ[COUNTS]))
 
     def embed(texts: list[str]) -> list[list[float]]:
-        with lock:
-            counts.add(len(texts))
+        with lock, counts.batch(len(texts)):
             return run(texts)
 
     return embed

@@ -55,7 +55,7 @@ SERVERS = {
         _fastapi("ours", "this service", "ours"),
         _fastapi("plain", "without batching", "plain"),
         _fastapi("greedy", "floor: greedy", "floor"),
-        _fastapi("patient", "floor: waits while somebody comes every 1 ms", "floor"),
+        _fastapi("patient", "floor: waits for those who come back", "floor"),
         _fastapi("pieces", "floor: sorted pieces of 4", "pieces"),
         Kind(
             "mosec",
@@ -124,7 +124,7 @@ class Server:
     def settle(self) -> None:
         """Wait until the model has run what clients have left behind."""
         before = -1
-        while (now := self.counts.read()[1]) != before:
+        while (now := self.counts.read()[1]) != before or self.counts.busy:
             before = now
             time.sleep(0.4)
 

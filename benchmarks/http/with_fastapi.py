@@ -44,8 +44,8 @@ def _plain() -> Any:
     return Unbatched(acall)
 
 
-def _floor(gap_s: float = 0.0, piece: int = 32) -> Any:
-    floor = Floor(load(), gap_s, piece)
+def _floor(wait_s: float = 0.0, piece: int = 32) -> Any:
+    floor = Floor(load(), wait_s, piece)
     floor.start()
     return Unbatched(floor.acall)
 
@@ -54,7 +54,7 @@ WHICH: dict[str, Callable[[], Any]] = {
     "ours": _ours,
     "plain": _plain,
     "greedy": _floor,
-    "patient": lambda: _floor(gap_s=0.001),
+    "patient": lambda: _floor(wait_s=0.005),
     "pieces": lambda: _floor(piece=4),
 }
 

@@ -270,8 +270,9 @@ class Batch:
     def end(self) -> list[Call]:
         """Say that there are no more pieces; return the calls that have waited for some."""
         done = [call for call, _, _ in self.slices if call.missing]
-        for call in done:
+        for call, _, _ in self.slices:
             call.missing = 0
+            call.function = call.inputs = None
         return done
 
     def fail(self, error: BaseException, collator: Collator) -> list[Call]:

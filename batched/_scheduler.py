@@ -334,7 +334,7 @@ class Scheduler:
         counters.processed += batch.size - sum(half.size for half in halves)  # whose callers have left
         return True
 
-    def done(self, batch: Batch, now: float) -> None:
+    def done(self, batch: Batch, now: float) -> None:  # noqa: C901  hot path: a call for each step would cost more
         """Count `batch`, which has run and answered its calls; drop the rest of those that failed."""
         started = self._running.pop(batch, None)
         if started is None:  # said before
@@ -355,6 +355,8 @@ class Scheduler:
                 waited = started - call.arrived
                 waits.sum += waited * (stop - start)
                 waits.counts[int(waited * 1e6).bit_length()] += stop - start
+                if not call.missing and self._one_at_a_time:  # else another part of it may be running
+                    call.function = call.inputs = None
         if batch.failed:
             counters.failed += batch.failed
             self._drop_rest(slices)
@@ -377,7 +379,7 @@ class Scheduler:
             if not call.missing:
                 if call.waiting:
                     self.drop(call)
-                if self._one_at_a_time or stop - start == call.size:  # else another part of it may be running
+                if self._one_at_a_time or stop - start == call.size:  # as above
                     call.function = call.inputs = None
 
     def _resize(self) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from batched._call import Call
-from batched._libraries import library_of
+from batched._libraries import LIBRARIES, library_of
 from batched._outputs import flatten, rebuild
 from batched.errors import BatchError
 
@@ -177,14 +177,15 @@ class FeatureCollator:
         blocks: list[Any] = []
         lengths: list[Any] = []
         signature: list[tuple[Any, ...]] = []  # plain, because a named tuple takes ten times as long to make
-        sizes = set()
+        rows = None
+        even = True
         for key, value in features.items():
-            library = library_of(value)
+            library = LIBRARIES.get(type(value)) or library_of(value)
             if library is not None:
                 array = value
-                if library.unfit(value) or not value.shape:
+                unfit = type(value) is not library.always_fit and library.unfit(value)
+                if unfit or not (shape := value.shape):  # which nested tensors do not have
                     raise self._unusable(key, value, library)
-                shape = value.shape
                 size = shape[0]
                 trailing = length = None
                 if len(shape) > 1:
@@ -197,10 +198,11 @@ class FeatureCollator:
             blocks.append(value)
             lengths.append(length)
             signature.append((key, library, library.kind(array), trailing))
-            sizes.add(size)
-        if len(sizes) != 1:
+            if size != rows:
+                even = rows is None
+                rows = size
+        if rows is None or not even:
             raise self._uneven(features)
-        rows = sizes.pop()
         layout = self._layout(tuple(signature), blocks)
         # A call of no rows can share with nobody: what the function makes of it is its own affair.
         inputs = _Features(layout, blocks, lengths, rows)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
     from contextlib import AbstractContextManager
 
-__all__ = ["Array", "Library", "library_of"]
+__all__ = ["LIBRARIES", "Array", "Library", "library_of"]
 
 Array: TypeAlias = Any
 """A numpy array or a torch tensor."""
@@ -25,6 +25,9 @@ class Library(Protocol):
     """What batching needs of a library of arrays."""
 
     name: str
+
+    always_fit: type | None
+    """Arrays of just this type, none of its subclasses, need not be asked whether they are `unfit`."""
 
     def kind(self, array: Array) -> Hashable:
         """Return what arrays must have in common to be parts of one: dtype, device, grad or not."""
@@ -91,6 +94,7 @@ class _Numpy:
 
     def __init__(self, numpy: Any) -> None:
         self._numpy = numpy
+        self.always_fit = numpy.ndarray
         self._masked = numpy.ma.MaskedArray
         self._no_context = nullcontext()
 
@@ -183,6 +187,7 @@ class _Numpy:
 
 class _Torch:
     name = "torch"
+    always_fit: type | None = None
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -271,12 +276,13 @@ _MAKERS: dict[str, tuple[str, Callable[[Any], Library]]] = {
     "torch": ("Tensor", _Torch),
 }
 _libraries: dict[str, Library] = {}
-_of_type: dict[type, Library] = {}
+LIBRARIES: dict[type, Library] = {}
+"""By the type of array, as far as `library_of` has seen any."""
 
 
 def library_of(value: object) -> Library | None:
     """Return the library that `value` is an array of, None if it is not an array."""
-    found = _of_type.get(type(value))
+    found = LIBRARIES.get(type(value))
     if found is not None:
         return found
     for module_name, (array_name, make) in _MAKERS.items():
@@ -284,7 +290,7 @@ def library_of(value: object) -> Library | None:
         array_type = getattr(module, array_name, None)  # a module that is still being imported has none
         if array_type is not None and isinstance(value, array_type):
             library = _libraries.setdefault(module_name, make(module))
-            _of_type[type(value)] = library
+            LIBRARIES[type(value)] = library
             return library
     return None
 

@@ -1,5 +1,6 @@
 """Dynamic batching: callers pass one item or a list, and share the batches of one worker."""
 
+from batched import aio, inference
 from batched._call import DONE, Done
 from batched._current import CurrentBatch, current_batch
 from batched._function import BatchedFunction, dynamically
@@ -18,6 +19,8 @@ __all__ = [
     "QueueFullError",
     "Stats",
     "Stream",
+    "aio",
     "current_batch",
     "dynamically",
+    "inference",
 ]

@@ -294,7 +294,7 @@ class Regroup(Window):
             batch_ms=fixed * 1000,
             item_ms=each * 1000,
             wait_ms=self._held_s * 1000,
-            capacity=self._batch_size / (fixed + each * self._batch_size),
+            capacity=self._batch_size / max(fixed + each * self._batch_size, _TOO_SHORT_S),
         )
 
     def _open_cohort(self) -> None:

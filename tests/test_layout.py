@@ -28,7 +28,8 @@ LAYERS = (
     {"_columns", "_face"},
     {"_looped", "_threaded"},
     {"_function", "inference"},  # a collator joined to a driver
-    {"aio.__init__", "aio.inference"},
+    {"aio.inference"},
+    {"aio.__init__"},
     {"__init__"},
     {"demo", "prometheus"},
 )
@@ -89,7 +90,8 @@ def imports(node: ast.AST, *, typing_only: bool = False) -> Iterator[Import]:
             assert level == 0, "imports are absolute"
             for alias in names:
                 submodule = f"{module}.{alias.name}"
-                found = submodule.removeprefix("batched.") in MODULES
+                inside = submodule.removeprefix("batched.")
+                found = inside in MODULES or f"{inside}.__init__" in MODULES
                 yield imported(submodule if found else str(module), typing_only=typing_only)
         case ast.If(ast.Name("TYPE_CHECKING"), body, orelse):
             for child in body:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overloa
 from batched._function import Outputs, join_lists
 from batched._looped import LoopedFunction
 from batched._options import ListKeywordOptions, Options, decorate
+from batched.aio import inference
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
     from typing import Unpack
 
-__all__ = ["BatchedFunction", "BatchedMethod", "dynamically"]
+__all__ = ["BatchedFunction", "BatchedMethod", "dynamically", "inference"]
 
 T = TypeVar("T")
 U = TypeVar("U")

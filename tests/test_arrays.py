@@ -243,7 +243,7 @@ def test_company_is_invisible(  # noqa: PLR0913, PLR0917
                 rows.setdefault(kind(batch), []).append(len(batch["x"]))
         chosen = there.fn.stats.chosen
         for sizes in rows.values():  # of calls that are alike, every batch but the last is full
-            assert "cut" in chosen or sizes[:-1] == [batch_size] * (len(sizes) - 1)
+            assert "length" in chosen or sizes[:-1] == [batch_size] * (len(sizes) - 1)
             assert max(sizes) <= batch_size
 
 

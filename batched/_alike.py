@@ -10,7 +10,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from batched._lengths import PASSED_OVER, PASSED_OVER_SHARE, Lengths, choose, longest_first
+from batched._lengths import Lengths, choose, longest_first
 from batched._queue import PAID_OUT, RESERVE, Queue
 
 if TYPE_CHECKING:
@@ -28,13 +28,12 @@ _LOOK_AHEAD = 4  # batches: who is further back than that is not looked at yet
 class LengthQueue(Queue):
     """A queue that keeps batches within a budget and, where padding costs, chooses items of like length."""
 
-    __slots__ = ("_led", "_passed_over", "_passed_over_s", "_rest", "lengths")
+    __slots__ = ("_led", "_passed_over", "_rest", "lengths")
 
     def __init__(self, batch_size: int, threshold: int, lengths: Lengths) -> None:
         self.lengths: Lengths = lengths  # pyright: ignore[reportIncompatibleVariableOverride]
         self._rest: dict[Call, list[tuple[int, int]]] = {}  # what waits of calls that were taken apart
-        self._passed_over = {False: 0, True: 0}  # batches in a row without the oldest item, by class, ...
-        self._passed_over_s = {False: 0.0, True: 0.0}  # ... and what they took
+        self._passed_over = {False: False, True: False}  # the oldest, in the last batch that its class led
         self._led = False  # whether large calls have led the last batch, before small ones
         super().__init__(batch_size, threshold)
 
@@ -65,8 +64,6 @@ class LengthQueue(Queue):
             and (not lengths.cost.per_length or self._is_plainly_cheap(room))
         ):
             self._led = False
-            self._passed_over[False] = 0
-            self._passed_over_s[False] = 0.0
             return super().take(room)
         look = room * _LOOK_AHEAD
         small_items = self.items - self._large_items
@@ -75,11 +72,11 @@ class LengthQueue(Queue):
         both = bool(small) and bool(large)
         first = lengths.fitting([*small, *large], room)
         crowded = both and (small_items >= room or len(first) < small_items)
-        share = min(int(self._credit), max(int(room * PAID_OUT), 1)) if crowded else 0
+        share = min(int(self._credit), max(int(room * PAID_OUT), 1)) if crowded and not self._led else 0
         if share:
             first = lengths.fitting([*large[:share], *small, *large[share:]], room)
         chosen = first
-        leads = False
+        leads = share > 0 and small[0] not in first  # if the budget leaves no room for both
         if lengths.reorders and lengths.is_costly(list(map(_LENGTH, first)), len(small) + len(large)):
             # Here classes do not mix, unless they are of like length: large calls lead every other batch at
             # most, and pay for it with what they have saved.
@@ -87,18 +84,12 @@ class LengthQueue(Queue):
                 share = min(int(self._credit), room - small_items)
             leads = not small or (both and not self._led and share >= max(int(room * PAID_OUT), 1))
             lead, others = (large, small) if leads else (small, large)
-            due = self._due(leads, lead, first)
+            due = None if self._passed_over[leads] else self._urgent(lead)
             chosen, lengths.how = choose(lead, share if both and leads else room, lengths, due)
             if both and len(chosen) < room:
                 chosen = self._filled(chosen, others, room)
-            if lead[0] not in chosen:
-                self._passed_over[leads] += 1
-                self._passed_over_s[leads] += lengths.cost.seconds(chosen)
+            self._passed_over[leads] = lead[0] not in chosen
         self._led = both and leads
-        for is_large, waiting in ((False, small), (True, large)):
-            if waiting and waiting[0] in chosen:
-                self._passed_over[is_large] = 0
-                self._passed_over_s[is_large] = 0.0
         large_taken = sum([item[2].large for item in chosen])
         credit = self._credit + len(chosen) * RESERVE
         if both and not crowded and lengths.how != "arrival":
@@ -122,11 +113,7 @@ class LengthQueue(Queue):
             return False
         return not self.lengths.is_costly(first, min(self.items, room * _LOOK_AHEAD))
 
-    def _due(self, large: bool, lead: list[Item], first: list[Item]) -> Item | None:  # noqa: FBT001
-        """Return the oldest if it has been left out for long, else one that is urgent, if there is any."""
-        most_s = PASSED_OVER_SHARE * self.lengths.cost.seconds(first)
-        if self._passed_over[large] >= PASSED_OVER or self._passed_over_s[large] >= most_s:
-            return lead[0]
+    def _urgent(self, lead: list[Item]) -> Item | None:
         urgent = self.lengths.urgent
         return None if urgent is None else next((item for item in lead if item[2] is urgent), None)
 

@@ -2,43 +2,34 @@
 
 A batch of n items takes about `fixed + each * n + per_length * n * longest` seconds, since items are padded
 to the longest. Where padding takes little of that, items go in order of arrival, and where it takes less than
-another batch would, all that fit into one. Elsewhere, of all runs of the items in order of length, that one
-goes which is worth most for the time it takes. An item is worth what it would take without padding, with a
-share of what a batch costs, and ever more while it waits: so the run with the least waste goes, long items as
-well as short ones, those that wait long first.
+another batch would, all that fit into one. Elsewhere all in sight are split, in order of length, into the
+batches that take the least time together; of these the one goes that has the oldest item.
 
-Nobody is passed over for ever: of each class the oldest item is in one of the next `PASSED_OVER + 1` batches
-that its class leads, however the lengths fall. (Large calls lead a batch, besides when no small ones wait,
-whenever their share, an eighth of all, has come to a quarter of a batch.)
+So nobody is passed over: of each class the oldest item is in every batch that its class leads, however the
+lengths fall, or in the next one if this one starts for an item whose deadline is near. (Large calls lead a
+batch, besides when no small ones wait, whenever their share, an eighth of all, has come to a quarter of a
+batch.)
 """
 
 from __future__ import annotations
 
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from batched._patience import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from batched._call import Call, Slice
 
 __all__ = [
-    "PASSED_OVER",
-    "PASSED_OVER_SHARE",
     "Cost",
     "Item",
     "Lengths",
     "choose",
     "longest_first",
 ]
-
-PASSED_OVER = 4
-"""So many batches of its class in a row may leave out the oldest item, ..."""
-
-PASSED_OVER_SHARE = 1 / 4
-"""... and fewer if they took longer than this share of a batch in order of arrival."""
 
 Item: TypeAlias = "tuple[float, int, Call, int]"
 """A waiting item: its length, its place in the order of arrival, its call, and which of that it is."""
@@ -50,8 +41,8 @@ _OUTLIERS = 5  # batches; then one that takes very long is known to be no usual 
 _FIT_EACH = 16  # so many batches are fitted one by one, ...
 _FIT_EVERY = 4  # ... and then so many at a time
 _OVERHEAD_S = 100e-6  # what another batch costs besides: to choose it, start it and hand it out
-_LOOK_S = 2e-6  # what it takes to look at an item, and at all runs that start with it
-_HURRY = 1.5  # how much more an item is worth that has waited for as long as all in sight would take
+_LOOK_S = 1e-6  # what it takes to look at an item, ...
+_TRY_S = 30e-9  # ... and at each of the batches that may end with it
 _SHARED = 0.003  # how alike sizes and lengths may be before the costs that they cannot tell apart are shared
 
 
@@ -70,7 +61,6 @@ class Cost(Service):
         self.per_length = 0.0
         self._seen = 0
         self._length = 0.0  # of the longest item of a batch, the mean
-        self._size = 1.0  # of a batch, the mean
         self._varies = False  # else there is nothing to choose
         self._products = [[0.0] * 3 for _ in range(3)]
         self._sums = [0.0] * 3
@@ -97,7 +87,6 @@ class Cost(Service):
         self._varies = self._varies or (self._seen > 2 and longest != self._length)  # noqa: PLR2004
         weight = max(_FORGET, 1 / (self._seen - 1))
         self._length += weight * (longest - self._length)
-        self._size += weight * (size - self._size)
         row = (1 / duration, size / duration, size * longest / duration)
         for at, value in enumerate(row):
             self._sums[at] = self._sums[at] * drift + value
@@ -118,15 +107,6 @@ class Cost(Service):
     def each_of(self, longest: float) -> float:
         """Return what an item adds to a batch whose longest is so long."""
         return self.each + self.per_length * (longest - self._length)
-
-    def seconds(self, items: list[Item]) -> float:
-        """Return what a batch of `items` is expected to take."""
-        return self.fixed + self.each_of(max(map(itemgetter(0), items))) * len(items)
-
-    @property
-    def share(self) -> float:
-        """What each item bears of what a batch costs besides."""
-        return self.another / self._size
 
     @property
     def each_alone(self) -> float:
@@ -212,7 +192,8 @@ class Lengths:
         longest = max(first)
         cost = self.cost
         waste: float = (size * longest - sum(first)) * cost.per_length
-        return waste > _CHEAP * (cost.fixed + cost.each_of(longest) * size) + in_sight * _LOOK_S
+        choosing_s = in_sight * (_LOOK_S + size * _TRY_S)
+        return waste > _CHEAP * (cost.fixed + cost.each_of(longest) * size) + choosing_s
 
     def exceeds(self, size: int, longest: float, real: float) -> bool:
         """Whether a batch is over the budget."""
@@ -227,7 +208,7 @@ class _Chosen(NamedTuple):
 def choose(waiting: list[Item], room: int, lengths: Lengths, due: Item | None = None) -> _Chosen:
     """Return which of `waiting`, in order of arrival, go next, at most `room`; and how they were chosen.
 
-    If like lengths are chosen, the one that is `due` is among them.
+    The oldest is among them or, if like lengths are chosen, the one that is `due`.
     """
     first = lengths.fitting(waiting, room)
     cost = lengths.cost
@@ -236,50 +217,41 @@ def choose(waiting: list[Item], room: int, lengths: Lengths, due: Item | None = 
         return _Chosen(first, "arrival")
     if len(first) == len(waiting) and (len(long) * max(long) - sum(long)) * cost.per_length <= cost.another:
         return _Chosen(first, "arrival")
-    newest = max([item[2].arrived for item in waiting])
-    hurry = _HURRY / (cost.seconds(first) * max(len(waiting) / room, 1.0))
-    alone = cost.each_alone + cost.share
     in_order = sorted(waiting, key=longest_first)
-    values = [
-        (alone + cost.per_length * length) * (1 + hurry * (newest - call.arrived))
-        for length, _, call, _ in in_order
-    ]
-    with_it = None if due is None else in_order.index(due)
-    start, stop = _best_run(in_order, values, room, lengths, with_it)
+    wanted = in_order.index(due or waiting[0])
+    start, stop = next(batch for batch in _split(in_order, room, lengths) if batch[0] <= wanted)
     return _Chosen(in_order[start:stop], "length")
 
 
-def _best_run(
-    in_order: list[Item], values: list[float], room: int, lengths: Lengths, with_it: int | None
-) -> tuple[int, int]:
-    """Return from where to where the items, the longest first, are worth most for the time they take."""
+def _split(in_order: list[Item], room: int, lengths: Lengths) -> Iterator[tuple[int, int]]:
+    """Yield from where to where the batches go that take the least time together, the last one first."""
     cost = lengths.cost
-    count = len(in_order)
-    starts = range(count) if with_it is None else range(max(with_it - room + 1, 0), with_it + 1)
-    last = 0 if with_it is None else with_it  # a run must not end before it
-    best, run = -1.0, (starts[-1], starts[-1] + 1)
-    before = None
-    for start in starts:
-        longest = in_order[start][0]
-        if longest == before and with_it is None:
-            continue  # it would only leave out who is as long and came earlier
-        before = longest
-        each = cost.each_of(longest)
-        spent, worth, real, highest = cost.another, 0.0, 0.0, -1.0
-        for at in range(start, min(start + room, count)):
-            if lengths.budget is not None:
-                real += in_order[at][0]
-                if at > start and lengths.exceeds(at - start + 1, longest, real):
-                    break
-            spent += each
-            worth += values[at]
-            rate = worth / spent
-            if at > last and rate < highest:
-                break  # and all further ones are shorter, so they would lower it too
-            if at >= last and rate > best:
-                best, run = rate, (start, at + 1)
-            highest = rate
-    return run
+    another = cost.another
+    each = [cost.each_of(item[0]) for item in in_order]
+    totals: list[float] = []  # what all take up to the last item, by where its batch starts, from `first` on
+    starts: list[int] = []
+    seconds = real = 0.0
+    first = 0
+    for last, item in enumerate(in_order):
+        totals.append(seconds + another)
+        real += item[0]
+        size = last - first + 1
+        while size > 1 and (
+            size > room
+            or (each[first] - each[first + size // 2]) * (size - size // 2) > another  # in two it takes less
+            or lengths.exceeds(size, in_order[first][0], real)
+        ):
+            real -= in_order[first][0]
+            first += 1
+            size -= 1
+        totals = list(map(add, totals[-size:], each[first : last + 1]))
+        seconds = min(totals)
+        starts.append(first + totals.index(seconds))
+    stop = len(in_order)
+    while stop:
+        start = starts[stop - 1]
+        yield start, stop
+        stop = start
 
 
 def _longest(call: Call, start: int, stop: int) -> float:

@@ -70,6 +70,7 @@ class Server:
 
     def serve(self, now: float) -> tuple[list[Call], float]:
         """Run the next batch; return its calls and when it ends."""
+        self.scheduler.delay(now)
         batch = self.scheduler.pop(now)
         now += self.seconds(batch)
         for call, _, _ in batch.slices:

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from batched import inference
 from batched._alike import LengthQueue
 from batched._call import Batch, Call
 from batched._groups import Groups
-from batched._lengths import PASSED_OVER, Cost, Lengths, choose, longest_first
+from batched._lengths import Cost, Lengths, _split, choose, longest_first
 from batched._options import Options
 from batched._patience import Window
 from batched._queue import Queue
@@ -27,6 +27,9 @@ from batched._scheduler import Scheduler
 from benchmarks.lengths import Server, by_length, in_order_of_arrival, saturated
 from tests.gate import Gate
 from tests.test_scheduler_rules import COLLATOR, SchedulerRules, echo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # -- the contract of the scheduler, with lengths -------------------------------------------------------------
 
@@ -43,7 +46,7 @@ class Known(Lengths):
 def known(fixed: float, per_length: float, *, reorders: bool = True, padded: bool = False) -> Known:
     lengths = Known(reorders=reorders, padded=padded)
     cost = lengths.cost
-    cost.fixed, cost.per_length, cost._seen, cost._size = fixed, per_length, 10, 8.0
+    cost.fixed, cost.per_length, cost._seen = fixed, per_length, 10
     return lengths
 
 
@@ -137,7 +140,7 @@ class LengthRules(SchedulerRules):
         self.running.append((batch, items))
 
     def check_oldest(self, batch: Batch, mine: list[Call]) -> None:
-        """The oldest item of the small calls, and of the large while no small ones wait, has its limit."""
+        """The oldest of the small calls, and of the large while no small ones wait, is soon taken."""
         taken = [call for call, _, _ in batch.slices]
         small = [call for call in mine if not call.large]
         for is_large, calls in ((False, small), (True, [] if small else mine)):
@@ -148,8 +151,8 @@ class LengthRules(SchedulerRules):
                 continue
             times = times + 1 if calls[0] is oldest else 1
             self.left_out[which] = (calls[0], times)
-            # In between, large calls may lead every other batch.
-            assert times <= (PASSED_OVER if is_large else 2 * PASSED_OVER + 1)
+            # One batch may start for a deadline that is near. In between, large calls lead every other one.
+            assert times <= (1 if is_large else 3)
 
     @invariant()
     def every_item_runs_at_most_once_and_in_order(self) -> None:
@@ -220,16 +223,16 @@ def test_where_padding_costs_nothing_the_order_is_that_of_arrival(lengths: list[
 
 
 def test_where_padding_costs_more_than_a_batch_like_lengths_go_together() -> None:
-    """Those first that are worth most for what they take."""
+    """Those first that have the oldest among them."""
     scheduler = scheduler_of(known(1.0, 1.0))
     for length in [5, 50, 5, 50, 5, 50]:
         scheduler.push(call_of([length]))
-    assert batches_of(scheduler) == [[50, 50, 50], [5, 5, 5]]
+    assert batches_of(scheduler) == [[5, 5, 5], [50, 50, 50]]
 
 
-def items_of(*lengths: float, apart_s: float = 0.0) -> list[Any]:
+def items_of(*lengths: float) -> list[Any]:
     """Return waiting items in order of arrival."""
-    return [(length, at, Call(echo, None, 1, False, at * apart_s), 0) for at, length in enumerate(lengths)]
+    return [(length, at, Call(echo, None, 1, False, 0.0), 0) for at, length in enumerate(lengths)]
 
 
 def test_where_it_costs_less_than_a_batch_all_that_fit_go() -> None:
@@ -240,68 +243,76 @@ def test_where_it_costs_less_than_a_batch_all_that_fit_go() -> None:
     assert choose(items[:3], 3, known(1.0, 0.02)).how == "arrival"
 
 
-def test_long_items_go_before_short_ones_that_are_fewer() -> None:
-    """What counts is the time that is not wasted, not the number of items."""
-    chosen = choose(items_of(50, 1, 50, 50, 1), 8, known(1.0, 1.0))
-    assert [item[0] for item in chosen.items] == [50, 50, 50]
-
-
-def test_who_waits_is_worth_ever_more() -> None:
-    """Else as good, older ones go first."""
-    chosen = choose(items_of(5, 5, 50, 50, 50, 1, apart_s=60.0), 3, known(1.0, 1.0))
-    assert [item[0] for item in chosen.items] == [5, 5]
-    chosen = choose(items_of(5, 5, 50, 50, 50, 1), 3, known(1.0, 1.0))
-    assert [item[0] for item in chosen.items] == [50, 50, 50]
-
-
 @settings(max_examples=300, deadline=None)
 @given(
-    st.lists(st.integers(0, 60), min_size=1, max_size=40),
+    st.lists(st.integers(0, 60), min_size=1, max_size=8),
     st.integers(1, 9),
     st.sampled_from([0.01, 0.1, 1.0]),
     st.sampled_from([None, 5, 100]),
     st.booleans(),
 )
-def test_no_run_of_like_lengths_is_worth_more(
-    lengths: list[float], room: int, per_length: float, budget: int | None, due: bool
+def test_nobody_finds_batches_that_take_less_time(
+    lengths: list[float], room: int, per_length: float, budget: int | None, padded: bool
 ) -> None:
-    """Beside all runs tried one by one; one with the oldest item if that is due."""
-    rule = known(1.0, per_length)
+    """Beside all ways to split the items; in order of length, if what is short makes room in the budget."""
+    rule = known(1.0, per_length, padded=padded)
     rule.budget = budget
     items = items_of(*lengths)
-    chosen = choose(items, room, rule, items[0] if due else None)
-    taken = [item[0] for item in chosen.items]
-    assert taken
-    assert len(taken) <= room
-    if chosen.how == "arrival":
-        assert taken == lengths[: len(taken)]
-        return
     in_order = sorted(items, key=longest_first)
+    least = min(
+        sum(seconds(batch, rule) for batch in split)
+        for split in splits_of(in_order, room, rule)
+        if budget is None
+        or padded
+        or sum(sorted(split, key=lambda batch: longest_first(batch[0])), []) == in_order
+    )
+    split = [in_order[start:stop] for start, stop in _split(in_order, room, rule)][::-1]
+    assert sum(split, []) == in_order
+    assert all(len(batch) == 1 or fits(batch, room, rule) for batch in split)
+    assert sum(seconds(batch, rule) for batch in split) == pytest.approx(least)
+    for due in (None, *items):
+        chosen = choose(items, room, rule, due)
+        if chosen.how == "arrival":
+            assert chosen.items == items[: len(chosen.items)]
+        else:
+            assert chosen.items in split
+            assert (due or items[0]) in chosen.items
 
-    def worth(run: list[Any]) -> float:
-        cost = rule.cost
-        value = sum(cost.each_alone + cost.share + cost.per_length * item[0] for item in run)
-        return value / (cost.another + len(run) * cost.each_of(run[0][0]))
 
-    runs = [
-        run
-        for start in range(len(items))
-        for stop in range(start + 1, min(start + room, len(items)) + 1)
-        if not rule.exceeds(len(run := in_order[start:stop]), run[0][0], sum(item[0] for item in run))
-        or len(run) == 1
-        if not due or items[0] in run
-    ]
-    assert worth(chosen.items) >= max(map(worth, runs)) * (1 - 1e-9)
+def seconds(batch: list[Any], lengths: Lengths) -> float:
+    cost = lengths.cost
+    return cost.another + len(batch) * cost.each_of(max(item[0] for item in batch))
+
+
+def fits(batch: list[Any], room: int, lengths: Lengths) -> bool:
+    own = [item[0] for item in batch]
+    return len(batch) <= room and not lengths.exceeds(len(batch), max(own), sum(own))
+
+
+def splits_of(items: list[Any], room: int, lengths: Lengths) -> Iterator[list[list[Any]]]:
+    """Yield all ways to divide `items` into batches within their bounds."""
+    if not items:
+        yield []
+        return
+    first, *others = items
+    for split in splits_of(others, room, lengths):
+        yield [[first], *split]
+        for at, batch in enumerate(split):
+            if fits([first, *batch], room, lengths):
+                yield [*split[:at], [first, *batch], *split[at + 1 :]]
 
 
 def test_who_is_in_a_hurry_goes_whatever_its_length() -> None:
-    """Once half of its time is over, unless the oldest of all is due."""
+    """Once half of its time is over. In the next batch is whoever had to wait for that."""
     scheduler = scheduler_of(known(1.0, 1.0))
-    for length, deadline in ((9, None), (50, None), (50, None), (9, 4.0)):
+    for length, deadline in ((10, None), (1, None), (1, 4.0), (90, 5.0), (90, 5.0)):
         call = Call(echo, [length], 1, True, 0.0, deadline)
         call.lengths = [length]
         scheduler.push(call)
-    assert COLLATOR.collate(scheduler.pop(2.0)) == [9, 9]
+    batches = []
+    while scheduler.delay(3.0) is not None:
+        batches.append(COLLATOR.collate(scheduler.pop(3.0)))
+    assert batches == [[1, 1], [10], [90, 90]]
 
 
 def test_small_calls_go_before_large_ones_of_another_length() -> None:
@@ -376,6 +387,19 @@ def test_a_budget_ends_batches_and_changes_no_order() -> None:
     for length in [4, 6, 1, 99, 3, 3, 3, 3]:
         scheduler.push(call_of([length]))
     assert batches_of(scheduler) == [[4, 6], [1], [99], [3, 3, 3], [3]]
+
+
+def test_a_large_call_is_in_every_other_batch_if_the_budget_has_no_room_for_small_ones_too() -> None:
+    """However much of their share large calls have saved."""
+    scheduler = scheduler_of(known(1.0, 0.0), 8, 1)
+    for _ in range(300):
+        scheduler.push(call_of([1]))
+    batches_of(scheduler)
+    scheduler.configure(replace(scheduler._options, max_batch_length=3))
+    scheduler.push(call_of([2] * 64))
+    for _ in range(20):
+        scheduler.push(call_of([3]))
+    assert batches_of(scheduler)[:20] == [[2], [3]] * 10
 
 
 def test_a_budget_divides_lists_and_starts_what_is_full_by_it() -> None:

@@ -68,7 +68,8 @@ class LengthQueue(Queue):
         look = room * _LOOK_AHEAD
         small_items = self.items - self._large_items
         small = self._first(self._small, look)
-        large = self._first(self._large, min(look, self._most_large(small_items, look)))
+        large = self._first(self._large, look)
+        large = large[: self._most_large(small_items, look, large)]
         both = bool(small) and bool(large)
         first = lengths.fitting([*small, *large], room)
         crowded = both and (small_items >= room or len(first) < small_items)
@@ -99,6 +100,16 @@ class LengthQueue(Queue):
         self.items -= len(chosen)
         self._large_items -= large_taken
         return self._removed(chosen)
+
+    def _most_large(self, small_items: int, room: int, large: list[Item] | None = None) -> int:
+        """Return how many items of `large`, the waiting ones of large calls, the next batch may have."""
+        most = super()._most_large(small_items, room)
+        cost = self.lengths.cost
+        if not large or not cost.each or self.chunk is None or most > self.chunk:
+            return most
+        # The limit is meant in time, and these may take longer than others: a list has its longest first.
+        longest = cost.each_of(max(map(_LENGTH, large[:most])))
+        return max(int(most * cost.each / longest), 1) if longest > cost.each else most
 
     def _is_plainly_cheap(self, room: int) -> bool:
         """Whether those who came first are single items that waste little: nobody else need be looked at."""

@@ -156,6 +156,8 @@ def _passes(effort: Effort, embedders: dict[str, Embedder], arguments: argparse.
         effort.announce(f"warming up: {way.name}")
         few = warm_up[: {_OURS_MANY: 2 * _MANY, _OURS: _MANY, _FEATURES: _MANY}.get(way, _CALLERS)]
         embedders[way.library].run(way.job, few, way.callers)
+    effort.announce(f"warming up: {_SINGLES.name}")
+    embedders["ours"].run(_SINGLES.job, warm_up[: 2 * _MANY], _SINGLES.callers)
     for number in range(arguments.passes):
         found: Pass = {}
         for way in (*ways, _LIST, _SINGLES):

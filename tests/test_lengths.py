@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -511,6 +512,19 @@ def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
         scheduler.done(batch, 0.0)
     assert sizes[:5] == [32, 7, 7, 5, 5]
     assert sizes[-1] == 32
+
+
+@pytest.mark.parametrize(("length", "items"), [(10, 8), (5, 8), (20, 4), (40, 2), (1000, 1)])
+def test_a_chunk_of_longer_items_than_usual_has_fewer(length: float, items: int) -> None:
+    """It is limited because of the time it takes; shorter ones are no more."""
+    lengths = known(1e-6, 1e-3)
+    lengths.cost.each = 1e-2  # of the mean length, ...
+    lengths.cost._length = 10.0  # ... which is this
+    queue = LengthQueue(32, 1, lengths)
+    queue.chunk = 8
+    queue.push_all(deque([call_of([length] * 100), call_of([length])]), [])
+    taken = queue.take(32)
+    assert sum(stop - start for call, start, stop in taken if call.size > 1) == items
 
 
 # -- callers -----------------------------------------------------------------------------------------------

@@ -143,8 +143,8 @@ class Stats:
     chosen: dict[str, int]
     """How the items of batches were chosen, where their lengths are known.
 
-    "arrival": in order, for padding costs next to nothing; "length": those of like length that are worth most
-    for the time they take, for padding costs more.
+    "arrival": in order, for padding costs next to nothing; "length": the oldest and those of like length, for
+    padding costs more.
     """
     learned: Learned | None
     """What it has learned; None before, and with `adaptive=False` or `timeout_ms=0`."""

@@ -63,7 +63,7 @@ class LengthQueue(Queue):
             and lengths.budget is None
             and (not lengths.cost.per_length or self._is_plainly_cheap(room))
         ):
-            self._led = False
+            self._led = self._passed_over[False] = self._passed_over[True] = False
             return super().take(room)
         look = room * _LOOK_AHEAD
         small_items = self.items - self._large_items
@@ -90,6 +90,8 @@ class LengthQueue(Queue):
             if both and len(chosen) < room:
                 chosen = self._filled(chosen, others, room)
             self._passed_over[leads] = lead[0] not in chosen
+        elif small:
+            self._passed_over[False] = small[0] not in chosen
         self._led = both and leads
         large_taken = sum([item[2].large for item in chosen])
         credit = self._credit + len(chosen) * RESERVE

@@ -316,6 +316,21 @@ def test_who_is_in_a_hurry_goes_whatever_its_length() -> None:
     assert batches == [[1, 1], [10], [90, 90]]
 
 
+@pytest.mark.parametrize(("cheap", "budget"), [(0.0, None), (1e-9, None), (1e-9, 1000.0)])
+def test_who_was_passed_over_and_has_gone_stands_in_nobodys_way(cheap: float, budget: float | None) -> None:
+    """The next item in a hurry goes at once, though the oldest went in a batch in order of arrival."""
+    lengths = known(1.0, 1.0)
+    lengths.budget = budget
+    queue = LengthQueue(4, 1, lengths)
+    for _ in range(2):
+        old, urgent = call_of([1]), call_of([90])
+        queue.push_all(deque([old, urgent]), [])
+        lengths.urgent, lengths.cost.per_length = urgent, 1.0
+        assert queue.take(2) == [(urgent, 0, 1)]
+        lengths.urgent, lengths.cost.per_length = None, cheap
+        assert queue.take(1) == [(old, 0, 1)]
+
+
 def test_small_calls_go_before_large_ones_of_another_length() -> None:
     """And large ones of like length fill the room."""
     scheduler = scheduler_of(known(1.0, 1.0), 4, 1)

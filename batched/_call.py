@@ -299,7 +299,10 @@ class Batch:
             self.failed += stop - start
             return _refused(call, error)
         call.missing -= stop - start
-        return not call.missing
+        if call.missing:
+            return False
+        call.function = call.inputs = None
+        return True
 
 
 def _refused(call: Call, error: BaseException) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from functools import partial
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from batched._call import Call, Row
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ListCollator"]
 
-_NUMBERS = {int, float}
+# Only integers have a common divisor, and once that is 1 the others are only looked at: nothing is faster.
+_check_integers = partial(gcd, 1)
 
 
 class ListCollator:
@@ -125,6 +128,9 @@ class ListCollator:
         if call.results is None:
             call.results = []
         results = call.results
+        if len(results) == start:
+            results += part
+            return
         if len(results) < start:  # parts can come out of order
             results += [None] * (start - len(results))
         results[start:stop] = part
@@ -169,14 +175,16 @@ def _owned(rows: list[Any]) -> list[Any]:
 def _checked(part: list[Any], call: Call, batch: Batch) -> list[Any] | BaseException:
     """Return `part`, or its first exception if that fails `call`."""
     # Asking every row takes as long as many a batch function. Most parts are of one type, and counting that
-    # is three times as fast; only numbers add up to a number, and trying that is eight times as fast.
+    # is three times as fast. Only numbers add up to a number, which is eight times as fast to try.
     kind = type(part[0])
-    if kind in _NUMBERS:
-        try:
-            if type(sum(part)) in _NUMBERS:
-                return part
-        except Exception:  # noqa: BLE001, S110  not numbers all, so they are asked below
-            pass
+    try:
+        if kind is int or kind is bool:
+            _check_integers(*part)
+            return part
+        if kind is float and type(sum(part)) is float:
+            return part
+    except Exception:  # noqa: BLE001, S110  not numbers all, so they are asked below
+        pass
     types = list(map(type, part))
     if types.count(kind) == len(types) and not issubclass(kind, BaseException):
         return part

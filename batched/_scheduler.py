@@ -334,7 +334,7 @@ class Scheduler:
         counters.processed += batch.size - sum(half.size for half in halves)  # whose callers have left
         return True
 
-    def done(self, batch: Batch, now: float) -> None:  # noqa: C901  hot path: a call for each step would cost more
+    def done(self, batch: Batch, now: float) -> None:
         """Count `batch`, which has run and answered its calls; drop the rest of those that failed."""
         started = self._running.pop(batch, None)
         if started is None:  # said before
@@ -343,20 +343,16 @@ class Scheduler:
         slices = batch.slices
         counters = self._counters
         counters.processed += size
-        counters.ran(batch.reason, size, now - started)
+        if len(slices) == 1:
+            counters.ran(batch.reason, size, now - started, started - slices[0][0].arrived)
+        else:
+            counters.ran(batch.reason, size, now - started)
+            counters.waits([started - call.arrived for call, _, _ in slices])  # one item of each
+        if len(slices) < size:
+            self._ran_lists(slices, started)
         if batch.padded:
             counters.real += batch.real
             counters.padded += batch.padded
-        waits = counters.wait
-        if len(slices) == size > 1:
-            waits.add([started - call.arrived for call, _, _ in slices])
-        else:
-            for call, start, stop in slices:
-                waited = started - call.arrived
-                waits.sum += waited * (stop - start)
-                waits.counts[int(waited * 1e6).bit_length()] += stop - start
-                if not call.missing and self._one_at_a_time:  # else another part of it may be running
-                    call.function = call.inputs = None
         if batch.failed:
             counters.failed += batch.failed
             self._drop_rest(slices)
@@ -372,6 +368,16 @@ class Scheduler:
             self.queue.chunk = self.patience.chunk()
         if self._deadlines and not self.queue.items:
             self._deadlines.clear()  # an idle batcher holds on to nobody's call
+
+    def _ran_lists(self, slices: list[Slice], started: float) -> None:
+        """Count the further items of lists, and let go of lists of which nothing will run any more."""
+        if len(slices) > 1:
+            self._counters.waits(
+                [started - call.arrived for call, start, stop in slices for _ in range(start + 1, stop)]
+            )
+        for call, _, _ in slices:
+            if not call.missing and self._one_at_a_time:  # else another part of it may be running
+                call.function = call.inputs = None
 
     def _drop_rest(self, slices: list[Slice]) -> None:
         """Drop what waits of those calls that have failed."""
@@ -398,6 +404,10 @@ class Scheduler:
     def drain(self) -> None:
         """Wait for company no more: whatever is queued is due."""
         self._draining = True
+
+    def batches(self) -> list[Batch]:
+        """Return the batches that run."""
+        return list(self._running)
 
     def running_calls(self) -> list[Call]:
         """Return the calls of which something runs."""

@@ -413,21 +413,21 @@ class Batcher:
             self._wanted = self._wanted or _AWAKE  # else another worker, asleep by now, has said so
         HEED.set(self._heed)
         next_batch = self._next if self._most_threads == 1 else self._next_in_turn
+        run = self._run_stream if self._streams else self._run
+        batch: Batch | None = None
         while True:
-            batch = None  # an idle worker holds on to nobody's items
             try:
-                batch = next_batch()
+                if batch is None:  # else the last one left it, and an idle worker holds on to nobody's items
+                    batch = next_batch()
                 if batch is None:
                     break
                 IN_THREAD[me] = batch
-                if self._streams:
-                    self._run_stream(batch)
-                else:
-                    self._run(batch)
+                batch = run(batch)
             except BaseException as error:
                 # A fault of this library, or an exception thrown into this thread: answer and go on.
                 _logger.exception("%s: the worker failed", self.name)
                 self._give_up(batch, error)
+                batch = None
         self._end()
 
     def _heed(self) -> None:
@@ -478,25 +478,33 @@ class Batcher:
 
     def _plan(self) -> tuple[float | None, Batch | None]:
         """Return the seconds until the next batch is due, and the batch if it is."""
-        scheduler = self._scheduler
         with self._lock:
-            if self._inbox or self._leaving:
-                scheduler.take_in(self._inbox, self._leaving)
-            if self.closed:
-                scheduler.drain()
-            now = monotonic()
-            delay = scheduler.delay(now)
-            batch = scheduler.pop(now) if delay == 0.0 else None
-            expired = scheduler.expired
-            if expired:
-                scheduler.expired = []
-            if scheduler.let_in:
-                self._unblock()
-        if expired:
-            self._resolve(expired)
+            delay, batch = self._choose(monotonic())
+        if self._scheduler.expired:
+            self._answer_expired()
         return delay, batch
 
-    def _run(self, batch: Batch) -> None:
+    def _choose(self, now: float) -> tuple[float | None, Batch | None]:
+        """As `_plan`. Needs the lock."""
+        scheduler = self._scheduler
+        if self._inbox or self._leaving:
+            scheduler.take_in(self._inbox, self._leaving)
+            now = monotonic()  # nobody has arrived later
+        if self.closed:
+            scheduler.drain()
+        delay = scheduler.delay(now)
+        batch = scheduler.pop(now) if delay == 0.0 else None
+        if scheduler.let_in:
+            self._unblock()
+        return delay, batch
+
+    def _answer_expired(self) -> None:
+        """Answer those whose deadline has passed: the worker that chooses finds them, and no other."""
+        expired, self._scheduler.expired = self._scheduler.expired, []
+        self._resolve(expired)
+
+    def _run(self, batch: Batch) -> Batch | None:
+        """Run `batch`; return the next one if it is due by then and nobody has to be asked."""
         try:
             outputs = batch.run(self.collator)
             if type(outputs) is not list and hasattr(outputs, "__await__"):
@@ -509,10 +517,10 @@ class Batcher:
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
             if self._retry(batch, error):
                 batch.slices.clear()
-                return
+                return None
             with self._delivery:
                 calls = batch.fail(without_own_frames(error), self.collator)
-        self._finish(batch, calls)
+        return self._finish(batch, calls)
 
     def _retry(self, batch: Batch, error: BaseException) -> bool:
         self._heed()
@@ -523,7 +531,7 @@ class Batcher:
         return again
 
     def _run_stream(self, batch: Batch) -> None:
-        """Run a function that yields, for each item its next piece."""
+        """Run a function that yields, for each item, its next piece."""
         steps: Any = None
         try:
             steps = batch.run(self.collator)
@@ -583,12 +591,13 @@ class Batcher:
                 call.fail(CancelledError(f"{self.name} was shut down"))
         _tell(calls)
 
-    def _finish(self, batch: Batch, calls: list[Call]) -> None:
-        """Release the callers of `calls`, and count `batch`."""
+    def _finish(self, batch: Batch, calls: list[Call]) -> Batch | None:
+        """Release the callers of `calls`, count `batch`, and return the next one as `_run` does."""
         guarded = self._guarded
         if guarded:
             calls = self._whole(calls)
         scheduler = self._scheduler
+        following = None
         with self._lock:
             now = monotonic()  # before anybody can call again
             if guarded:
@@ -599,12 +608,18 @@ class Batcher:
             scheduler.done(batch, now)
             if guarded and scheduler.let_in:
                 self._unblock()
+            if scheduler.queue.items and not futures and self._most_threads == 1:
+                # What `_next` would find, without another turn of the lock.
+                _, following = self._choose(now)
         if futures:
             _settle(futures)
+        if scheduler.expired and self._most_threads == 1:
+            self._answer_expired()
         # An error's traceback leads to this frame, by way of the function's: were its calls still found here,
         # the error would keep itself alive, and all that the function had at hand, until the collector comes.
         calls.clear()
         batch.slices.clear()
+        return following
 
     def _await(self, awaitable: Any) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
@@ -649,15 +664,21 @@ class Batcher:
         return calls
 
     def _give_up(self, batch: Batch | None, error: BaseException) -> None:
-        if batch is not None:
-            batch.fail(error, self.collator)
+        """Fail what this worker had taken, or all that waits if it was about to choose."""
+        taken = [] if batch is None else [batch]
+        with self._lock:
+            if self._most_threads == 1:  # else some of what runs is the others'
+                taken += [other for other in self._scheduler.batches() if other is not batch]
+        for each in taken:
+            each.fail(error, self.collator)
             with self._lock:
-                self._scheduler.done(batch, monotonic())
-            for call, _, _ in batch.slices:
+                self._scheduler.done(each, monotonic())
+            for call, _, _ in each.slices:
                 if not call.missing:
                     with contextlib.suppress(RuntimeError):  # its caller has been released before
                         self._resolve([call])
-            batch.slices.clear()  # `RUNNING` still leads there
+            each.slices.clear()  # `RUNNING` still leads there
+        if batch is not None:
             return
         with self._lock:
             again = [call for batch in self._scheduler.again for call, _, _ in batch.slices if call.missing]

@@ -248,6 +248,31 @@ def test_an_exception_thrown_into_the_worker_does_not_end_it(caplog: pytest.LogC
     assert fn(2) == 2
 
 
+def test_what_a_worker_has_just_chosen_is_answered_too_when_an_exception_hits_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Between two batches as well: nobody waits for a batch that was taken and never ran."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+    running = fn.submit(1)
+    gate.wait_for_batch()
+    chosen = fn.submit(2)
+    scheduler = fn._batcher._scheduler
+    pop = scheduler.pop
+
+    def pop_and_fail(now: float) -> Any:
+        pop(now)
+        monkeypatch.undo()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(scheduler, "pop", pop_and_fail)
+    gate.open()
+    assert running.result(PATIENCE_S) == 1
+    assert isinstance(chosen.exception(PATIENCE_S), ZeroDivisionError)
+    assert fn(3) == 3
+    assert fn.stats.running_items == 0
+
+
 def test_an_idle_batcher_holds_nobodys_items() -> None:
     """Items, results and errors are the callers' alone once they are answered."""
 

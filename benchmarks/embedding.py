@@ -23,6 +23,7 @@ from benchmarks.measure import LIMIT_S, Stopwatch, time_limit
 __all__ = ["BATCH", "Embedder", "p99"]
 
 BATCH = 32
+_TURN = 8  # sentences
 _SAME = 0.999  # the least cosine of two vectors that pass as the same
 _CHECKOUT = Path(__file__).parents[1]
 
@@ -108,7 +109,12 @@ class _Jobs:
     def run(self, job: Job) -> Job:
         """Do a job; return what it took, and what `encode` took."""
         sentences, callers, name = job["sentences"], job["callers"], job["job"]
-        ways = {"one by one": self._one_by_one, "list": self._list, "beside": self._beside}
+        ways = {
+            "one by one": self._one_by_one,
+            "alone": self._alone,
+            "list": self._list,
+            "beside": self._beside,
+        }
         found: Job = {}
         with Stopwatch() as spent:
             if name in ways:
@@ -136,6 +142,37 @@ class _Jobs:
             vectors.append(self.encode([sentence])[0])
             seconds.append(perf_counter() - started)
         found["p99"] = p99(seconds)
+        return vectors
+
+    def _alone(self, sentences: list[str], callers: int, found: Job) -> list[Any]:
+        """Have one caller ask for a few sentences, then embed the same without it, in turns: `one_cpu`."""
+        fn = self._function("length", callers)
+        vectors: list[Any] = []
+        seconds: list[float] = []
+        times = dict.fromkeys(("wall", "cpu", "one_wall", "one_cpu"), 0.0)
+
+        async def ask(few: list[str]) -> None:
+            for sentence in few:
+                started = perf_counter()
+                vectors.append(await fn.acall(sentence))
+                seconds.append(perf_counter() - started)
+
+        async def one_by_one(few: list[str]) -> None:
+            for sentence in few:
+                self.encode([sentence])
+
+        async def main() -> None:
+            turns = [("", ask), ("one_", one_by_one)]
+            for start in range(0, len(sentences), _TURN):
+                for name, turn in turns:
+                    with Stopwatch() as spent:
+                        await turn(sentences[start : start + _TURN])
+                    times[f"{name}wall"] += spent.wall
+                    times[f"{name}cpu"] += spent.cpu
+                turns.reverse()
+
+        asyncio.run(main())
+        found.update(times, p99=p99(seconds))
         return vectors
 
     def _list(self, sentences: list[str], callers: int, _: Job) -> list[Any]:

@@ -62,7 +62,7 @@ _ARRIVAL = Way("ours, in order of arrival", "ours", "arrival")
 _OURS = Way("ours, length=len", "ours", "length")
 _FEATURES = Way("ours, inference on the tokenizer's features", "ours", "features")
 _OURS_MANY = Way(f"ours, length=len, {_MANY} callers", "ours", "length", _MANY)
-_ALONE = Way("ours, length=len, one caller", "ours", "length", 1)
+_ALONE = Way("ours, length=len, one caller", "ours", "alone", 1)
 _WAYS = (_ONE_BY_ONE, *_PEERS, _ARRIVAL, _OURS, _FEATURES, _OURS_MANY, _ALONE)
 _LIST = Way("ours, length=len, one list", "ours", "list", 1)
 _SINGLES = Way(f"ours, {_BESIDE} single callers beside that list", "ours", "beside", _BESIDE)
@@ -162,8 +162,6 @@ def _passes(effort: Effort, embedders: dict[str, Embedder], arguments: argparse.
         found: Pass = {}
         for way in (*ways, _LIST, _SINGLES):
             effort.announce(f"pass {number + 1} of {arguments.passes}: {way.name}")
-            if way in {_LIST, _SINGLES} and number:
-                continue  # one long list tells
             count = arguments.list if way in {_LIST, _SINGLES} else arguments.sentences
             sentences = make_sentences(count, 2 + number)
             found[way] = embedders[way.library].run(way.job, sentences, way.callers)
@@ -173,13 +171,13 @@ def _passes(effort: Effort, embedders: dict[str, Embedder], arguments: argparse.
 # -- what was found ------------------------------------------------------------------------------------
 
 
-def _share(passes: list[Pass], measured: dict[str, Any], clock: str = "cpu") -> float:
-    """Return sentences a second beside those of `encode` of the long list.
+def _share(one: Pass, way: Way, clock: str = "cpu") -> float:
+    """Return the sentences a second of `way` beside those of `encode` of the long list in the same pass.
 
     Not of the same few sentences: among those there are not enough of like length, so the sorted batches of
     `encode` waste much, and any share would flatter.
     """
-    return _rate(measured, clock) / _rate(passes[0][_LIST], f"whole_{clock}")
+    return _rate(one[way], clock) / _rate(one[_LIST], f"whole_{clock}")
 
 
 def _overview(passes: list[Pass]) -> Table:
@@ -187,12 +185,10 @@ def _overview(passes: list[Pass]) -> Table:
     for title in ("embedded", "share of encode(list), CPU", "by the clock", "p99", "mean batch"):
         lines.add_column(title, justify="left" if title == "embedded" else "right")
     for way in passes[0]:
-        measured = [one[way] for one in passes if way in one]
+        measured = [one[way] for one in passes]
         shares = ["", ""]
         if way is not _SINGLES:
-            shares = [
-                f"{median(_share(passes, one, clock) for one in measured):.2f}" for clock in ("cpu", "wall")
-            ]
+            shares = [f"{median(_share(one, way, clock) for one in passes):.2f}" for clock in ("cpu", "wall")]
         p99 = shown(median(one["p99"] for one in measured), "s") if "p99" in measured[0] else ""
         batch = f"{measured[-1]['mean_batch']:.1f}" if "mean_batch" in measured[-1] else ""
         lines.add_row(way.name, *shares, p99, batch)
@@ -210,13 +206,13 @@ def _rows(passes: list[Pass]) -> list[Row]:
         ("real model, one list", _LIST),
     ):
         samples = {
-            "ours": [_rate(one[way], "cpu") for one in passes if way in one],
-            "encode(list)": [_rate(passes[0][_LIST], "whole_cpu") for one in passes if way in one],
+            "ours": [_rate(one[way], "cpu") for one in passes],
+            "encode(list)": [_rate(one[_LIST], "whole_cpu") for one in passes],
         }
         rows.append(share(name, f"{way.name}: sentences/s of CPU", samples, "encode(list)"))
     samples = {
         "ours": [_rate(one[_ALONE], "cpu") for one in passes],
-        "one by one": [_rate(one[_ONE_BY_ONE], "cpu") for one in passes],
+        "one by one": [_rate(one[_ALONE], "one_cpu") for one in passes],
     }
     rows.append(share("real model, one caller", f"{_ALONE.name}: the same", samples, "one by one"))
     if peers:
@@ -224,9 +220,9 @@ def _rows(passes: list[Pass]) -> list[Row]:
         rows.append(share("real model / best peer", f"{_OURS.name}: the same", best, "best peer"))
         best = _best(passes, peers, lambda measured: float(measured["p99"]), min)
         rows.append(times("real model, p99 / best peer", f"{_OURS.name}: p99", best, "best peer"))
-    first = passes[0]
-    batch_s = first[_SINGLES]["whole_wall"] / ceil(first[_SINGLES]["items"] / BATCH)
-    samples = {"ours": [first[_SINGLES]["p99"]], "a full batch": [batch_s]}
+    beside = [one[_SINGLES] for one in passes]
+    batches_s = [whole["whole_wall"] / ceil(whole["items"] / BATCH) for whole in beside]
+    samples = {"ours": [singles["p99"] for singles in beside], "a full batch": batches_s}
     rows.append(times("real model, singles beside a list", f"{_SINGLES.name}: p99", samples, "a full batch"))
     return rows
 
@@ -257,7 +253,7 @@ def _plot(passes: list[Pass], file: Path) -> None:
         "tab:green" if way.library == "ours" and way is not _ONE_BY_ONE else "tab:grey" for way in ways
     ]
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.2), layout="constrained", sharey=True)
-    left.barh(names, [median(_share(passes, one[way]) for one in passes) for way in ways], color=colours)
+    left.barh(names, [median(_share(one, way) for one in passes) for way in ways], color=colours)
     left.axvline(1, color="black", linewidth=1)
     left.set(xlabel="sentences per CPU second, as a share of encode(all as one list)")
     right.barh(names, [median(one[way]["p99"] for one in passes) for way in ways], color=colours)

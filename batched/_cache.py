@@ -42,7 +42,7 @@ class Lookup(Call):
     hits: int
     """Items answered without a run of their own."""
     mine: list[int]
-    """The places of those that it has sent off."""
+    """The places of those whose results it is to keep, where that is its caller's to do."""
     flights: list[Flight]
     stored: int
     """How often results had been stored when the cache was asked."""
@@ -90,8 +90,7 @@ class Flights:
                 _extend(flight.errand, lookup.deadline)
         if not mine:
             return None
-        lookup.mine = [place for place, _ in mine]
-        errand = lookup.collator.errand(lookup, lookup.mine)
+        errand = lookup.collator.errand(lookup, [place for place, _ in mine])
         flights = [flight for _, flight in mine]
         for flight in flights:
             flight.errand = errand
@@ -118,10 +117,10 @@ class Flights:
             for flight, result in zip(flights, results, strict=True):
                 if self._flights.get(flight.key) is flight:
                     del self._flights[flight.key]
+                kept = failed = isinstance(result, BaseException)
                 for lookup, place in flight.waiting:
                     if not lookup.missing:
                         continue
-                    failed = isinstance(result, BaseException)
                     if failed and (call.error is not None or not lookup.keep_errors):
                         lookup.left = call.left
                         lookup.fail(result)
@@ -129,6 +128,9 @@ class Flights:
                     else:
                         lookup.results[place] = _own(result)
                         lookup.missing -= 1
+                        if not kept:  # by one of those who have not left
+                            lookup.mine.append(place)
+                            kept = True
                     if not lookup.missing:
                         answered.append(lookup.collator.answered(lookup))
         return answered, unwanted
@@ -304,7 +306,7 @@ class CachingCollator:
             _logger.exception("%s: the cache failed, and is bypassed", self._name)
 
     async def keep(self, lookup: Lookup) -> None:
-        """Keep what `lookup`, which is answered, has sent off, in a cache that is asynchronous."""
+        """Keep what is `lookup`'s to keep, now that it is answered, in an asynchronous cache."""
         results = lookup.results if lookup.many else [lookup.results]
         try:
             for place in lookup.mine:

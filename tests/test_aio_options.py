@@ -220,6 +220,28 @@ def test_a_caller_that_leaves_while_the_cache_is_asked_never_runs(run: Any) -> N
     run(main())
 
 
+@pytest.mark.parametrize("leaver", [0, 1])
+def test_a_result_is_kept_by_whoever_still_waits_for_it(run: Any, leaver: int) -> None:
+    """Also if its caller who sent the item off has left, and others share the run."""
+
+    async def main() -> None:
+        remote = Remote()
+        gate = AsyncGate(lambda items: [item.upper() for item in items])
+        fn = aio.dynamically(gate, timeout_ms=0, cache=remote)
+        callers = [asyncio.create_task(fn("a"))]
+        await gate.entered.acquire()
+        callers.append(asyncio.create_task(fn("a")))
+        await turns()
+        callers[leaver].cancel()
+        await turns()
+        gate.opened.set()
+        assert await callers[1 - leaver] == "A"
+        assert remote.kept == {"a": "A"}
+        assert gate.batches == [["a"]]
+
+    run(main())
+
+
 # -- streams -------------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["LengthQueue"]
 
 _LENGTH = itemgetter(0)
-_LOOK_AHEAD = 4  # batches: who is further back than that is not looked at yet
+_LOOK_AHEAD = 3  # batches: who is further back than that is not looked at yet
 
 
 class LengthQueue(Queue):

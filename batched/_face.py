@@ -245,7 +245,7 @@ class Face(Bindable[DriverT]):
         Each element is one item, even a list; further iterables are further parameters; an asynchronous
         source is answered as fast as it comes. The first that fails raises at its place. What has not
         started is dropped then, and when the consumer leaves. A deadline holds for each item. A bounded queue
-        is never overrun.
+        is never overrun: where others are refused, half of the room is left to them.
         """
         batcher = self._batcher or self._find()
         batcher.check()
@@ -329,7 +329,10 @@ class Face(Bindable[DriverT]):
         options = (self._batcher or self._find()).options
         size = self._collator.chunk_size if self._call_options.deadline_ms is None else 1
         if options.max_queue_size is not None:
-            size = min(size, options.max_queue_size)
+            bound = options.max_queue_size
+            if options.on_full == "raise":
+                bound //= 2  # the rest of the room is left to those who would be turned away
+            size = min(size, max(bound, 1))
         return size, 3 * options.batch_size
 
     def _in_order(self, call: Call, presentable: Callable[[BaseException], BaseException]) -> Iterator[Any]:

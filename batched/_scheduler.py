@@ -65,7 +65,10 @@ class Scheduler:
         self._deadlines: list[tuple[float, int, Call]] = []  # a heap; calls no longer waiting stay in it
         self._deadlines_limit = 1024
         self._order = count()
-        self._outside: OrderedDict[Call, None] = OrderedDict()  # calls for which there was no room, in order
+        self._outside: OrderedDict[Call, bool] = (
+            OrderedDict()
+        )  # for which there was no room, in order; patient?
+        self._patient: list[Call] = []  # that were let in
         self.expired: list[Call] = []
         """Calls whose deadline passed before they had run: for the driver to answer and clear."""
         self.let_in: list[Call] = []
@@ -125,8 +128,8 @@ class Scheduler:
                 f"{self.name} has max_queue_size={bound}: a call of {call.size} items will never fit, "
                 f"so divide it or raise the bound"
             )
-        waiting = self.queue.items
-        if bound is None or not (self._outside or (waiting and waiting + call.size > bound)):
+        behind = self._outside if wait else not all(self._outside.values())  # the patient let others pass
+        if not behind and self._has_room(call, patient=patient):
             self.push(call)
             return None
         if not wait:
@@ -135,17 +138,37 @@ class Scheduler:
                 f"{self.name} has {self.queue.items} items waiting, and max_queue_size={bound}: "
                 f"no room for {call.size} more"
             )
-        self._outside[call] = None
+        self._outside[call] = patient
         return call
+
+    def _has_room(self, call: Call, *, patient: bool) -> bool:
+        """Whether `call` may be queued, and if so, note that it is `patient`.
+
+        One that is alone is, though it be larger: the bound was lowered while it waited. Where others are
+        turned away, those that are patient leave them half of the room.
+        """
+        bound = self._max_queue_size
+        waiting = self.queue.items
+        if bound is None:
+            return True
+        if waiting and waiting + call.size > bound:
+            return False
+        if patient and self._options.on_full == "raise":
+            self._forget_patient()
+            theirs = sum(map(_waiting, self._patient))
+            if theirs and theirs + call.size > bound // 2:
+                return False
+            self._patient.append(call)
+        return True
+
+    def _forget_patient(self) -> None:
+        self._patient = [call for call in self._patient if _waiting(call)]
 
     def _let_in(self) -> None:
         """Queue what has waited for room, as far as there is."""
-        bound = self._max_queue_size
-        queue = self.queue
         while self._outside:
-            call = next(iter(self._outside))
-            # Alone it is let in though it be larger: the bound was lowered while it waited.
-            if bound is not None and queue.items and queue.items + call.size > bound:
+            call, patient = next(iter(self._outside.items()))
+            if not self._has_room(call, patient=patient):
                 return
             del self._outside[call]
             self.push(call)
@@ -205,6 +228,8 @@ class Scheduler:
 
     def answered(self, calls: list[Call]) -> list[Call]:
         """Return whom to answer now that `calls` are done: for those of a cache, all who wait for them."""
+        if self._patient:
+            self._forget_patient()
         if self._options.cache is None:
             return calls
         calls, unwanted = self._flights.complete(calls)
@@ -487,6 +512,11 @@ class Scheduler:
                 call.fail(TimeoutError(call.overdue(self.name)))
                 self.drop(call)
                 self.expired.append(call)
+
+
+def _waiting(call: Call) -> int:
+    """Return how many items of `call` wait, or of its members, which wait in its place."""
+    return sum(member.waiting for member in call.members) if isinstance(call, Family) else call.waiting
 
 
 def is_guarded(options: Options) -> bool:

@@ -77,7 +77,8 @@ class ThreadedFunction(Face[Batcher]):
 
         Each element is one item, even a list; further iterables are further parameters. The first that fails
         raises at its place. What has not started is dropped then, and when the consumer leaves. A deadline
-        holds for each item. A bounded queue is never overrun.
+        holds for each item. A bounded queue is never overrun: where others are refused, half of the room is
+        left to them.
         """
         batcher = self._batcher or self._find()
         batcher.check()

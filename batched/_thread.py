@@ -20,7 +20,7 @@ import traceback
 import weakref
 from asyncio import get_running_loop
 from collections import deque
-from concurrent.futures import CancelledError, Future, InvalidStateError
+from concurrent.futures import CancelledError, Future
 from contextvars import copy_context
 from functools import partial
 from inspect import isasyncgen
@@ -34,8 +34,8 @@ from batched._process import park_at_exit, register
 from batched._scheduler import Scheduler, is_guarded
 from batched._stats import Counters
 from batched._stream import open_stream
-from batched._waiting import refusal, resolve_on_loop, set_unless_done, watch
-from batched.errors import ClosedError, copied, raise_as_was, without_own_frames
+from batched._waiting import FUTURE, refusal, release, set_unless_done, settle, tell, watch
+from batched.errors import ClosedError, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -49,7 +49,6 @@ __all__ = ["Batcher"]
 
 _AWAKE = 1 << 60  # more calls than an inbox ever holds
 _UNCLOSED = "%s: the generator could not be closed"
-_FUTURE = object()  # the `loop` of a call whose waiter is a concurrent future
 
 _inherited: list[object] = []
 
@@ -205,8 +204,8 @@ class Batcher:
                 self._blocked[outside] = gate = _thread.allocate_lock()
                 gate.acquire()
             if not call.missing:  # the cache knew it all by now
-                futures = _release([call])
-        _settle(futures)
+                futures = release([call])
+        settle(futures)
         self._get_up()
         return gate
 
@@ -229,7 +228,7 @@ class Batcher:
         """Wake the callers of `calls`; return the calls that have futures instead. Needs the lock."""
         if self._guarded:
             calls = self._scheduler.answered(calls)
-        return _release(calls) if calls else calls
+        return release(calls) if calls else calls
 
     def _unblock(self) -> None:
         """Tell those whose call has been let in. Needs the lock."""
@@ -288,7 +287,7 @@ class Batcher:
         """Queue `call` and return the future of its answer; may block while there is no room."""
         future: Future[Any] = Future()
         call.waiter = future
-        call.loop = _FUTURE
+        call.loop = FUTURE
         future.add_done_callback(partial(self._notice_cancel, call))
         if not self._guarded:
             self.push(call)
@@ -558,7 +557,7 @@ class Batcher:
                     _logger.exception(_UNCLOSED, self.name)
         with self._lock:
             self._scheduler.done(batch, monotonic())
-        _tell(calls)
+        tell(calls)
         calls.clear()
         batch.slices.clear()
 
@@ -577,7 +576,7 @@ class Batcher:
     def _step(self, batch: Batch, pieces: Any) -> bool:
         """Hand each caller its next piece; return whether any wants more."""
         told, wanted = batch.step(pieces, self.collator)
-        _tell(told)
+        tell(told)
         return wanted
 
     def end_streams(self) -> None:
@@ -589,7 +588,7 @@ class Batcher:
             for call in calls:
                 call.left = "cancelled"
                 call.fail(CancelledError(f"{self.name} was shut down"))
-        _tell(calls)
+        tell(calls)
 
     def _finish(self, batch: Batch, calls: list[Call]) -> Batch | None:
         """Release the callers of `calls`, count `batch`, and return the next one as `_run` does."""
@@ -604,7 +603,7 @@ class Batcher:
                 calls = scheduler.answered(calls)
             # Released first, they wake while this thread counts; the lock keeps them from seeing stats in
             # which they are not counted yet.
-            futures = _release(calls) if calls else calls
+            futures = release(calls) if calls else calls
             scheduler.done(batch, now)
             if guarded and scheduler.let_in:
                 self._unblock()
@@ -612,7 +611,7 @@ class Batcher:
                 # What `_next` would find, without another turn of the lock.
                 _, following = self._choose(now)
         if futures:
-            _settle(futures)
+            settle(futures)
         if scheduler.expired and self._most_threads == 1:
             self._answer_expired()
         # An error's traceback leads to this frame, by way of the function's: were its calls still found here,
@@ -710,74 +709,11 @@ class Batcher:
     def _resolve(self, calls: list[Call]) -> None:
         """Release the callers of `calls`, which are done."""
         if self._streams:
-            _tell(calls)
+            tell(calls)
         else:
             calls = self._whole(calls)
             with self._lock:
                 futures = self._release(calls)
                 if self._scheduler.let_in:
                     self._unblock()
-            _settle(futures)
-
-
-def _tell(calls: list[Call]) -> None:
-    """Wake the consumers of streams, who look for themselves what there is."""
-    loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
-    for call in calls:
-        if call.loop is not None:
-            loops.setdefault(call.loop, []).append(call)
-        elif call.waiter.locked():
-            with contextlib.suppress(RuntimeError):  # it has been told already
-                call.waiter.release()
-    for loop, theirs in loops.items():
-        with contextlib.suppress(RuntimeError):  # the loop was closed, and its tasks with it
-            loop.call_soon_threadsafe(_set_events, theirs)
-
-
-def _set_events(calls: list[Call]) -> None:
-    for call in calls:
-        call.waiter.set()
-
-
-def _release(calls: list[Call]) -> list[Call]:
-    """Wake the threads and event loops that wait for `calls`; return the calls that have futures instead."""
-    if len(calls) == 1 and calls[0].loop is None:
-        calls[0].waiter.release()
-        return []
-    loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
-    futures: list[Call] = []
-    last = _FUTURE
-    same = futures  # those whose loop is the last one
-    for call in calls:
-        loop = call.loop
-        if loop is last:
-            same.append(call)
-        elif loop is None:
-            try:  # noqa: SIM105  costs a third of a release
-                call.waiter.release()
-            except RuntimeError:  # it was late while another worker answered it
-                pass
-        else:
-            last = loop
-            same = futures if loop is _FUTURE else loops.setdefault(loop, [])
-            same.append(call)
-    for loop, theirs in loops.items():
-        with contextlib.suppress(RuntimeError):  # the loop was closed, and its tasks with it
-            loop.call_soon_threadsafe(resolve_on_loop, theirs)
-    return futures
-
-
-def _settle(calls: list[Call]) -> None:
-    """Resolve the futures of `calls`, which runs their callbacks: not to be done under the lock."""
-    for call in calls:
-        try:
-            if call.left == "cancelled":
-                call.waiter.cancel()
-            elif call.error is not None:
-                call.waiter.set_exception(copied(call.error))
-            else:
-                call.waiter.set_result(call.results)
-        except InvalidStateError:  # cancelled by its caller
-            pass
-        except BaseException:  # a callback of the caller's; an Exception is logged by the future
-            _logger.exception("exception in a callback of %r", call.waiter)
+            settle(futures)

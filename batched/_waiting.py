@@ -1,8 +1,11 @@
-"""How callers on an event loop wait for their calls and are released, whoever runs the batches."""
+"""How callers wait, in threads, on event loops or for futures, and are released, whoever runs the batches."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+from concurrent.futures import InvalidStateError
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -14,7 +17,12 @@ if TYPE_CHECKING:
 
     from batched._call import Call
 
-__all__ = ["refusal", "resolve_on_loop", "set_unless_done", "watch"]
+__all__ = ["FUTURE", "refusal", "release", "resolve_on_loop", "set_unless_done", "settle", "tell", "watch"]
+
+FUTURE = object()
+"""The `loop` of a call whose waiter is a concurrent future."""
+
+_logger = logging.getLogger("batched")
 
 
 def watch(call: Call, loop: asyncio.AbstractEventLoop) -> None:
@@ -51,3 +59,66 @@ def set_unless_done(future: asyncio.Future[None]) -> None:
     """Wake whoever waits for `future`."""
     if not future.done():
         future.set_result(None)
+
+
+def tell(calls: list[Call]) -> None:
+    """Wake the consumers of streams, who look for themselves what there is."""
+    loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+    for call in calls:
+        if call.loop is not None:
+            loops.setdefault(call.loop, []).append(call)
+        elif call.waiter.locked():
+            with contextlib.suppress(RuntimeError):  # it has been told already
+                call.waiter.release()
+    for loop, theirs in loops.items():
+        with contextlib.suppress(RuntimeError):  # the loop was closed, and its tasks with it
+            loop.call_soon_threadsafe(_set_events, theirs)
+
+
+def _set_events(calls: list[Call]) -> None:
+    for call in calls:
+        call.waiter.set()
+
+
+def release(calls: list[Call]) -> list[Call]:
+    """Wake the threads and event loops that wait for `calls`; return the calls that have futures instead."""
+    if len(calls) == 1 and calls[0].loop is None:
+        calls[0].waiter.release()
+        return []
+    loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+    futures: list[Call] = []
+    last = FUTURE
+    same = futures  # those whose loop is the last one
+    for call in calls:
+        loop = call.loop
+        if loop is last:
+            same.append(call)
+        elif loop is None:
+            try:  # noqa: SIM105  costs a third of a release
+                call.waiter.release()
+            except RuntimeError:  # it was late while another worker answered it
+                pass
+        else:
+            last = loop
+            same = futures if loop is FUTURE else loops.setdefault(loop, [])
+            same.append(call)
+    for loop, theirs in loops.items():
+        with contextlib.suppress(RuntimeError):  # the loop was closed, and its tasks with it
+            loop.call_soon_threadsafe(resolve_on_loop, theirs)
+    return futures
+
+
+def settle(calls: list[Call]) -> None:
+    """Resolve the futures of `calls`, which runs their callbacks: not to be done under the lock."""
+    for call in calls:
+        try:
+            if call.left == "cancelled":
+                call.waiter.cancel()
+            elif call.error is not None:
+                call.waiter.set_exception(copied(call.error))
+            else:
+                call.waiter.set_result(call.results)
+        except InvalidStateError:  # cancelled by its caller
+            pass
+        except BaseException:  # a callback of the caller's; an Exception is logged by the future
+            _logger.exception("exception in a callback of %r", call.waiter)

@@ -209,12 +209,12 @@ class Batch:
             halves.append(Batch(part, left - size, "retry"))
         return halves
 
-    def prune(self) -> int:
-        """Forget what has no callers any more; return how many items that was."""
-        size = self.size
+    def prune(self) -> list[Slice]:
+        """Remove and return what has no callers any more."""
+        gone = [piece for piece in self.slices if not piece[0].missing]
         self.slices = [piece for piece in self.slices if piece[0].missing]
-        self.size = sum(stop - start for _, start, stop in self.slices)
-        return size - self.size
+        self.size -= sum(stop - start for _, start, stop in gone)
+        return gone
 
     def run(self, collator: Collator) -> Any:
         """Return what the batch function returns for the batch's items."""

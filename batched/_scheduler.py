@@ -243,7 +243,7 @@ class Scheduler:
         """Return the seconds until the next batch is due: 0.0 if it is, None if nothing waits."""
         if self._deadlines:
             self._expire(now)
-        if self.again and self._is_wanted_again():
+        if self.again and self._is_wanted_again(now):
             return 0.0
         queue = self.queue
         items = queue.items
@@ -264,7 +264,7 @@ class Scheduler:
 
     def pop(self, now: float) -> Batch:
         """Remove and return the next batch, for which `delay` has just said why it is due."""
-        if self.again and self._is_wanted_again():
+        if self.again and self._is_wanted_again(now):
             batch = self.again.popleft()
             self._running[batch] = now
             return batch
@@ -291,10 +291,10 @@ class Scheduler:
         if not self._one_queue:
             self.queue.taken(batch.slices[0][0].key, batch.size)
 
-    def _is_wanted_again(self) -> bool:
+    def _is_wanted_again(self, now: float) -> bool:
         """Whether anybody still waits for what failed and is to run again."""
         while self.again:
-            self._counters.processed += self.again[0].prune()
+            self._count_left(self.again[0], now)
             if self.again[0].size:
                 return True
             self.again.popleft()
@@ -350,14 +350,20 @@ class Scheduler:
             self._resize()
         elif not (self._options.isolate_errors and isinstance(error, Exception)):
             return False
-        halves = batch.halves()
-        self.again.extendleft(reversed(halves))
+        started = self._running.pop(batch)
         counters = self._counters
-        counters.ran(batch.reason, batch.size, now - self._running.pop(batch))
+        counters.ran(batch.reason, batch.size, now - started)
         counters.real += batch.real
         counters.padded += batch.padded
-        counters.processed += batch.size - sum(half.size for half in halves)  # whose callers have left
+        self._count_left(batch, started)
+        self.again.extendleft(reversed(batch.halves()))
         return True
+
+    def _count_left(self, batch: Batch, started: float) -> None:
+        """Count what of `batch`, which has started and is to run again, has no callers any more."""
+        waits = [started - call.arrived for call, start, stop in batch.prune() for _ in range(start, stop)]
+        self._counters.processed += len(waits)
+        self._counters.waits(waits)
 
     def done(self, batch: Batch, now: float) -> None:
         """Count `batch`, which has run and answered its calls; drop the rest of those that failed."""

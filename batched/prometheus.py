@@ -4,10 +4,15 @@ Every process has a page of its own. Under a server with several workers, such a
 a scrape would speak for itself alone, and the multi-process mode of `prometheus_client` has no room for
 collectors. So let each worker serve a page on a port of its own, and have Prometheus scrape them all:
 
-    def post_fork(server, worker):  # in gunicorn.conf.py
+    import prometheus_client  # in gunicorn.conf.py
+    from batched.prometheus import Collector
+
+    def post_fork(server, worker):
+        registry = prometheus_client.CollectorRegistry()
+        Collector(registry=registry)
         for port in range(9100, 9200):
             try:
-                return prometheus_client.start_http_server(port)
+                return prometheus_client.start_http_server(port, registry=registry)
             except OSError:  # another worker's
                 pass
 """

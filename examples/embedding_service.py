@@ -1,10 +1,10 @@
 """A web service whose requests share batches: FastAPI on uvicorn, with MiniLM, a sentence model, behind it.
 
-    uvicorn --factory --app-dir examples embedding_service:minilm
+    uvicorn --factory --app-dir examples --timeout-graceful-shutdown 30 embedding_service:minilm
     curl localhost:8000/embed -H 'content-type: application/json' -d '{"text": "one text, or a list of them"}'
 
-The `service` extra carries the model in a package, so nothing is downloaded. `create_app` takes any batched
-function from texts to vectors: exchange `minilm` for a model of yours.
+The `service` extra carries the model in a package, so nothing is downloaded. `create_app` takes any function
+of `batched.dynamically` from texts to vectors: exchange `minilm` for a model of yours.
 
 With several processes, which share the memory of a model that is loaded before they fork:
 
@@ -15,7 +15,8 @@ Each has a batcher, a queue and metrics of its own; a scrape of `/metrics` meets
 `batched.prometheus` says how to meet all.
 
 On SIGTERM uvicorn takes no more connections, and ends when every request that it has is answered. Deadlines
-bound that: the longest is below the 30 s after which gunicorn kills its workers.
+bound that: the longest is below the 30 s after which it ends all the same, as gunicorn does, for the sake of
+clients who never send the rest of a request or never read the answer.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ def say(status: int, detail: str, headers: dict[str, str] | None = None) -> Hand
 
 ERRORS: dict[int | type[Exception], Handler] = {
     RequestValidationError: refuse,
+    400: say(400, "The body must be JSON, in UTF-8."),
+    413: say(413, f"The body must have at most {MOST_BYTES:,} bytes."),
     batched.QueueFullError: say(429, "Too many texts wait; come back in a second.", {"retry-after": "1"}),
     TimeoutError: say(504, "There was no answer within the deadline (x-deadline-ms)."),
     ClientDisconnect: say(499, "The client has left."),  # which only the log is told
@@ -104,11 +107,13 @@ def create_app(embed: batched.BatchedFunction[str, Vector], *, stuck_after_s: fl
     """Return the service.
 
     Args:
-        embed: From texts to vectors. Give it `max_queue_size`, or nobody is ever told to come back later, and
-            `isolate_errors`, or a text that makes it raise fails its whole batch.
+        embed: From texts to vectors. Give it `max_queue_size`, at least `MOST_TEXTS`, or nobody is ever told to
+            come back later, and `isolate_errors`, or a text that makes it raise fails its whole batch.
         stuck_after_s: A batch that has been running for longer is reported by `/healthz`.
 
     """
+    if not isinstance(embed, batched.BatchedFunction):
+        raise TypeError(f"embed must be a function of batched.dynamically, got {embed!r}")
     app = FastAPI(title="Embeddings", exception_handlers=ERRORS, max_body_size=MOST_BYTES)
     registry = CollectorRegistry()
     Collector(registry=registry)

@@ -78,9 +78,9 @@ class Adder:
         try:
             asked = int(number)
         except ValueError:
-            return PlainTextResponse(f"number must be an integer, got {number!r}\n", status_code=400)
+            return PlainTextResponse(f"number must be an integer, got {number[:40]!r}\n", status_code=400)
         if abs(asked) >= LIMIT:
-            return PlainTextResponse(f"number must be below {LIMIT:,}, got {asked}\n", status_code=400)
+            return PlainTextResponse(f"number must be below {LIMIT:,}, got {number[:40]}\n", status_code=400)
         return JSONResponse((await self.add_one.acall(asked))._asdict())
 
 

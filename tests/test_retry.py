@@ -157,6 +157,7 @@ def test_who_has_left_is_not_run_again(flavour: Flavour) -> None:
             pass
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed == 12
+    assert stats.wait.count == 12  # whoever left while the others ran again has waited too
 
 
 def test_who_leaves_before_its_half_runs_again_is_left_out() -> None:
@@ -174,7 +175,7 @@ def test_who_leaves_before_its_half_runs_again_is_left_out() -> None:
     assert futures[1].result(PATIENCE_S) == ("ok", 1)
     until(lambda: not fn.stats.running_items)
     assert gate.batches == [[0, 1, 2, 3], [0, 1], [0], [1]]
-    assert fn.stats.total_accepted == fn.stats.total_processed == 4
+    assert fn.stats.total_accepted == fn.stats.total_processed == fn.stats.wait.count == 4
 
 
 def test_what_is_to_run_again_counts_as_running_and_survives_shutdown() -> None:

@@ -280,7 +280,7 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         max_concurrent_batches: Batches that run at once, each in a thread of its own.
         max_queue_size: The most items that wait; None for no bound. A list is admitted whole or not at all.
         on_full: What becomes of a call for which there is no room: "raise" `QueueFullError`, or "wait".
-        isolate_errors: When a batch raises an `Exception`, run it again in halves until only the culprits fail.
+        isolate_errors: When a batch raises an `Exception`, run it again in halves until only culprits fail.
         group_by: From an item, a key; only items of an equal key share a batch.
         cache: A mapping of results; what it knows is not queued, and equal items in flight run once.
         cache_key: From an item, its key in the cache; the item itself by default.

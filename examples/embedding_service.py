@@ -107,8 +107,8 @@ def create_app(embed: batched.BatchedFunction[str, Vector], *, stuck_after_s: fl
     """Return the service.
 
     Args:
-        embed: From texts to vectors. Give it `max_queue_size`, at least `MOST_TEXTS`, or nobody is ever told to
-            come back later, and `isolate_errors`, or a text that makes it raise fails its whole batch.
+        embed: From texts to vectors. Give it `max_queue_size`, at least `MOST_TEXTS`, or nobody is ever told
+            to come back later, and `isolate_errors`, or a text that makes it raise fails its whole batch.
         stuck_after_s: A batch that has been running for longer is reported by `/healthz`.
 
     """

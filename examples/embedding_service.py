@@ -112,8 +112,6 @@ def create_app(embed: batched.BatchedFunction[str, Vector], *, stuck_after_s: fl
         stuck_after_s: A batch that has been running for longer is reported by `/healthz`.
 
     """
-    if not isinstance(embed, batched.BatchedFunction):
-        raise TypeError(f"embed must be a function of batched.dynamically, got {embed!r}")
     app = FastAPI(title="Embeddings", exception_handlers=ERRORS, max_body_size=MOST_BYTES)
     registry = CollectorRegistry()
     Collector(registry=registry)

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import re
-import runpy
 import signal
 import socket
 import subprocess
@@ -22,8 +21,6 @@ from time import monotonic
 from typing import Any
 
 import pytest
-
-from batched import aio
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(200)]
 
@@ -423,13 +420,6 @@ def test_who_never_sends_the_rest_of_a_request_does_not_keep_the_service_from_en
         assert letters(service.ask("hello")) == "hello"  # the other request has come before
         service.process.terminate()
         service.process.wait(PATIENCE_S)
-
-
-@pytest.mark.parametrize("wrong", [len, aio.dynamically(len)])
-def test_a_function_that_both_handlers_cannot_call_is_refused_at_the_door(wrong: Any) -> None:
-    create_app = runpy.run_path(str(ROOT / "examples" / "embedding_service.py"))["create_app"]
-    with pytest.raises(TypeError, match="must be a function of batched.dynamically, got "):
-        create_app(wrong)
 
 
 def test_a_service_that_was_killed_under_load_answers_again_after_a_restart(service: Service) -> None:

@@ -132,29 +132,26 @@ class Queue:
 
     def take(self, room: int) -> list[Slice]:
         """Remove and return the next batch: `room` items, of which so many must wait, or less by `chunk`."""
-        small_items = self.items - self._large_items
-        only_large = not small_items and self.chunk is None
-        if only_large and not self._credit:
-            call = self._large[0]
-            waiting = call.waiting
-            if waiting > room:  # as below, for most batches of a long list
-                start = call.size - waiting
-                call.waiting = waiting - room
-                self.items -= room
-                self._large_items -= room
-                return [(call, start, start + room)]
         slices: list[Slice] = []
-        if self._credit < self._most_saved:
-            self._credit = min(self._credit + room * RESERVE, self._most_saved)
         if not self._large_items:
+            if self._credit < self._most_saved:
+                self._save(room)
             self._without_small = 0
             self.items -= room
             _take(self._small, room, slices)
             return slices
-        if only_large:
-            self.items -= room
-            self._take_large(room, slices)
-            return slices
+        small_items = self.items - self._large_items
+        if not (small_items or self._credit or self.chunk is not None):
+            call = self._large[0]
+            waiting = call.waiting
+            if waiting > room:  # as below, for most batches of a long list
+                start = call.size - waiting
+                slices.append((call, start, start + room))
+                call.waiting = waiting - room
+                self.items -= room
+                self._large_items -= room
+                return slices
+        self._save(room)
         left = room
         large = self._most_large(small_items, room)
         if small_items >= room:
@@ -169,6 +166,9 @@ class Queue:
             left -= self._take_large(min(left, large), slices)
         self.items -= room - left
         return slices
+
+    def _save(self, room: int) -> None:
+        self._credit = min(self._credit + room * RESERVE, self._most_saved)
 
     def _most_large(self, small_items: int, room: int) -> int:
         """Return how many items of large calls the next batch may have."""

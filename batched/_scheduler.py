@@ -80,6 +80,7 @@ class Scheduler:
     def _follow(self, options: Options) -> None:
         self._options = options
         self._max_queue_size = options.max_queue_size
+        self._waits = options.timeout_ms > 0
         self._learns = self.patience.learns
         self._one_at_a_time = options.max_concurrent_batches == 1
         if self._lengths is not None and isinstance(self.patience, Regroup):
@@ -252,7 +253,7 @@ class Scheduler:
         if items >= queue.batch_size if self._is_plain else queue.is_full():
             self._reason = "full"
             return 0.0
-        if self._draining or self._outside:
+        if self._draining or self._outside or not self._waits:
             self._reason = self._why_early()
             return 0.0
         start = self.patience.start(queue.oldest(), items, now)
@@ -302,7 +303,9 @@ class Scheduler:
 
     def _why_early(self) -> str:
         """Return why a batch that is not full starts, whatever patience says."""
-        return "drain" if self._draining else "crowded"
+        if self._draining:
+            return "drain"
+        return "crowded" if self._outside else "window"
 
     def awaited(self) -> int:
         """Return how many more calls, of one item each, make the next batch due before its time."""

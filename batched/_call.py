@@ -239,7 +239,7 @@ class Batch:
                     call.missing = 0
                     done.append(call)
                 call.function = call.inputs = None
-            elif self._place((call, start, stop), part, collator):
+            elif call.missing and self._place((call, start, stop), part, collator):
                 done.append(call)
         return done
 

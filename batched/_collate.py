@@ -40,7 +40,9 @@ class ListCollator:
         items = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
         if not isinstance(items, list):
             return Call(function, items, 1, False, now)  # noqa: FBT003
-        return Call(function, list(items), len(items), True, now)  # noqa: FBT003
+        # Last first, for what has run is cut off the end.
+        inputs = items[::-1] if type(items) is list else list(items)[::-1]
+        return Call(function, inputs, len(inputs), True, now)  # noqa: FBT003
 
     def one(
         self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any], now: float
@@ -61,17 +63,17 @@ class ListCollator:
 
     def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Return each item of `call`, as arguments."""
-        return [((item,), {}) for item in (call.inputs if call.many else [call.inputs])]
+        return [((item,), {}) for item in (reversed(call.inputs) if call.many else [call.inputs])]
 
     def pick(self, inputs: list[Any], places: list[int]) -> list[Any]:
         """Return the inputs of some of the items of a list call."""
-        return [inputs[place] for place in places]
+        return [inputs[-1 - place] for place in reversed(places)]
 
     def chunk(self, function: Callable[[Any], Any], items: list[Any], now: float) -> Call:
         """Return a call of several items."""
         if isinstance(items[0], Row):
             raise TypeError(f"{self._name} takes one argument, so `map` takes one iterable")
-        return Call(function, items.copy(), len(items), True, now, keep_errors=True)  # noqa: FBT003
+        return Call(function, items[::-1], len(items), True, now, keep_errors=True)  # noqa: FBT003
 
     def own(self, call: Call) -> None:
         """Do nothing: a list has been copied, and what the items hold is the caller's."""
@@ -84,16 +86,15 @@ class ListCollator:
     def collate(self, batch: Batch) -> list[Any]:
         """Return a new list of the batch's items."""
         slices = batch.slices
-        if len(slices) == 1 and slices[0][0].many:
-            call, start, stop = slices[0]
+        call, start, stop = slices[0]
+        if call.many and len(slices) == 1:
             batch.has_lists = True
-            part: list[Any] = call.inputs[start:stop]
-            return part
+            return _items(call, start, stop)
         items: list[Any] = []
         for call, start, stop in slices:
             if call.many:
                 batch.has_lists = True
-                items += call.inputs[start:stop]
+                items += _items(call, start, stop)
             else:
                 items.append(call.inputs)
         return items
@@ -125,11 +126,14 @@ class ListCollator:
     def place(self, piece: Slice, part: list[Any]) -> None:
         """Write `part` into the call's list of results."""
         call, start, stop = piece
-        if call.results is None:
-            call.results = []
         results = call.results
+        if results is None:
+            results = call.results = []
         if len(results) == start:
             results += part
+            inputs = call.inputs
+            if len(inputs) == call.size - start:
+                del inputs[start - stop :]
             return
         if len(results) < start:  # parts can come out of order
             results += [None] * (start - len(results))
@@ -156,6 +160,13 @@ class ListCollator:
 
     def _miscounted(self, results: int, items: int) -> str:
         return f"{self._name} returned {results} results for a batch of {items} items"
+
+
+def _items(call: Call, start: int, stop: int) -> list[Any]:
+    """Return some items of a list call, whose inputs are kept last first."""
+    size = call.size
+    part: list[Any] = call.inputs[size - start - 1 : size - stop - 1 if stop < size else None : -1]
+    return part
 
 
 def _owned(rows: list[Any]) -> list[Any]:

@@ -141,16 +141,6 @@ class Queue:
             _take(self._small, room, slices)
             return slices
         small_items = self.items - self._large_items
-        if not (small_items or self._credit or self.chunk is not None):
-            call = self._large[0]
-            waiting = call.waiting
-            if waiting > room:  # as below, for most batches of a long list
-                start = call.size - waiting
-                slices.append((call, start, start + room))
-                call.waiting = waiting - room
-                self.items -= room
-                self._large_items -= room
-                return slices
         self._save(room)
         left = room
         large = self._most_large(small_items, room)
@@ -166,6 +156,25 @@ class Queue:
             left -= self._take_large(min(left, large), slices)
         self.items -= room - left
         return slices
+
+    def take_next(self, call: Call, room: int) -> Slice | None:
+        """Remove and return a full batch of `room` items of a large `call`, as `take` would, if it is easy.
+
+        It is if no other call waits and nothing is saved up.
+        """
+        waiting = call.waiting
+        if (
+            waiting != self.items
+            or waiting <= room  # what ends the call, ends it as `take` does
+            or room != self.batch_size
+            or not call.large
+            or self._credit
+            or self.chunk is not None
+        ):
+            return None
+        start = call.size - waiting
+        self.items = self._large_items = call.waiting = waiting - room
+        return call, start, start + room
 
     def _save(self, room: int) -> None:
         self._credit = min(self._credit + room * RESERVE, self._most_saved)

@@ -83,6 +83,7 @@ class Scheduler:
         self._waits = options.timeout_ms > 0
         self._learns = self.patience.learns
         self._one_at_a_time = options.max_concurrent_batches == 1
+        self._is_simple = self._is_plain and self._one_at_a_time and not self._learns
         if self._lengths is not None and isinstance(self.patience, Regroup):
             self.patience.service = self._lengths.cost
 
@@ -402,6 +403,33 @@ class Scheduler:
             self.queue.chunk = self.patience.chunk()
         if self._deadlines and not self.queue.items:
             self._deadlines.clear()  # an idle batcher holds on to nobody's call
+
+    def follow(self, batch: Batch, now: float) -> Batch | None:
+        """Say that `batch` is `done`, and `pop` the next, if a long list is all there is; None if it is not.
+
+        Most batches of a list follow one of the same list. What else happens then is nothing.
+        """
+        size = batch.size
+        call, _, _ = batch.slices[0]
+        if (
+            not self._is_simple
+            or batch.failed
+            or batch.padded
+            or self._deadlines
+            or self.again
+            or self._capacity.limit is not None
+        ):
+            return None
+        piece = self.queue.take_next(call, size)
+        if piece is None:
+            return None
+        started = self._running.pop(batch)
+        counters = self._counters
+        counters.processed += size
+        counters.ran(batch.reason, size, now - started, started - call.arrived)
+        batch = Batch([piece], size, "full")
+        self._running[batch] = now
+        return batch
 
     def _ran_lists(self, slices: list[Slice], started: float) -> None:
         """Count the further items of lists, and let go of lists of which nothing will run any more."""

@@ -593,10 +593,16 @@ class Batcher:
     def _finish(self, batch: Batch, calls: list[Call]) -> Batch | None:
         """Release the callers of `calls`, count `batch`, and return the next one as `_run` does."""
         guarded = self._guarded
-        if guarded:
-            calls = self._whole(calls)
         scheduler = self._scheduler
         following = None
+        if not (calls or guarded or self._inbox or self._leaving or self.closed):
+            with self._lock:
+                following = scheduler.follow(batch, monotonic())
+            if following is not None:
+                batch.slices.clear()
+                return following
+        if guarded:
+            calls = self._whole(calls)
         with self._lock:
             now = monotonic()  # before anybody can call again
             if guarded:

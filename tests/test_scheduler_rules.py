@@ -6,6 +6,7 @@ It holds for one queue, and for queues by key, of which each has its batches to 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter, itemgetter
@@ -74,7 +75,7 @@ class SchedulerRules(RuleBasedStateMachine):
         """A caller comes; its items know whose they are."""
         deadline = None if allowed_s is None else self.now + allowed_s
         items = [(len(self.calls), index) for index in range(size)]
-        call = Call(echo, items, size, True, self.now, deadline, bulk, keep_errors)
+        call = Call(echo, items[::-1], size, True, self.now, deadline, bulk, keep_errors)
         call.key = key % self.keys
         self.calls.append(call)
         self.scheduler.push(call)
@@ -103,12 +104,18 @@ class SchedulerRules(RuleBasedStateMachine):
     @rule()
     def pop(self) -> None:
         """A slot is free: the next batch is full or takes all that waits, and follows the rules of order."""
+        self.check_next(lambda: self.scheduler.pop(self.now))
+
+    def check_next(self, choose: Callable[[], Batch | None]) -> Batch | None:
+        """Check what is chosen, if anything is."""
         before = {id(call): call.waiting for call in self.calls}
         everybody = self.waiting()
         full = {key for key, items in self.items_of(everybody).items() if items >= self.batch_size}
 
-        batch = self.scheduler.pop(self.now)
+        batch = choose()
 
+        if batch is None:
+            return None
         key = batch.slices[0][0].key
         mine = [call for call in everybody if call.key == key]
         small = [call for call in mine if not call.large]
@@ -133,6 +140,7 @@ class SchedulerRules(RuleBasedStateMachine):
         items = COLLATOR.collate(batch)
         self.ran += items
         self.running.append((batch, items))
+        return batch
 
     def check_classes(self, small: list[Call], large: list[Call], before: dict[int, int]) -> None:
         """First come, first served within a class: who was cut short is behind nobody untouched."""
@@ -174,7 +182,8 @@ class SchedulerRules(RuleBasedStateMachine):
             calls = batch.deliver(items, COLLATOR)
         for call in calls:
             assert not call.missing
-        self.scheduler.done(batch, self.now)
+        if calls or not self.check_next(lambda: self.scheduler.follow(batch, self.now)):
+            self.scheduler.done(batch, self.now)
         self.freed = self.now
         for call in calls:
             assert not call.waiting
@@ -316,7 +325,7 @@ class ServerRules(RuleBasedStateMachine):
         """A caller comes: there is room, or it waits, or it is refused; and nobody overtakes who waits."""
         deadline = None if allowed_s is None else self.now + allowed_s
         items = [((len(self.calls), index), key) for index, key in enumerate(keys)]
-        call = Call(echo, items, len(items), True, self.now, deadline, bulk, keep_errors)
+        call = Call(echo, items[::-1], len(items), True, self.now, deadline, bulk, keep_errors)
         if self.grouped:
             call = self.grouping.divided(call, keys)
         queued = self.scheduler.queue.items
@@ -517,3 +526,64 @@ TestGroupRules.settings = TestSchedulerRules.settings
 
 TestServerRules = ServerRules.TestCase
 TestServerRules.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+
+
+def listed(size: int, arrived: float = 0.0) -> Call:
+    """Return a call of a list."""
+    return Call(echo, list(reversed(range(size))), size, True, arrived)
+
+
+def run(batch: Batch) -> None:
+    batch.deliver(COLLATOR.collate(batch), COLLATOR)
+
+
+def test_a_long_list_alone_is_followed_up_to_its_last_full_batch() -> None:
+    """What `follow` chooses is what `pop` would have; it counts as much; and what has run is let go of."""
+    scheduler = Scheduler(Options(batch_size=2, small_batch_threshold=1, timeout_ms=0), Queue, "f")
+    call = listed(7)
+    scheduler.push(call)
+    assert scheduler.delay(1.0) == 0.0
+    batch = scheduler.pop(1.0)
+
+    for at, now in ((2, 3.0), (4, 5.0)):
+        run(batch)
+        assert call.inputs == list(reversed(range(at, 7)))
+        following = scheduler.follow(batch, now)
+        assert following is not None
+        assert following.slices == [(call, at, at + 2)]
+        stats = scheduler.stats(now)
+        assert (stats.total_processed, stats.running_items, stats.queue_size) == (at, 2, 5 - at)
+        assert (stats.closed, stats.running) == ({"full": at // 2}, (0.0,))
+        assert stats.wait.count == at
+        batch = following
+
+    run(batch)
+    assert scheduler.follow(batch, 6.0) is None  # one item is left
+    scheduler.done(batch, 6.0)
+    last = scheduler.pop(6.0)
+    run(last)
+    assert call.results == list(range(7))
+
+
+def test_nothing_is_followed_that_another_caller_or_an_option_has_a_say_in() -> None:
+    """Others wait, a batch failed, one has a deadline, the queue saves something up: then `pop` decides."""
+    for hindrance in ("another", "deadline", "failed", "resized", "learns", "several"):
+        options = Options(
+            batch_size=2,
+            small_batch_threshold=1,
+            timeout_ms=5 if hindrance == "learns" else 0,
+            max_concurrent_batches=2 if hindrance == "several" else 1,
+        )
+        scheduler = Scheduler(options, Queue, "f")
+        scheduler.push(listed(9))
+        scheduler.delay(0.0)
+        batch = scheduler.pop(0.0)
+        if hindrance in {"another", "deadline"}:
+            other = listed(1)
+            other.deadline = 9.0 if hindrance == "deadline" else None
+            scheduler.push(other)
+        elif hindrance == "resized":
+            scheduler.configure(replace(options, batch_size=3))
+        batch.failed = int(hindrance == "failed")
+        assert scheduler.follow(batch, 1.0) is None, hindrance
+        assert scheduler.batches() == [batch]

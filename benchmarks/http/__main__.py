@@ -48,6 +48,7 @@ _SHORT_ALONE = ("ours", "plain")  # with the real model at one connection
 
 def main() -> int:
     """Run what the arguments ask for; return 1 if something could not be measured."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # else the servers stay, stopped for ever
     arguments = _arguments()
     console = Console(width=None if sys.stdout.isatty() else 240, highlight=False)
     about = {**about_this_machine(), "seconds": f"{arguments.seconds:g}", "rounds": f"{arguments.rounds}"}

@@ -254,8 +254,11 @@ class Scheduler:
         if items >= queue.batch_size if self._is_plain else queue.is_full():
             self._reason = "full"
             return 0.0
-        if self._draining or self._outside or not self._waits:
+        if self._draining or self._outside:
             self._reason = self._why_early()
+            return 0.0
+        if not self._waits:
+            self._reason = "window"
             return 0.0
         start = self.patience.start(queue.oldest(), items, now)
         self._reason = self.patience.reason
@@ -304,9 +307,7 @@ class Scheduler:
 
     def _why_early(self) -> str:
         """Return why a batch that is not full starts, whatever patience says."""
-        if self._draining:
-            return "drain"
-        return "crowded" if self._outside else "window"
+        return "drain" if self._draining else "crowded"
 
     def awaited(self) -> int:
         """Return how many more calls, of one item each, make the next batch due before its time."""

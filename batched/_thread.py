@@ -472,23 +472,25 @@ class Batcher:
             # Callers read `_wanted` after they have filled the inbox, so one of the two sees the other.
             self._wanted = scheduler.awaited() if delay else 1
             if not inbox and not self.closed:
-                self._wake.acquire(timeout=-1 if delay is None else delay)
+                self._wake.acquire(True, -1 if delay is None else delay)  # noqa: FBT003
             self._wanted = _AWAKE
 
     def _plan(self) -> tuple[float | None, Batch | None]:
         """Return the seconds until the next batch is due, and the batch if it is."""
         with self._lock:
-            delay, batch = self._choose(monotonic())
+            delay, batch = self._choose()
         if self._scheduler.expired:
             self._answer_expired()
         return delay, batch
 
-    def _choose(self, now: float) -> tuple[float | None, Batch | None]:
+    def _choose(self, now: float | None = None) -> tuple[float | None, Batch | None]:
         """As `_plan`. Needs the lock."""
         scheduler = self._scheduler
         if self._inbox or self._leaving:
             scheduler.take_in(self._inbox, self._leaving)
-            now = monotonic()  # nobody has arrived later
+            now = None  # nobody has arrived later
+        if now is None:
+            now = monotonic()
         if self.closed:
             scheduler.drain()
         delay = scheduler.delay(now)
@@ -595,14 +597,14 @@ class Batcher:
         guarded = self._guarded
         scheduler = self._scheduler
         following = None
-        if not (calls or guarded or self._inbox or self._leaving or self.closed):
+        if guarded:
+            calls = self._whole(calls)
+        elif not (calls or self._inbox or self._leaving or self.closed):
             with self._lock:
                 following = scheduler.follow(batch, monotonic())
             if following is not None:
                 batch.slices.clear()
                 return following
-        if guarded:
-            calls = self._whole(calls)
         with self._lock:
             now = monotonic()  # before anybody can call again
             if guarded:

@@ -77,7 +77,7 @@ class Flights:
             if lookup.results[place] is not _UNKNOWN:
                 continue
             flight = self._flights.get(key)
-            if flight is None:
+            if flight is None or _is_late(flight.errand):
                 self._flights[key] = flight = Flight(key)
                 mine.append((place, flight))
             else:
@@ -356,6 +356,14 @@ def _extend(errand: Call, deadline: float | None) -> None:
     for call in errand.members if isinstance(errand, Family) else [errand]:
         if call.deadline is not None:
             call.deadline = None if deadline is None else max(call.deadline, deadline)
+
+
+def _is_late(errand: Call | None) -> bool:
+    """Whether the deadline of `errand` has passed, though those who wait for it have not been told yet."""
+    if errand is None:
+        return False
+    parts = errand.members if isinstance(errand, Family) else [errand]
+    return any(part.left == "expired" for part in parts)
 
 
 def _own(result: Any) -> Any:

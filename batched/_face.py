@@ -212,14 +212,14 @@ class Face(Bindable[DriverT]):
             batcher.refuse(call)
         if self._cache_is_async and isinstance(call, Lookup):
             await call.collator.keep(call)
-        return call.results if not call.keep_errors else own_errors(call.results)
+        return call.results if not call.keep_errors else own_errors(call)
 
     def _at_once(self, batcher: DriverT, call: Call) -> Any:
         """Return the answer of a call for which nothing is to be queued."""
         if not call.size:
             return []
         batcher.count_cached(call)
-        return own_errors(call.results) if call.keep_errors else call.results
+        return own_errors(call) if call.keep_errors else call.results
 
     def astream(self, /, *args: Any, **named: Any) -> AsyncStream[Any]:
         """Queue one item, even a list, and iterate over its pieces as the function yields them.
@@ -367,10 +367,11 @@ def is_stream(func: Any, options: Options) -> bool:
     return streams
 
 
-def own_errors(results: Any) -> Any:
-    """Give a caller that keeps errors its own copies of them."""
+def own_errors(call: Call) -> Any:
+    """Return the results of a caller that keeps errors, with its own copies of them."""
+    results = call.results
     if isinstance(results, BaseException):
         return copied(results)
-    if isinstance(results, list):
+    if call.many and isinstance(results, list) and any(isinstance(row, BaseException) for row in results):
         return [copied(row) if isinstance(row, BaseException) else row for row in results]
     return results

@@ -55,7 +55,7 @@ class ThreadedFunction(Face[Batcher]):
             return self._at_once(batcher, call)
         batcher.post(call)
         batcher.collect(call)
-        return call.results if not call.keep_errors else own_errors(call.results)
+        return call.results if not call.keep_errors else own_errors(call)
 
     def submit(self, /, *args: Any, **named: Any) -> Future[Any]:
         """Like a call, but return a `concurrent.futures.Future` at once.

@@ -347,6 +347,14 @@ def test_return_exceptions_leaves_them_in_their_places(flavour: Flavour) -> None
     assert flavour.call(fn, [1])[0].code == 1
 
 
+def test_the_result_of_one_item_is_the_functions_own_even_a_list(flavour: Flavour) -> None:
+    """No more is done to it with `return_exceptions` than without."""
+    row = [1, OwnError(2)]
+    fn = flavour.decorate(lambda items: [row for _ in items], timeout_ms=0)
+    assert flavour.call(fn, 1) is row
+    assert flavour.call(fn.options(return_exceptions=True), 1) is row
+
+
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, BaseException])
 def test_whatever_is_raised_reaches_the_caller_and_not_the_worker(
     flavour: Flavour, kind: type[BaseException]

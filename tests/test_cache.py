@@ -579,6 +579,33 @@ def test_an_instance_is_collected_though_its_results_are_kept() -> None:
     assert len(cache) == 2
 
 
+@pytest.mark.parametrize("group_by", [None, lambda item: item % 2])
+def test_nobody_joins_what_has_expired_and_has_not_been_answered(group_by: Any) -> None:
+    """Who asks in the moment between has no part in the other's deadline, and gets a run of its own."""
+    fn = batched.dynamically(timeout_ms=0, cache={}, group_by=group_by)(list)
+    batcher = fn._find()
+    scheduler, read = batcher._scheduler, batcher.collator.read
+    hasty, patient = (read(list, ([1, 2, 3],), {}, 0.0) for _ in range(2))
+    hasty.deadline = 1.0
+    scheduler.admit(hasty, wait=False)
+
+    assert scheduler.delay(2.0) is None
+    expired = scheduler.expired
+    scheduler.admit(patient, wait=False)
+    told = scheduler.answered(scheduler.whole(list(expired)))
+
+    assert (told, hasty.left) == ([hasty], "expired")
+    assert patient.missing == scheduler.queue.items == 3
+    while scheduler.queue.items:
+        assert scheduler.delay(2.0) == 0.0
+        batch = scheduler.pop(2.0)
+        calls = batch.deliver(batcher.collator.collate(batch), batcher.collator)
+        told = scheduler.answered(scheduler.whole(calls))
+        scheduler.done(batch, 2.0)
+    assert (told, patient.results) == ([patient], [1, 2, 3])
+    nothing_is_left(fn)
+
+
 def check(items: list[int], answers: list[Any]) -> None:
     for item, answer in zip(items, answers, strict=True):
         assert isinstance(answer, ValueError) if item == 13 else answer == ("out", item)

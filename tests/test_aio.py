@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_futures
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -635,6 +636,7 @@ def test_two_loops_in_two_threads_batch_their_own_callers(run: Any) -> None:
                 stats.queue_size + stats.running_items + stats.total_processed + stats.total_cancelled
             )
             assert stats.running_items <= 8
+            wait_for_futures(callers, timeout=1e-4)  # else the loops get little of the interpreter
         for caller in callers:
             caller.result(PATIENCE_S)
     assert (meet.stats.total_processed, meet.stats.total_batches) == (160, 40)

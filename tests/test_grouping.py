@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from collections import Counter, deque
 from concurrent.futures import CancelledError
 from itertools import islice
@@ -250,14 +249,12 @@ def test_cancelling_at_shutdown_reaches_a_list_of_mixed_keys() -> None:
 
 
 def test_a_key_that_nobody_uses_costs_nothing() -> None:
-    """A hundred thousand keys leave nothing behind, and are answered in seconds."""
+    """Tens of thousands of keys leave nothing behind; `test_groups.py` says what more of them cost."""
     fn = batched.dynamically(Gate(), batch_size=64, timeout_ms=0, group_by=lambda item: item)
-    started = time.monotonic()
-    count = 100_000
+    count = 40_000
     futures = [fn.submit(item) for item in range(count // 2)]
     assert sum(future.result(PATIENCE_S) for future in futures) == sum(range(count // 2))
     assert fn(list(range(count // 2))) == list(range(count // 2))
-    assert time.monotonic() - started < 40
     queue = fn._batcher._scheduler.queue
     assert not queue._queues
     assert not queue._all

@@ -390,7 +390,7 @@ def test_pages_are_whole_while_everything_happens(registry: CollectorRegistry, n
 
 
 def brief_lives(name: str) -> None:
-    for life in range(30):
+    for life in range(15):
         fn = batched.dynamically(failing, name=name, timeout_ms=0)
         assert fn.submit([1, 2, 3]).result(PATIENCE_S) == [1, 2, 3]
         if life % 2:

@@ -52,6 +52,9 @@ class Window:
     def popped(self, now: float) -> None:
         """Learn that a batch starts."""
 
+    def ran(self, size: int, duration: float) -> None:
+        """Learn that a batch of `size` items took so long; it was of a list that goes on, and nobody came."""
+
     def done(self, size: int, calls: int, answered: int, now: float, started: float | None) -> None:
         """Learn that a batch of `size` items, of `calls` calls, has ended and `answered` of them with it.
 
@@ -261,6 +264,10 @@ class Regroup(Window):
             self._held_s += 0.1 * (now - since - self._held_s)
             self._held_since = self._due = None
             self._late_s += 0.01 * (_LATE_S - self._late_s)  # nobody is late for ever
+
+    def ran(self, size: int, duration: float) -> None:
+        """Learn that a batch of `size` items took so long; it was of a list that goes on, and nobody came."""
+        self.service.add(size, duration)
 
     def done(self, size: int, calls: int, answered: int, now: float, started: float | None) -> None:
         """Learn that a batch of `size` items, of `calls` calls, has ended and `answered` of them with it."""

@@ -83,7 +83,7 @@ class Scheduler:
         self._waits = options.timeout_ms > 0
         self._learns = self.patience.learns
         self._one_at_a_time = options.max_concurrent_batches == 1
-        self._is_simple = self._is_plain and self._one_at_a_time and not self._learns
+        self._is_simple = self._is_plain and self._one_at_a_time
         if self._lengths is not None and isinstance(self.patience, Regroup):
             self.patience.service = self._lengths.cost
 
@@ -427,7 +427,10 @@ class Scheduler:
         started = self._running.pop(batch)
         counters = self._counters
         counters.processed += size
-        counters.ran(batch.reason, size, now - started, started - call.arrived)
+        duration = now - started
+        counters.ran(batch.reason, size, duration, started - call.arrived)
+        if self._learns:
+            self.patience.ran(size, duration)
         batch = Batch([piece], size, "full")
         self._running[batch] = now
         return batch

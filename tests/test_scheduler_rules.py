@@ -567,12 +567,9 @@ def test_a_long_list_alone_is_followed_up_to_its_last_full_batch() -> None:
 
 def test_nothing_is_followed_that_another_caller_or_an_option_has_a_say_in() -> None:
     """Others wait, a batch failed, one has a deadline, the queue saves something up: then `pop` decides."""
-    for hindrance in ("another", "deadline", "failed", "resized", "learns", "several"):
+    for hindrance in ("another", "deadline", "failed", "resized", "several"):
         options = Options(
-            batch_size=2,
-            small_batch_threshold=1,
-            timeout_ms=5 if hindrance == "learns" else 0,
-            max_concurrent_batches=2 if hindrance == "several" else 1,
+            batch_size=2, small_batch_threshold=1, max_concurrent_batches=2 if hindrance == "several" else 1
         )
         scheduler = Scheduler(options, Queue, "f")
         scheduler.push(listed(9))
@@ -587,3 +584,24 @@ def test_nothing_is_followed_that_another_caller_or_an_option_has_a_say_in() -> 
         batch.failed = int(hindrance == "failed")
         assert scheduler.follow(batch, 1.0) is None, hindrance
         assert scheduler.batches() == [batch]
+
+
+def test_what_follows_in_a_long_list_tells_what_a_batch_takes() -> None:
+    """All of it is learned that `done` would learn while nobody comes."""
+    learned = []
+    for follows in (True, False):
+        scheduler = Scheduler(Options(batch_size=2, small_batch_threshold=1), Queue, "f")
+        scheduler.push(listed(40))
+        scheduler.delay(0.0)
+        batch = scheduler.pop(0.0)
+        for now in range(1, 20):
+            run(batch)
+            following = scheduler.follow(batch, now) if follows else None
+            if following is None:
+                scheduler.done(batch, now)
+                assert scheduler.delay(now) == 0.0
+                following = scheduler.pop(now)
+            batch = following
+        assert isinstance(scheduler.patience, Regroup)
+        learned.append((scheduler.patience.service.fixed, scheduler.patience.service.each))
+    assert learned[0] == learned[1]

@@ -141,6 +141,10 @@ class Queue:
             _take(self._small, room, slices)
             return slices
         small_items = self.items - self._large_items
+        if not small_items:
+            piece = self.take_next(self._large[0], room)
+            if piece is not None:
+                return [piece]
         self._save(room)
         left = room
         large = self._most_large(small_items, room)
@@ -158,9 +162,9 @@ class Queue:
         return slices
 
     def take_next(self, call: Call, room: int) -> Slice | None:
-        """Remove and return a full batch of `room` items of a large `call`, as `take` would, if it is easy.
+        """Remove and return a full batch of `room` items of a large `call`, if `take` would return that.
 
-        It is if no other call waits and nothing is saved up.
+        It is while no other call waits and nothing is saved up.
         """
         waiting = call.waiting
         if (

@@ -84,7 +84,8 @@ class LoopBatcher:
     def stats(self) -> Stats:
         """A snapshot of the counters, of all loops together."""
         with self.lock:
-            dispatchers = self._alive()
+            known = self._alive()
+            dispatchers = [each for each in known if each.has_loop()]
             arriving = sum(call.size for each in dispatchers for call in each.arriving.copy())
             waiting = sum(each.scheduler.queue.items for each in dispatchers)
             now = monotonic()
@@ -95,11 +96,11 @@ class LoopBatcher:
                 running=running,
                 again=sum(each.scheduler.retrying for each in dispatchers),
                 fits=min(fitting, default=None),
-                learned=next((each.scheduler.learned for each in reversed(dispatchers)), None),
+                learned=next((each.scheduler.learned for each in reversed(known)), None),
             )
         accepted = stats.total_accepted + arriving
-        known = stats.total_processed + stats.total_cancelled + stats.total_expired
-        lost = accepted - known - stats.queue_size - stats.running_items  # with the loop that they waited on
+        ended = stats.total_processed + stats.total_cancelled + stats.total_expired
+        lost = accepted - ended - stats.queue_size - stats.running_items  # with the loop that they waited on
         return replace(stats, total_accepted=accepted, total_cancelled=stats.total_cancelled + lost)
 
     def configure(self, options: Options) -> None:
@@ -291,6 +292,11 @@ class _Dispatcher:
         self.wanted = 1  # calls in the inbox worth starting a task for
         self._timer: asyncio.TimerHandle | None = None
         self._when_resting: list[Callable[[], object]] = []
+
+    def has_loop(self) -> bool:
+        """Whether the loop is there, and can still run."""
+        loop = self.loop()
+        return loop is not None and not loop.is_closed()
 
     def drain(self, then: Callable[[], object]) -> bool:
         """Have the loop, whose thread may be another, run what is queued and call `then`.

@@ -716,6 +716,9 @@ def test_a_loop_closed_with_calls_pending_leaves_nothing_behind(state: str) -> N
     for task in tasks:
         task._log_destroy_pending = False  # the tasks are this test's own
     loop.close()
+    stats = model.run.stats
+    assert stats.queue_size + stats.running_items == 0  # though the loop is still there
+    assert stats.total_accepted == stats.total_cancelled == len(items)
     references = [weakref.ref(thing) for thing in (loop, *items, *tasks)]
     del loop, items, tasks, task
     gc.collect()

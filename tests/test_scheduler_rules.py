@@ -499,7 +499,7 @@ def echo(items: list[Any]) -> list[Any]:
 
 
 TestAdaptiveSchedulerRules = AdaptiveSchedulerRules.TestCase
-TestAdaptiveSchedulerRules.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
+TestAdaptiveSchedulerRules.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
 
 
 class GroupRules(SchedulerRules):
@@ -521,11 +521,11 @@ class GroupRules(SchedulerRules):
 
 TestSchedulerRules = SchedulerRules.TestCase
 TestGroupRules = GroupRules.TestCase
-TestSchedulerRules.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
+TestSchedulerRules.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
 TestGroupRules.settings = TestSchedulerRules.settings
 
 TestServerRules = ServerRules.TestCase
-TestServerRules.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+TestServerRules.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
 
 
 def listed(size: int, arrived: float = 0.0) -> Call:

@@ -65,10 +65,9 @@ class Scheduler:
         self._deadlines: list[tuple[float, int, Call]] = []  # a heap; calls no longer waiting stay in it
         self._deadlines_limit = 1024
         self._order = count()
-        self._outside: OrderedDict[Call, bool] = (
-            OrderedDict()
-        )  # for which there was no room, in order; patient?
-        self._patient: list[Call] = []  # that were let in
+        # For which there was no room, in order, and whether they are patient; then the patient ones let in.
+        self._outside: OrderedDict[Call, bool] = OrderedDict()
+        self._patient: list[Call] = []
         self.expired: list[Call] = []
         """Calls whose deadline passed before they had run: for the driver to answer and clear."""
         self.let_in: list[Call] = []
@@ -406,9 +405,9 @@ class Scheduler:
             self._deadlines.clear()  # an idle batcher holds on to nobody's call
 
     def follow(self, batch: Batch, now: float) -> Batch | None:
-        """Say that `batch` is `done`, and `pop` the next, if a long list is all there is; None if it is not.
+        """Do at once what `done`, `delay` and `pop` would, if one list is all that waits and fills a batch.
 
-        Most batches of a list follow one of the same list. What else happens then is nothing.
+        If not, return None and leave all as it was. Most batches of a long list follow one of the same.
         """
         size = batch.size
         call, _, _ = batch.slices[0]

@@ -10,6 +10,7 @@ import random
 import traceback
 import weakref
 from collections import UserList, deque
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, wait
 from typing import Any
 
@@ -345,6 +346,17 @@ def test_return_exceptions_leaves_them_in_their_places(flavour: Flavour) -> None
     assert isinstance(flavour.call(fn, 1), OwnError)
     assert isinstance(flavour.call(fn, 5), ValueError)
     assert flavour.call(fn, [1])[0].code == 1
+
+
+def test_a_list_of_another_kind_is_what_it_iterates_over(flavour: Flavour) -> None:
+    """However it is cut or indexed."""
+
+    class Doubled(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            return (2 * item for item in range(len(self)))
+
+    fn = flavour.decorate(lambda items: list(items), batch_size=2, timeout_ms=0)
+    assert flavour.call(fn, Doubled([0, 1, 2, 3, 4])) == [0, 2, 4, 6, 8]
 
 
 def test_the_result_of_one_item_is_the_functions_own_even_a_list(flavour: Flavour) -> None:

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["LoopBatcher"]
 
 _HURRY_S = 0.0005  # for how long full batches of a function that never waits keep others from their turn
-_NEVER = 1 << 60  # more calls than an inbox ever holds
 
 _logger = logging.getLogger("batched")
 
@@ -149,7 +148,7 @@ class LoopBatcher:
         dispatcher = None if reference is None else reference()
         return dispatcher is not None and batch in dispatcher.running
 
-    def post_async(self, call: Call, *, patient: bool = False) -> asyncio.Future[None]:
+    def post_async(self, call: Call, patient: bool = False) -> asyncio.Future[None]:  # noqa: FBT001, FBT002
         """Queue `call` of a task and return the future that is done once `call` is answered or late."""
         loop = get_running_loop()
         reference = self._dispatchers.get(id(loop))
@@ -171,7 +170,7 @@ class LoopBatcher:
         arriving = dispatcher.arriving
         arriving.append(call)
         wanted = dispatcher.wanted
-        if wanted != _NEVER and (len(arriving) >= wanted or call.size > 1 or call.deadline):
+        if wanted is not None and (len(arriving) >= wanted or call.size > 1 or call.deadline):
             dispatcher.start(loop)
         return future
 
@@ -289,7 +288,7 @@ class _Dispatcher:
         self._lock = batcher.lock
         self._key = key
         self._busy = 0
-        self.wanted = 1  # calls in the inbox worth starting a task for
+        self.wanted: int | None = 1  # calls in the inbox worth starting a task for; None: none is to be
         self._timer: asyncio.TimerHandle | None = None
         self._when_resting: list[Callable[[], object]] = []
 
@@ -329,7 +328,7 @@ class _Dispatcher:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start a task that chooses and runs the next batch."""
         self._stop_timer()
-        self.wanted = _NEVER
+        self.wanted = None
         self._busy += 1
         self._batcher.resting.pop(self._key, None)
         work = self._work(loop)
@@ -415,7 +414,7 @@ class _Dispatcher:
         try:
             self._release(done, loop)
             if self._busy >= self._batcher.options.max_concurrent_batches:
-                self.wanted = _NEVER
+                self.wanted = None
             elif delay is None:
                 self._rest()
             elif delay > 0.0:
@@ -423,7 +422,7 @@ class _Dispatcher:
                 self._timer = loop.call_later(delay, self.start, loop)
             elif can_go_on and not _is_cancelled(loop) and len(copy_context()) <= 1:
                 # Else the task is to end, or what the function has set in its context would stay.
-                self.wanted = _NEVER
+                self.wanted = None
                 self._busy += 1
                 return True
             else:

@@ -61,6 +61,19 @@ class Call:
         "waiting",
     )
 
+    # Unset to begin with.
+    large: bool
+    """Which class it is in, as the queue has found."""
+    key: Any
+    """Only calls of one key share a batch; unset where all do."""
+    lengths: float | list[float]
+    """Of all items, or of each; unset where nobody asks."""
+    order: list[int]
+    """Where in the caller's list each item was; unset if it is as it was."""
+    waiter: Any
+    """Set, with the loop that it belongs to if any, by the driver."""
+    loop: Any
+
     def __init__(  # noqa: PLR0913, PLR0917  flat and positional: it is made once per call, on the caller's time
         self,
         function: Callable[[Any], Any],
@@ -80,7 +93,6 @@ class Call:
         self.arrived = arrived
         self.deadline = deadline
         self.bulk = bulk  # what its caller says; None lets the size decide whether it is `large`
-        self.large: bool  # set by the queue
         self.context = copy_context()  # the caller's, for `current_batch`
         self.keep_errors = keep_errors
         self.waiting = size  # items not yet chosen for a batch
@@ -88,11 +100,6 @@ class Call:
         self.results: Any = None
         self.error: BaseException | None = None
         self.left: Literal["cancelled", "expired"] | None = None
-        self.key: Any  # only calls of one key share a batch; unset where all do
-        self.lengths: float | list[float]  # of all items, or of each; unset where nobody asks
-        self.order: list[int]  # where in the caller's list each item was; unset if it is as it was
-        self.waiter: Any  # set, with the loop that it belongs to if any, by the driver
-        self.loop: Any
 
     def fail(self, error: BaseException) -> None:
         """Answer the whole call with `error`; what of it still waits is the scheduler's to drop."""
@@ -173,6 +180,9 @@ class Batch:
         "slices",
     )
 
+    shapes: Any
+    """To which shapes it was padded; unset where nothing pads."""
+
     def __init__(self, slices: list[Slice], size: int, reason: str) -> None:
         self.slices = slices
         self.size = size
@@ -182,7 +192,6 @@ class Batch:
         self.has_lists = False  # whether some slice is of a list, as the collator found
         self.real = 0  # elements, for collators that pad
         self.padded = 0  # the same with their padding
-        self.shapes: Any  # to which shapes; unset where nothing pads
 
     def __len__(self) -> int:
         return self.size

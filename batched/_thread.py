@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Batcher"]
 
-_AWAKE = 1 << 60  # more calls than an inbox ever holds
 _UNCLOSED = "%s: the generator could not be closed"
 
 _inherited: list[object] = []
@@ -94,7 +93,8 @@ class Batcher:
         self._lock = _thread.allocate_lock()
         self._wake = _thread.allocate_lock()  # a binary semaphore: released means "get up"
         self._wake.acquire()
-        self._wanted = 0  # calls in the inbox worth waking for; 0 if there is no thread to wake
+        # Calls in the inbox worth waking for: 0 if there is no thread to wake, None if one is awake.
+        self._wanted: int | None = 0
         self._most_threads = self.options.max_concurrent_batches
         self._threads: list[threading.Thread] = []
         self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
@@ -142,7 +142,7 @@ class Batcher:
             self._guarded = is_guarded(options)
             self._scheduler.configure(options)
             self._unblock()
-        if self._wanted:  # else there is no thread, and nothing that waits for one
+        if self._wanted != 0:  # else there is no thread, and nothing that waits for one
             self._get_up()
 
     def stack(self) -> str:
@@ -167,7 +167,7 @@ class Batcher:
         if _thread.get_ident() in self.idents:
             raise ClosedError(f"{self.name} cannot wait for its end inside its own batch function")
 
-    def push(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002  a name would cost
+    def push(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002  as below
         """Queue `call`, whose waiter is set; if the queue is bounded and full, later, if it is `patient`."""
         if self._guarded:
             self._admit(call, wait=patient or self.options.on_full == "wait", patient=patient)
@@ -175,7 +175,7 @@ class Batcher:
         inbox = self._inbox
         inbox.append(call)
         wanted = self._wanted
-        if wanted != _AWAKE and (len(inbox) >= wanted or call.size > 1 or call.deadline):
+        if wanted is not None and (len(inbox) >= wanted or call.size > 1 or call.deadline):
             # As `_get_up`, but nothing comes after the release: the worker wants the interpreter lock then.
             if not wanted:
                 try:
@@ -246,7 +246,7 @@ class Batcher:
             call.left = why
             self._leaving.append(call)
 
-    def post(self, call: Call, *, patient: bool = False) -> None:
+    def post(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002  keywords only would cost
         """Queue `call` for a thread that will `collect` it."""
         call.loop = None
         call.waiter = waiter = _thread.allocate_lock()
@@ -266,7 +266,7 @@ class Batcher:
         if call.missing or call.error is not None:
             self.refuse(call)
 
-    def post_async(self, call: Call, *, patient: bool = False) -> asyncio.Future[None]:
+    def post_async(self, call: Call, patient: bool = False) -> asyncio.Future[None]:  # noqa: FBT001, FBT002
         """Queue `call` of a task and return the future that is done once `call` is answered or late."""
         if self.closed or _thread.get_ident() in self.idents:
             self.check()
@@ -359,7 +359,7 @@ class Batcher:
     # -- wake-up: called by anyone, at any time, without the lock ----------------------------------
 
     def _get_up(self) -> None:
-        if not self._wanted:
+        if self._wanted == 0:
             self._start()
         elif self._wake.locked():
             with contextlib.suppress(RuntimeError):  # another caller was faster
@@ -398,7 +398,7 @@ class Batcher:
     def _retire(self, _: object) -> None:
         # Runs wherever the owner is collected, perhaps in a thread that holds the lock.
         self.closed = True
-        if self._wanted:  # else there is no thread to wake, and `_start` would want the lock
+        if self._wanted != 0:  # else there is no thread to wake, and `_start` would want the lock
             self._get_up()
 
     # -- the workers --------------------------------------------------------------------------------
@@ -409,7 +409,7 @@ class Batcher:
             if threading.current_thread() not in self._threads:
                 return  # Ctrl-C came while this thread was started, and another has been since
             self.idents.add(me)
-            self._wanted = self._wanted or _AWAKE  # else another worker, asleep by now, has said so
+            self._wanted = self._wanted or None  # else another worker, asleep by now, has said so
         HEED.set(self._heed)
         next_batch = self._next if self._most_threads == 1 else self._next_in_turn
         run = self._run_stream if self._streams else self._run
@@ -473,7 +473,7 @@ class Batcher:
             self._wanted = scheduler.awaited() if delay else 1
             if not inbox and not self.closed:
                 self._wake.acquire(True, -1 if delay is None else delay)  # noqa: FBT003
-            self._wanted = _AWAKE
+            self._wanted = None
 
     def _plan(self) -> tuple[float | None, Batch | None]:
         """Return the seconds until the next batch is due, and the batch if it is."""

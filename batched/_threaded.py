@@ -142,7 +142,8 @@ class ThreadedFunction(Face[Batcher]):
         """Return the call that the arguments mean."""
         if batcher.closed or get_ident() in batcher.idents:
             batcher.check()
-        call = self._read(self._function, args, named, monotonic())
+        read = self._read  # as in `acall`
+        call = read(self._function, args, named, monotonic())
         if self._call_options is not NO_OPTIONS:
             self._apply_options(call)
         return call

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from concurrent.futures import InvalidStateError
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from batched._process import park_at_exit
 from batched.errors import copied, for_event_loop
@@ -35,11 +35,11 @@ def resolve_on_loop(calls: Iterable[Call]) -> None:
     """Release the callers of `calls`, which are done, on their own loop."""
     for call in calls:
         try:
-            if call.left == "cancelled":
+            if call.left is None or call.left == "expired":
+                call.waiter.set_result(None)
+            else:
                 park_at_exit()
                 call.waiter.cancel()
-            else:
-                call.waiter.set_result(None)
         except asyncio.InvalidStateError:  # its caller has left
             pass
 
@@ -82,27 +82,23 @@ def _set_events(calls: list[Call]) -> None:
 
 def release(calls: list[Call]) -> list[Call]:
     """Wake the threads and event loops that wait for `calls`; return the calls that have futures instead."""
-    if len(calls) == 1 and calls[0].loop is None:
+    first = calls[0].loop
+    if len(calls) == 1 and first is None:
         calls[0].waiter.release()
         return []
-    loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
-    futures: list[Call] = []
-    last = FUTURE
-    same = futures  # those whose loop is the last one
-    for call in calls:
-        loop = call.loop
-        if loop is last:
-            same.append(call)
-        elif loop is None:
-            try:  # noqa: SIM105  costs a third of a release
-                call.waiter.release()
-            except RuntimeError:  # it was late while another worker answered it
-                pass
-        else:
-            last = loop
-            same = futures if loop is FUTURE else loops.setdefault(loop, [])
-            same.append(call)
-    for loop, theirs in loops.items():
+    groups: dict[Any, list[Call]] = {}
+    if {call.loop for call in calls} == {first}:
+        groups[first] = calls[:]
+    else:
+        for call in calls:
+            groups.setdefault(call.loop, []).append(call)
+    futures = groups.pop(FUTURE, [])
+    for call in groups.pop(None, []):
+        try:  # noqa: SIM105  costs a third of a release
+            call.waiter.release()
+        except RuntimeError:  # it was late while another worker answered it
+            pass
+    for loop, theirs in groups.items():
         with contextlib.suppress(RuntimeError):  # the loop was closed, and its tasks with it
             loop.call_soon_threadsafe(resolve_on_loop, theirs)
     return futures

@@ -206,7 +206,7 @@ class FeatureCollator:
         layout = self._layout(tuple(signature), blocks)
         # A call of no rows can share with nobody: what the function makes of it is its own affair.
         inputs = _Features(layout, blocks, lengths, rows)
-        call = Call(function, inputs, rows or 1, False, now)  # noqa: FBT003
+        call = Call().begin(function, inputs, rows or 1, False, now)  # noqa: FBT003
         call.lengths = layout.length(lengths)
         call.key = layout if rows else _Layout(layout.features, layout.fills)
         return call
@@ -289,7 +289,7 @@ class FeatureCollator:
         try:
             call = self.read(function, (items[0],), {}, now)
         except Exception as error:  # noqa: BLE001  a mapping may be of a stranger's class
-            call = Call(function, None, 1, False, now)  # noqa: FBT003
+            call = Call().begin(function, None, 1, False, now)  # noqa: FBT003
             call.results = error.with_traceback(None)  # which leads here, and so to the call
             call.waiting = call.missing = 0
         call.keep_errors = True

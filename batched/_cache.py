@@ -218,7 +218,7 @@ class CachingCollator:
         """Return a lookup of the keys of `call`; what callbacks raise is raised, or comes `in_place`."""
         if not call.size:
             return call
-        lookup = Lookup(call.function, None, call.size, call.many, call.arrived)
+        lookup = Lookup().begin(call.function, None, call.size, call.many, call.arrived)
         lookup.asked = call
         lookup.collator = self
         lookup.keys, errors = keys_of(self._collator.items(call), self._key, in_place=in_place)
@@ -321,7 +321,7 @@ class CachingCollator:
         errand = asked
         if asked.many:
             inputs = self._collator.pick(asked.inputs, places)
-            errand = Call(asked.function, inputs, len(places), True, asked.arrived)  # noqa: FBT003
+            errand = Call().begin(asked.function, inputs, len(places), True, asked.arrived)  # noqa: FBT003
             if hasattr(asked, "key"):
                 errand.key = asked.key
         errand.deadline = lookup.deadline

@@ -39,17 +39,17 @@ class ListCollator:
         """Return the call for one item or a list of items; the list is copied."""
         items = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
         if not isinstance(items, list):
-            return Call(function, items, 1, False, now)  # noqa: FBT003
+            return Call().begin(function, items, 1, False, now)  # noqa: FBT003
         # Last first, for what has run is cut off the end.
         inputs = items[::-1] if type(items) is list else list(items)[::-1]
-        return Call(function, inputs, len(inputs), True, now)  # noqa: FBT003
+        return Call().begin(function, inputs, len(inputs), True, now)  # noqa: FBT003
 
     def one(
         self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any], now: float
     ) -> Call:
         """Return the call for one item, even a list."""
         item = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
-        return Call(function, item, 1, False, now)  # noqa: FBT003
+        return Call().begin(function, item, 1, False, now)  # noqa: FBT003
 
     def _argument(self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the one argument, however it was passed."""
@@ -73,7 +73,7 @@ class ListCollator:
         """Return a call of several items."""
         if isinstance(items[0], Row):
             raise TypeError(f"{self._name} takes one argument, so `map` takes one iterable")
-        return Call(function, items[::-1], len(items), True, now, keep_errors=True)  # noqa: FBT003
+        return Call().begin(function, items[::-1], len(items), True, now, keep_errors=True)  # noqa: FBT003
 
     def own(self, call: Call) -> None:
         """Do nothing: a list has been copied, and what the items hold is the caller's."""

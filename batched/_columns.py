@@ -69,7 +69,7 @@ class ColumnCollator:
                 f"{self._name}: all columns of a call must be one item, or lists of as many items, got "
                 + ", ".join(self._described(key, columns))
             )
-        call = Call(partial(_apply, function, key), list(map(list, lists)), len(lists[0]), True, now)  # noqa: FBT003
+        call = Call().begin(partial(_apply, function, key), list(map(list, lists)), len(lists[0]), True, now)  # noqa: FBT003
         call.key = key
         return call
 
@@ -78,7 +78,7 @@ class ColumnCollator:
     ) -> Call:
         """Return the call for one item, even if it is a list in some column."""
         key, columns = self._arranged(args, named)
-        call = Call(partial(_apply, function, key), columns, 1, False, now)  # noqa: FBT003
+        call = Call().begin(partial(_apply, function, key), columns, 1, False, now)  # noqa: FBT003
         call.key = key
         return call
 

@@ -41,7 +41,12 @@ class CurrentBatch:
     @property
     def contexts(self) -> list[Context]:
         """The context variables of each item's caller, as they were at its call."""
-        return [call.context for call, start, stop in self._batch.slices for _ in range(start, stop)]
+        contexts: list[Context] = []
+        for call, start, stop in self._batch.slices:
+            if call.context is None:
+                call.context = Context()
+            contexts += [call.context] * (stop - start)
+        return contexts
 
     def cancelled(self) -> bool:
         """Whether every caller has left, so that nobody wants the results any more."""

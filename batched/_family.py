@@ -177,6 +177,6 @@ def keys_of(
 
 
 def _like(kind: type[CallT], call: Call, inputs: Any, size: int) -> CallT:
-    like = kind(call.function, inputs, size, call.many, call.arrived, call.deadline, call.bulk)
+    like = kind().begin(call.function, inputs, size, call.many, call.arrived, call.deadline, call.bulk)
     like.keep_errors = call.keep_errors
     return like

@@ -81,7 +81,7 @@ class Server:
 
 def call_of(length: int, now: float) -> Call:
     """Return a call of one item."""
-    call = Call(id, None, 1, False, now)  # noqa: FBT003
+    call = Call().begin(id, None, 1, False, now)  # noqa: FBT003
     call.lengths = [length]
     return call
 

@@ -75,7 +75,7 @@ class Traffic:
     def call(self) -> Call:
         """Remove and return the next call."""
         at, _, source = self._heap[0]
-        call = Call(id, None, source.size, source.size > 1, at)  # nothing runs
+        call = Call().begin(id, None, source.size, source.size > 1, at)  # nothing runs
         call.waiter = source
         if isinstance(source, Stream):
             heapq.heapreplace(self._heap, (source.following(), next(self._order), source))

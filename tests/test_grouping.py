@@ -269,7 +269,7 @@ def test_lists_of_groups_do_not_grow_under_a_load_that_never_ends() -> None:
 
     def push(key: Any, now: float, items: int = 1) -> None:
         for _ in range(items):
-            call = Call(list, None, 1, False, now)  # type: ignore[arg-type]
+            call = Call().begin(list, None, 1, False, now)  # type: ignore[arg-type]
             call.key = key
             groups.push_all(deque([call]), [])
 

@@ -33,7 +33,7 @@ def scheduler_of(batch_size: int, threshold: int = 8) -> tuple[Scheduler, Groups
 
 
 def call_of(key: Any, size: int = 1, arrived: float = 0.0, deadline: float | None = None) -> Call:
-    call = Call(lambda items: items, [key] * size, size, True, arrived, deadline)
+    call = Call().begin(lambda items: items, [key] * size, size, True, arrived, deadline)
     call.key = key
     return call
 

@@ -99,7 +99,7 @@ class LengthRules(SchedulerRules):
         """A caller comes, with items in order of length."""
         deadline = None if allowed_s is None else self.now + allowed_s
         items = [(len(self.calls), index) for index in range(len(lengths))]
-        call = Call(echo, items[::-1], len(items), True, self.now, deadline, bulk, keep_errors)
+        call = Call().begin(echo, items[::-1], len(items), True, self.now, deadline, bulk, keep_errors)
         call.key = key % self.keys
         call.lengths = sorted(lengths, reverse=True)
         self.calls.append(call)
@@ -197,7 +197,7 @@ def scheduler_of(lengths: Lengths, batch_size: int = 8, threshold: int = 8) -> S
 
 
 def call_of(lengths: list[float], *, bulk: bool | None = None) -> Call:
-    call = Call(echo, list(lengths), len(lengths), True, 0.0, None, bulk)
+    call = Call().begin(echo, list(lengths), len(lengths), True, 0.0, None, bulk)
     call.lengths = lengths
     return call
 
@@ -233,7 +233,7 @@ def test_where_padding_costs_more_than_a_batch_like_lengths_go_together() -> Non
 
 def items_of(*lengths: float) -> list[Any]:
     """Return waiting items in order of arrival."""
-    return [(length, at, Call(echo, None, 1, False, 0.0), 0) for at, length in enumerate(lengths)]
+    return [(length, at, Call().begin(echo, None, 1, False, 0.0), 0) for at, length in enumerate(lengths)]
 
 
 def test_where_it_costs_less_than_a_batch_all_that_fit_go() -> None:
@@ -307,7 +307,7 @@ def test_who_is_in_a_hurry_goes_whatever_its_length() -> None:
     """Once half of its time is over. In the next batch is whoever had to wait for that."""
     scheduler = scheduler_of(known(1.0, 1.0))
     for length, deadline in ((10, None), (1, None), (1, 4.0), (90, 5.0), (90, 5.0)):
-        call = Call(echo, [length], 1, True, 0.0, deadline)
+        call = Call().begin(echo, [length], 1, True, 0.0, deadline)
         call.lengths = [length]
         scheduler.push(call)
     batches = []
@@ -702,7 +702,10 @@ def test_rows_of_one_call_are_as_long_as_the_longest() -> None:
 
 def test_neighbours_in_order_are_pairs() -> None:
     """Groups never overlap in length."""
-    items = [(length, at, Call(echo, None, 1, False, 0.0), 0) for at, length in enumerate([9, 1, 8, 2, 7, 3])]
+    items = [
+        (length, at, Call().begin(echo, None, 1, False, 0.0), 0)
+        for at, length in enumerate([9, 1, 8, 2, 7, 3])
+    ]
     left = items
     groups = []
     while left:

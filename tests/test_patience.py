@@ -51,7 +51,7 @@ class Server:
         self.coming.sort(key=lambda entry: entry[0])
         while self.coming and self.coming[0][0] <= until:
             at, size, back_s = self.coming.pop(0)
-            call = Call(id, None, size, True, at)
+            call = Call().begin(id, None, size, True, at)
             call.waiter = back_s
             self.inbox.append(call)
             number -= 1
@@ -311,7 +311,7 @@ def test_who_has_left_is_not_waited_for() -> None:
     stays.missing = 0
     server.now += FIXED_S
     server.scheduler.done(batch, server.now)
-    server.scheduler.push(Call(id, None, 1, False, server.now + soon()))
+    server.scheduler.push(Call().begin(id, None, 1, False, server.now + soon()))
     assert server.scheduler.delay(server.now + soon()) == 0.0
 
 
@@ -364,7 +364,7 @@ def test_times_that_make_no_sense_do_no_harm(events: list[tuple[float, float, in
     now = 1.0
     for skew, seconds, size, answered in events:
         now += seconds
-        calls = [Call(id, None, 1, False, now + skew) for _ in range(size)]
+        calls = [Call().begin(id, None, 1, False, now + skew) for _ in range(size)]
         patience.arrived(calls)
         start = patience.start(now - seconds, size, now)
         assert start <= max(now, patience._free, now - seconds) + TIMEOUT_S
@@ -397,7 +397,7 @@ def test_an_eternity_of_calls_overflows_nothing() -> None:
     patience = Regroup(TIMEOUT_S, 4)
     now = 0.0
     for number in range(20_000):
-        patience.arrived([Call(id, None, 1, False, now + 1e-4)])
+        patience.arrived([Call().begin(id, None, 1, False, now + 1e-4)])
         patience.start(now + 1e-4, 1, now + 1e-4)
         patience.popped(now + 1e-4)
         now += 0.005

@@ -237,7 +237,7 @@ def test_halves_have_all_who_are_left_in_order_and_are_never_empty(
     sizes: list[int], gone: list[bool]
 ) -> None:
     """Two as alike as can be, or one of a single item."""
-    calls = [Call(list, None, size, True, 0.0) for size in sizes]
+    calls = [Call().begin(list, None, size, True, 0.0) for size in sizes]
     for call, left in zip(calls, gone, strict=False):
         call.missing = 0 if left else call.size
     batch = Batch([(call, 0, call.size) for call in calls], sum(sizes), "full")

@@ -75,7 +75,7 @@ class SchedulerRules(RuleBasedStateMachine):
         """A caller comes; its items know whose they are."""
         deadline = None if allowed_s is None else self.now + allowed_s
         items = [(len(self.calls), index) for index in range(size)]
-        call = Call(echo, items[::-1], size, True, self.now, deadline, bulk, keep_errors)
+        call = Call().begin(echo, items[::-1], size, True, self.now, deadline, bulk, keep_errors)
         call.key = key % self.keys
         self.calls.append(call)
         self.scheduler.push(call)
@@ -325,7 +325,7 @@ class ServerRules(RuleBasedStateMachine):
         """A caller comes: there is room, or it waits, or it is refused; and nobody overtakes who waits."""
         deadline = None if allowed_s is None else self.now + allowed_s
         items = [((len(self.calls), index), key) for index, key in enumerate(keys)]
-        call = Call(echo, items[::-1], len(items), True, self.now, deadline, bulk, keep_errors)
+        call = Call().begin(echo, items[::-1], len(items), True, self.now, deadline, bulk, keep_errors)
         if self.grouped:
             call = self.grouping.divided(call, keys)
         queued = self.scheduler.queue.items
@@ -530,7 +530,7 @@ TestServerRules.settings = settings(max_examples=200, stateful_step_count=50, de
 
 def listed(size: int, arrived: float = 0.0) -> Call:
     """Return a call of a list."""
-    return Call(echo, list(reversed(range(size))), size, True, arrived)
+    return Call().begin(echo, list(reversed(range(size))), size, True, arrived)
 
 
 def run(batch: Batch) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from concurrent.futures import InvalidStateError
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from batched._process import park_at_exit
 from batched.errors import copied, for_event_loop
@@ -99,9 +101,47 @@ def release(calls: list[Call]) -> list[Call]:
         except RuntimeError:  # it was late while another worker answered it
             pass
     for loop, theirs in groups.items():
-        with contextlib.suppress(RuntimeError):  # the loop was closed, and its tasks with it
-            loop.call_soon_threadsafe(resolve_on_loop, theirs)
+        _send(loop, theirs)
     return futures
+
+
+class _Outbox:
+    """Calls that are done, until their loop comes to release the callers: woken once for all of them."""
+
+    __slots__ = ("is_told", "lists")
+
+    def __init__(self) -> None:
+        self.lists: deque[list[Call]] = deque()
+        self.is_told = False
+
+    def empty(self) -> None:
+        """Release the callers. Only for the thread of their loop."""
+        self.is_told = (
+            False  # first: what is added from now on is another wake-up's, if it is too late for this
+        )
+        while self.lists:
+            resolve_on_loop(self.lists.popleft())
+
+
+_outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Outbox] = WeakKeyDictionary()
+
+
+def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
+    """Have `loop`, whose thread is another, release the callers of `calls`."""
+    outbox = _outboxes.get(loop)
+    if outbox is None:
+        outbox = _outboxes[loop] = _Outbox()  # of two threads' at once, each does its work
+    outbox.lists.append(calls)
+    if outbox.is_told:
+        return
+    outbox.is_told = True
+    try:
+        loop.call_soon_threadsafe(outbox.empty)
+    except BaseException as error:
+        outbox.is_told = False
+        if not isinstance(error, RuntimeError):
+            raise
+        outbox.lists.clear()  # the loop was closed, and its tasks with it
 
 
 def settle(calls: list[Call]) -> None:

@@ -8,13 +8,15 @@ import signal
 import threading
 import time
 import weakref
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
 
 import batched
 from batched import ClosedError
+from batched._call import Call
+from batched._waiting import release
 from tests.gate import PATIENCE_S, Gate, until
 
 
@@ -473,3 +475,89 @@ def test_an_instance_is_collected_after_a_failed_call_with_a_deadline() -> None:
     reference = weakref.ref(model)
     del model, call
     until(lambda: gc.collect() is not None and reference() is None)
+
+
+# -- event loops are woken --------------------------------------------------------------------------------
+
+
+def test_a_loop_that_is_behind_is_woken_once_for_all_that_is_answered_meanwhile() -> None:
+    """A wake-up costs as much as many answers: while one is under way there is no other."""
+    fn = batched.dynamically(Gate(), batch_size=1, timeout_ms=0)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        wake_up = loop.call_soon_threadsafe
+        woken = []
+
+        def wake_up_and_count(*args: Any, **named: Any) -> Any:
+            woken.append(args)
+            return wake_up(*args, **named)
+
+        loop.call_soon_threadsafe = wake_up_and_count  # type: ignore[method-assign]
+        for round_ in range(1, 3):
+            calls = [asyncio.create_task(fn.acall(item)) for item in range(5)]
+            await asyncio.sleep(0)
+            until(lambda round_=round_: fn.stats.total_processed == 5 * round_)  # and the loop stands still
+            assert await asyncio.wait_for(asyncio.gather(*calls), PATIENCE_S) == list(range(5))
+            assert len(woken) == round_
+
+    asyncio.run(main())
+
+
+class Loop:
+    """What `release` asks of an event loop."""
+
+    def __init__(self) -> None:
+        self.ready: list[Any] = []
+        self.error: type[BaseException] | None = None
+
+    def call_soon_threadsafe(self, callback: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        self.ready.append(callback)
+
+    def call_on(self) -> Call:
+        call = Call().begin(list, None, 1, False, 0.0)
+        call.loop = self
+        call.waiter = Future()
+        call.missing = 0
+        return call
+
+
+def test_no_answer_is_lost_between_two_wake_ups() -> None:
+    """What comes after the loop has begun to empty its outbox is told of again."""
+    loop = Loop()
+    calls = [loop.call_on() for _ in range(4)]
+    release(calls[:1])
+    release(calls[1:2])
+    assert len(loop.ready) == 1
+    calls[0].waiter.add_done_callback(lambda _: release(calls[2:3]))  # in the middle of it
+    loop.ready[0]()
+    assert all(call.waiter.done() for call in calls[:3])
+    release(calls[3:])
+    loop.ready[-1]()
+    assert calls[3].waiter.done()
+
+
+def test_a_loop_that_is_closed_keeps_no_calls() -> None:
+    """Nobody will ever come for them."""
+    loop = Loop()
+    loop.error = RuntimeError
+    call = loop.call_on()
+    gone = weakref.ref(call.waiter)
+    release([call])
+    del call
+    assert gone() is None
+
+
+def test_a_wake_up_that_is_interrupted_is_made_up_for() -> None:
+    """The next one serves both."""
+    loop = Loop()
+    calls = [loop.call_on() for _ in range(2)]
+    loop.error = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        release(calls[:1])
+    loop.error = None
+    release(calls[1:])
+    loop.ready[0]()
+    assert all(call.waiter.done() for call in calls)

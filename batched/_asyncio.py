@@ -327,7 +327,8 @@ class _Dispatcher:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start a task that chooses and runs the next batch."""
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
         self.wanted = None
         self._busy += 1
         self._batcher.resting.pop(self._key, None)
@@ -364,7 +365,7 @@ class _Dispatcher:
             self._busy -= 1
             if batch is not None:
                 self.running.discard(batch)
-            going_on = self.plan(loop, batch, calls, can_go_on=going_on)
+            going_on = self.plan(loop, batch, calls, going_on)
             if going_on:
                 hurrying_since = hurrying_since or monotonic()
                 turn_due = not self.scheduler.queue.is_full() or monotonic() - hurrying_since > _HURRY_S
@@ -402,17 +403,18 @@ class _Dispatcher:
         loop: asyncio.AbstractEventLoop,
         batch: Batch | None = None,
         calls: list[Call] | None = None,
-        *,
-        can_go_on: bool = False,
+        can_go_on: bool = False,  # noqa: FBT001, FBT002  a name would cost
     ) -> bool:
         """Count `batch`, which has run, release the callers of `calls`, and plan what a free slot does.
 
         Returns whether the running task has to go on with another batch.
         """
         done, delay = self._count(batch, calls or [])
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
         try:
-            self._release(done, loop)
+            if done:
+                self._release(done, loop)
             if self._busy >= self._batcher.options.max_concurrent_batches:
                 self.wanted = None
             elif delay is None:
@@ -457,7 +459,7 @@ class _Dispatcher:
             _tell(calls)
         elif not self.scheduler.queue.is_full():
             resolve_on_loop(calls)  # they may come straight back, and share the next batch
-        elif calls:
+        else:
             # The batch starts first: the function may be busy elsewhere while they have their turn.
             loop.call_soon(resolve_on_loop, tuple(calls))
 
@@ -481,15 +483,16 @@ class _Dispatcher:
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer = None
 
     def _rest(self) -> None:
         self.wanted = 1
         if not self._busy:
             self._batcher.resting[self._key] = self
-            then, self._when_resting = self._when_resting, []
-            for callback in then:
-                callback()
+            if self._when_resting:
+                then, self._when_resting = self._when_resting, []
+                for callback in then:
+                    callback()
 
     def _failed(self, error: BaseException, batch: Batch | None) -> list[Call]:
         """Answer the calls of `batch` with `error`, or have it run again; return those that are now done."""

@@ -63,7 +63,7 @@ class Queue:
         self.batch_size = batch_size
         self.threshold = threshold
         # Below four a batch, what is paid out at once would be all of it.
-        self._most_saved = _SAVED * batch_size if batch_size * PAID_OUT >= 1 else 1
+        self._most_saved = float(_SAVED * batch_size) if batch_size * PAID_OUT >= 1 else 1.0
         waiting = sorted(self.waiting_calls(), key=_arrived)
         self._small.clear()
         self._large.clear()

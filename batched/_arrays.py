@@ -62,6 +62,9 @@ class _Layout:
             self._lengths = first = lengths if self._lengths is None else self._lengths
             if lengths != first:
                 ragged.update([index for index, length in enumerate(lengths) if length != first[index]])
+        longest: int = 0 if type(lengths[0]) is list else lengths[0] or 0
+        if lengths.count(longest) == len(lengths):  # as a tokenizer's features
+            return longest
         longest = 0
         for index in ragged or range(len(lengths)):
             length = lengths[index]
@@ -176,21 +179,25 @@ class FeatureCollator:
     def _call(self, function: Callable[..., Any], features: Mapping[Any, Any], now: float) -> Call:
         blocks: list[Any] = []
         lengths: list[Any] = []
+        trailing: tuple[int | None, ...] | None
         signature: list[tuple[Any, ...]] = []  # plain, because a named tuple takes ten times as long to make
         rows = None
         even = True
         for key, value in features.items():
-            library = LIBRARIES.get(type(value)) or library_of(value)
+            kind = type(value)
+            library = LIBRARIES.get(kind) or library_of(value)
             if library is not None:
                 array = value
-                unfit = type(value) is not library.always_fit and library.unfit(value)
+                unfit = kind is not library.always_fit and library.unfit(value)
                 if unfit or not (shape := value.shape):  # which nested tensors do not have
                     raise self._unusable(key, value, library)
-                size = shape[0]
-                trailing = length = None
-                if len(shape) > 1:
-                    length = shape[1]
-                    trailing = tuple(shape[2:]) if len(shape) > 2 else ()  # noqa: PLR2004
+                rank = len(shape)
+                if rank == 2:  # noqa: PLR2004  the way of most
+                    size, length = shape
+                    trailing = ()
+                else:
+                    size = shape[0]
+                    length, trailing = (None, None) if rank == 1 else (shape[1], tuple(shape[2:]))
             else:
                 library, value, length, trailing = self._rows(key, value)  # noqa: PLW2901
                 array = value[0] if isinstance(value, list) else value

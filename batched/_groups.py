@@ -67,7 +67,10 @@ class Groups:
         arrived: dict[Hashable, deque[Call]] = {}
         while calls:
             call = calls.popleft()
-            arrived.setdefault(call.key, deque()).append(call)
+            theirs = arrived.get(call.key)
+            if theirs is None:
+                theirs = arrived[call.key] = deque()
+            theirs.append(call)
         items = 0
         for key, theirs in arrived.items():
             queue = self._queues.get(key)

@@ -9,6 +9,7 @@ import math
 import sys
 from contextlib import nullcontext, suppress
 from itertools import accumulate
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -97,10 +98,7 @@ class _Numpy:
         self.always_fit = numpy.ndarray
         self._masked = numpy.ma.MaskedArray
         self._no_context = nullcontext()
-
-    def kind(self, array: Array) -> Hashable:
-        dtype: Hashable = array.dtype
-        return dtype
+        self.kind: Callable[[Array], Hashable] = attrgetter("dtype")  # asked for each feature of each call
 
     def unfit(self, array: Array) -> str:
         return "masked arrays would lose their mask" if isinstance(array, self._masked) else ""
@@ -192,9 +190,7 @@ class _Torch:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._no_context = nullcontext()
-
-    def kind(self, array: Array) -> Hashable:
-        return array.dtype, array.device, array.requires_grad
+        self.kind: Callable[[Array], Hashable] = attrgetter("dtype", "device", "requires_grad")
 
     def unfit(self, array: Array) -> str:
         if array.layout is not self._torch.strided or array.is_nested:

@@ -77,6 +77,7 @@ class LoopBatcher:
         self.lock = _thread.allocate_lock()
         self.resting: dict[int, _Dispatcher] = {}  # by the id of their loop, as below
         self._dispatchers: dict[int, weakref.ref[_Dispatcher]] = {}
+        self._recent: Callable[[], _Dispatcher | None] = _nobody  # of the loop that has called last
         self.counters = Counters()
 
     @property
@@ -151,10 +152,9 @@ class LoopBatcher:
     def post_async(self, call: Call, patient: bool = False) -> asyncio.Future[None]:  # noqa: FBT001, FBT002
         """Queue `call` of a task and return the future that is done once `call` is answered or late."""
         loop = get_running_loop()
-        reference = self._dispatchers.get(id(loop))
-        dispatcher = None if reference is None else reference()
-        if dispatcher is None:
-            dispatcher = self._join(loop)
+        dispatcher = self._recent()
+        if dispatcher is None or dispatcher.loop() is not loop:
+            dispatcher = self._of(loop)
         if self.closed or dispatcher.running:
             self.check()
         call.loop = dispatcher
@@ -224,17 +224,26 @@ class LoopBatcher:
         for rested in drained:
             await rested
 
-    def _join(self, loop: asyncio.AbstractEventLoop) -> _Dispatcher:
-        """Return a queue for `loop`, which has none."""
+    def _of(self, loop: asyncio.AbstractEventLoop) -> _Dispatcher:
+        """Return the queue of `loop`, a new one if it has none."""
         key = id(loop)
+        known = self._dispatchers.get(key, _nobody)
+        dispatcher = known()
+        if dispatcher is not None and dispatcher.loop() is loop:  # not one of the same id that is gone
+            self._recent = known
+            return dispatcher
         gone = weakref.ref(loop, partial(_forget_loop, self.resting, key))
         scheduler = Scheduler(self.options, self._queue, self.name, self.counters)
         dispatcher = _Dispatcher(self, scheduler, key, gone)
         reference = weakref.ref(dispatcher, partial(_forget, self._dispatchers, key))
         with self.lock:
-            self._dispatchers[key] = reference
+            self._dispatchers[key] = self._recent = reference
             self.resting[key] = dispatcher
         return dispatcher
+
+
+def _nobody() -> None:
+    return None
 
 
 def _forget_loop(resting: dict[int, _Dispatcher], key: int, _: object) -> None:

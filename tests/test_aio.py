@@ -793,6 +793,28 @@ print("ok")
 """
 
 
+def test_a_loop_is_not_taken_for_one_that_is_gone_and_had_its_id(run: Any) -> None:
+    """A caller who was never resumed may keep a queue that nobody will come back to."""
+    fn = aio.dynamically(AsyncGate(shut=False), timeout_ms=0)
+    batcher = fn._find()
+    loop = asyncio.new_event_loop()
+    left = fn("left")
+    loop.call_soon(left.send, None)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    (stale,) = batcher._alive()
+    loop.close()
+    del loop
+
+    async def main() -> None:
+        batcher._dispatchers[id(asyncio.get_running_loop())] = weakref.ref(stale)
+        assert await fn(1) == 1
+        assert await fn([2, 3]) == [2, 3]
+
+    run(main())
+    left.close()
+
+
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("debug", ["0", "1"])
 def test_a_loop_closed_with_calls_pending_prints_nothing(kind: str, debug: str) -> None:

@@ -179,7 +179,7 @@ def test_every_call_is_answered_while_everything_changes(flavour: Flavour) -> No
 
         def change(fn: Any = fn, over: Any = over) -> None:
             turn = 0
-            while not over.is_set():
+            while not over.wait(1e-4):
                 turn += 1
                 fn.configure(batch_size=1 + turn % 7, timeout_ms=turn % 3, small_batch_threshold=turn % 5)
                 fn.configure(max_queue_size=20 + turn % 30 if turn % 4 else None)

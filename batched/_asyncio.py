@@ -152,9 +152,14 @@ class LoopBatcher:
     def post_async(self, call: Call, patient: bool = False) -> asyncio.Future[None]:  # noqa: FBT001, FBT002
         """Queue `call` of a task and return the future that is done once `call` is answered or late."""
         loop = get_running_loop()
-        dispatcher = self._recent()
-        if dispatcher is None or dispatcher.loop() is not loop:
+        recent = self._recent  # found as an attribute, as in `acall`
+        dispatcher = recent()
+        if dispatcher is None:
             dispatcher = self._of(loop)
+        else:
+            its_loop = dispatcher.loop
+            if its_loop() is not loop:
+                dispatcher = self._of(loop)
         if self.closed or dispatcher.running:
             self.check()
         call.loop = dispatcher

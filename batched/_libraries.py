@@ -30,7 +30,7 @@ class Library(Protocol):
     always_fit: type | None
     """Arrays of just this type, none of its subclasses, need not be asked whether they are `unfit`."""
 
-    def kind(self, array: Array) -> Hashable:
+    def kind(self, array: Array, /) -> Hashable:
         """Return what arrays must have in common to be parts of one: dtype, device, grad or not."""
         ...
 

@@ -89,6 +89,7 @@ def _plot(rows: list[Row], file: Path) -> None:
     colours = ["tab:green" if row.met else "tab:red" for row, _ in judged]
     axes.barh([row.name for row, _ in judged], [strain for _, strain in judged], color=colours)
     axes.axvline(1, color="black", linewidth=1)
+    axes.margins(y=0.01)
     axes.set_xlabel("share of the goal used up (1 = just met)")
     figure.savefig(file, dpi=120)
 

@@ -501,7 +501,7 @@ def test_a_deadline_frees_the_caller_while_the_worker_is_busy(flavour: Flavour) 
 def test_a_deadline_shorter_than_the_window_is_met(flavour: Flavour) -> None:
     """No caller times out only because it was made to wait for company."""
     fn = flavour.decorate(Gate(), batch_size=4, timeout_ms=60_000)
-    assert flavour.call(fn.options(deadline_ms=2000), 1) == 1
+    assert flavour.call(fn.options(deadline_ms=1000), 1) == 1
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), "5", True])

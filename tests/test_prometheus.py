@@ -12,7 +12,7 @@ import re
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -377,6 +377,7 @@ def test_pages_are_whole_while_everything_happens(registry: CollectorRegistry, n
                 check_nothing_falls(before, after)
                 before = after
                 scrapes += 1
+                wait(running, timeout=1e-3)  # else they would hardly get their turn
 
         other = pool.submit(scrape)  # as a second Prometheus would
         scrape()

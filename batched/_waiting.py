@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections import deque
 from concurrent.futures import InvalidStateError
 from time import monotonic
@@ -124,6 +125,8 @@ class _Outbox:
 
 
 _outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Outbox] = WeakKeyDictionary()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_outboxes.clear)  # a wake-up under way may be the parent's alone
 
 
 def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import threading
 import time
@@ -561,3 +562,17 @@ def test_a_wake_up_that_is_interrupted_is_made_up_for() -> None:
     release(calls[1:])
     loop.ready[0]()
     assert all(call.waiter.done() for call in calls)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_process_waits_for_no_wake_up_of_its_parents() -> None:
+    """One that was under way when it was forked may never come there."""
+    loop = Loop()
+    calls = [loop.call_on() for _ in range(2)]
+    release(calls[:1])
+    child = os.fork()
+    if not child:
+        release(calls[1:])
+        os._exit(len(loop.ready))
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 2

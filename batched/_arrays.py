@@ -62,13 +62,17 @@ class _Layout:
 
         Only for those of two axes, as a tokenizer's: comparing takes less time than describing them anew.
         """
-        if not self._are_plain or list(features) != self.keys:  # their order is for the function to see
+        try:
+            alike = self._are_plain and list(features) == self.keys  # their order is for the function to see
+        except Exception:  # noqa: BLE001  a key that cannot be compared with strangers
+            alike = False
+        if not alike:
             return None
         blocks: list[Any] = []
         lengths: list[int] = []
         rows = None
         for key, library, kind in self._kinds:
-            value = features[key]
+            value: Any = features.get(key)
             array_type = type(value)
             if LIBRARIES.get(array_type) is not library or (
                 array_type is not library.always_fit and library.unfit(value)

@@ -161,10 +161,6 @@ class Bindable(Generic[BatcherT]):
     def _owner(self) -> object:
         return self if self._key is None else self._key
 
-    def _find(self) -> BatcherT:
-        self._batcher = batcher = self._binding.batcher(self._owner())
-        return batcher
-
     def _view(self, **changes: Any) -> Self:
         view = object.__new__(type(self))
         view.__dict__ = {**self.__dict__, **changes}

@@ -230,8 +230,7 @@ class Batch:
 
     def run(self, collator: Collator) -> Any:
         """Return what the batch function returns for the batch's items."""
-        function = self.slices[0][0].function
-        return function(collator.collate(self))
+        return self.slices[0][0].function(collator.collate(self))
 
     def deliver(self, outputs: Any, collator: Collator) -> list[Call]:
         """Hand each call its part of `outputs` and return the calls that are now done.

@@ -124,11 +124,11 @@ class Face(Bindable[DriverT]):
         super().__init__(func, options, make)
 
     def _find(self) -> DriverT:
-        batcher = super()._find()
+        batcher = self._binding.batcher(self._owner())
         self._collator = batcher.collator
-        self._read = partial(_refuse_call, self._name())  # not a method: this object would keep itself alive
-        if not self._streams:
-            self._read = batcher.collator.read  # found once: it is called by every caller
+        # Found once, for every caller calls it; not a method of this object, which would keep itself alive.
+        self._read = partial(_refuse_call, self._name()) if self._streams else batcher.collator.read
+        self._batcher = batcher  # last: a thread that sees it uses the others
         return batcher
 
     def _name(self) -> str:

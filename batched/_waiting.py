@@ -10,7 +10,7 @@ from collections import deque
 from concurrent.futures import InvalidStateError
 from time import monotonic
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from batched._process import park_at_exit
 from batched.errors import copied, for_event_loop
@@ -107,9 +107,12 @@ def release(calls: list[Call]) -> list[Call]:
 
 
 class _Outbox:
-    """Calls that are done, until their loop comes to release the callers: woken once for all of them."""
+    """Calls that are done, until their loop comes to release the callers: woken once for all of them.
 
-    __slots__ = ("is_told", "lists")
+    Only the wake-up keeps it, so that a loop that is closed, or interrupted, and forgets that forgets it too.
+    """
+
+    __slots__ = ("__weakref__", "is_told", "lists")
 
     def __init__(self) -> None:
         self.lists: deque[list[Call]] = deque()
@@ -117,34 +120,38 @@ class _Outbox:
 
     def empty(self) -> None:
         """Release the callers. Only for the thread of their loop."""
-        self.is_told = (
-            False  # first: what is added from now on is another wake-up's, if it is too late for this
-        )
-        while self.lists:
-            resolve_on_loop(self.lists.popleft())
+        self.is_told = False  # first, so that what comes too late for this is told of again
+        try:
+            while self.lists:
+                resolve_on_loop(self.lists.popleft())
+        finally:
+            if self.lists:  # Ctrl-C
+                asyncio.get_running_loop().call_soon(self.empty)
 
 
-_outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Outbox] = WeakKeyDictionary()
+_outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Outbox]] = WeakKeyDictionary()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_outboxes.clear)  # a wake-up under way may be the parent's alone
 
 
 def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
     """Have `loop`, whose thread is another, release the callers of `calls`."""
-    outbox = _outboxes.get(loop)
+    known = _outboxes.get(loop)
+    outbox = None if known is None else known()
     if outbox is None:
-        outbox = _outboxes[loop] = _Outbox()  # of two threads' at once, each does its work
+        outbox = _Outbox()
+        _outboxes[loop] = ref(outbox)  # of two threads' at once, each does its work
     outbox.lists.append(calls)
     if outbox.is_told:
         return
     outbox.is_told = True
     try:
         loop.call_soon_threadsafe(outbox.empty)
-    except BaseException as error:
+    except RuntimeError:  # the loop was closed, and its tasks with it
         outbox.is_told = False
-        if not isinstance(error, RuntimeError):
-            raise
-        outbox.lists.clear()  # the loop was closed, and its tasks with it
+    except BaseException:
+        outbox.is_told = False
+        raise
 
 
 def settle(calls: list[Call]) -> None:

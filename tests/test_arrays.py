@@ -1574,3 +1574,20 @@ def test_torch_works_without_numpy() -> None:
         assert "numpy" not in sys.modules
         """,
     )
+
+
+def test_keys_that_cannot_be_compared_with_others_are_keys(flavour: Flavour) -> None:
+    """A call is compared with the last one, and that is nobody's business."""
+
+    class Key:
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            return other.name == "key"  # type: ignore[attr-defined]
+
+        name = "key"
+
+    with company(lambda features: next(iter(features.values())), flavour=flavour) as there:
+        for key in ("a", Key(), "a", Key()):
+            assert there.answers({key: np.ones((2, 3))})[0].shape == (2, 3)

@@ -10,6 +10,7 @@ import gc
 import inspect
 import pydoc
 import threading
+import traceback
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -237,6 +238,25 @@ def test_an_instance_that_cannot_be_referred_to_weakly_is_refused() -> None:
     """The error says what is missing."""
     with pytest.raises(TypeError, match=r"SlotsOnly .* '__weakref__' or '__dict__'"):
         SlotsOnly(1).run(1)
+
+
+def test_an_error_whose_frames_were_cleared_keeps_no_instance_alive() -> None:
+    """As `unittest` clears them; nothing of ours on the way to the function leads there either."""
+
+    class Model:
+        @batched.dynamically(timeout_ms=0)
+        def fail(self, items: list[int]) -> list[int]:
+            raise ZeroDivisionError
+
+    model = Model()
+    with pytest.raises(ZeroDivisionError) as caught:
+        model.fail(1)
+    traceback.clear_frames(caught.value.__traceback__)
+    batcher = model.fail._find()
+    until(lambda: batcher._wanted == 1)
+    reference = weakref.ref(model)
+    del model
+    assert reference() is None
 
 
 def test_an_idle_instance_is_collected_and_its_thread_ends() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -543,25 +544,98 @@ def test_no_answer_is_lost_between_two_wake_ups() -> None:
 def test_a_loop_that_is_closed_keeps_no_calls() -> None:
     """Nobody will ever come for them."""
     loop = Loop()
+    told = loop.call_on()
+    waiters = [weakref.ref(told.waiter)]
+    release([told])
+    loop.ready.clear()  # as `close` does
     loop.error = RuntimeError
     call = loop.call_on()
-    gone = weakref.ref(call.waiter)
+    waiters.append(weakref.ref(call.waiter))
     release([call])
-    del call
-    assert gone() is None
+    del told, call
+    assert [waiter() for waiter in waiters] == [None, None]
 
 
 def test_a_wake_up_that_is_interrupted_is_made_up_for() -> None:
-    """The next one serves both."""
+    """In the thread of the worker or of the loop: later calls are answered."""
     loop = Loop()
-    calls = [loop.call_on() for _ in range(2)]
+    calls = [loop.call_on() for _ in range(3)]
     loop.error = KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt):
         release(calls[:1])
     loop.error = None
-    release(calls[1:])
+    release(calls[1:2])
+    loop.ready.clear()  # the loop had just taken it out
+    release(calls[2:])
     loop.ready[0]()
-    assert all(call.waiter.done() for call in calls)
+    assert calls[2].waiter.done()
+
+
+def test_who_is_told_goes_on_after_an_interruption() -> None:
+    """Those behind the caller who was being released are released in the next turn."""
+
+    async def main() -> None:
+        loop = Loop()
+        calls = [loop.call_on() for _ in range(3)]
+        for call in calls:
+            release([call])
+
+        class Interrupted:
+            def set_result(self, _: None) -> None:
+                raise KeyboardInterrupt
+
+        calls[1].waiter = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            loop.ready[0]()
+        assert not calls[2].waiter.done()
+        await asyncio.sleep(0)
+        assert calls[2].waiter.done()
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_is_closed_with_a_wake_up_pending_is_collected() -> None:
+    """And what it was to be woken for: nobody will run it."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0)
+
+    async def give_up() -> None:
+        call = asyncio.create_task(fn.acall(1))
+        await asyncio.sleep(0)
+        gate.wait_for_batch()
+        call.cancel()
+        await asyncio.wait([call])
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(give_up())
+    gate.open()
+    until(lambda: fn._batcher._wanted == 1)  # a look at the stats would let the worker know who has left
+    loop.close()
+    gone = weakref.ref(loop)
+    del loop
+    gc.collect()
+    assert gone() is None
+    fn.shutdown()
+
+
+def test_first_calls_at_the_same_time_find_a_function_that_is_ready() -> None:
+    """Whoever sees its batcher can use it."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(200):
+                fn = batched.dynamically(list, timeout_ms=0)
+                barrier = threading.Barrier(4)
+
+                def call(item: int, fn: Any = fn, barrier: Any = barrier) -> Any:
+                    barrier.wait(PATIENCE_S)
+                    return fn(item)
+
+                assert list(pool.map(call, range(4))) == list(range(4))
+                fn.shutdown(wait=False)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -122,11 +122,11 @@ class _Outbox:
         """Release the callers. Only for the thread of their loop."""
         self.is_told = False  # first, so that what comes too late for this is told of again
         try:
-            while self.lists:
+            for _ in range(len(self.lists)):  # not more, or who is fast would keep the loop from others
                 resolve_on_loop(self.lists.popleft())
-        finally:
-            if self.lists:  # Ctrl-C
-                asyncio.get_running_loop().call_soon(self.empty)
+        except BaseException:  # Ctrl-C
+            asyncio.get_running_loop().call_soon(self.empty)
+            raise
 
 
 _outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Outbox]] = WeakKeyDictionary()

@@ -535,9 +535,11 @@ def test_no_answer_is_lost_between_two_wake_ups() -> None:
     assert len(loop.ready) == 1
     calls[0].waiter.add_done_callback(lambda _: release(calls[2:3]))  # in the middle of it
     loop.ready[0]()
-    assert all(call.waiter.done() for call in calls[:3])
+    assert [call.waiter.done() for call in calls[:3]] == [True, True, False]
+    loop.ready[1]()
+    assert calls[2].waiter.done()
     release(calls[3:])
-    loop.ready[-1]()
+    loop.ready[2]()
     assert calls[3].waiter.done()
 
 

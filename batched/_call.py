@@ -112,7 +112,8 @@ class Call:
     def overdue(self, name: str) -> str:
         """Say that its deadline has passed."""
         allowed_ms = ((self.deadline or self.arrived) - self.arrived) * 1000
-        return f"{name} did not answer within deadline_ms={allowed_ms:g}"
+        # Rounded, because a clock that counts from a start months ago is exact to 0.001 us only.
+        return f"{name} did not answer within deadline_ms={round(allowed_ms, 4):.15g}"
 
 
 Slice: TypeAlias = tuple[Call, int, int]

@@ -176,6 +176,7 @@ class Batch:
         "begun",
         "failed",
         "has_lists",
+        "midway",
         "padded",
         "real",
         "reason",
@@ -194,6 +195,7 @@ class Batch:
         self.begun = False  # whether its callers have got the first of several pieces
         self.failed = 0  # items
         self.has_lists = False  # whether some slice is of a list, as the collator found
+        self.midway = False  # whether all of it is of one list, of which some has run and some waits
         self.real = 0  # elements, for collators that pad
         self.padded = 0  # the same with their padding
 
@@ -238,8 +240,15 @@ class Batch:
 
         Raises, before any call has got anything, if `outputs` are not one row per item.
         """
-        done = []
         split = collator.split(outputs, self)
+        if self.midway and not self.failed:
+            piece = self.slices[0]
+            call = piece[0]
+            if call.missing:
+                collator.place(piece, split[0])
+                call.missing -= self.size
+            return []
+        done: list[Call] = []
         for (call, start, stop), part in zip(self.slices, split):  # noqa: B905  costs a tenth
             if isinstance(part, BaseException):
                 if not call.many:  # else the collator has counted the failed items

@@ -87,6 +87,9 @@ class ListCollator:
         """Return a new list of the batch's items."""
         slices = batch.slices
         call, start, stop = slices[0]
+        if batch.midway:  # what has run is cut off
+            part: list[Any] = call.inputs[: start - stop - 1 : -1]
+            return part
         if call.many and len(slices) == 1:
             batch.has_lists = True
             return _items(call, start, stop)
@@ -102,13 +105,15 @@ class ListCollator:
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
         """Return one part per slice: a row for a single item, else a list of rows."""
         rows = outputs if type(outputs) is list else self._rows(outputs)
-        slices = batch.slices
         if len(rows) != batch.size:
             raise BatchError(self._miscounted(len(rows), batch.size))
+        slices = batch.slices
+        if batch.midway:
+            return [_checked(rows, slices[0][0], batch)]
         if not batch.has_lists:
             return rows
-        call = slices[0][0]
         if len(slices) == 1:
+            call = slices[0][0]
             # Copied where it becomes the answer: the function may keep and reuse its own list.
             part = rows[:] if call.size == batch.size else rows
             return [_checked(part, call, batch)]

@@ -167,18 +167,19 @@ class Queue:
         It is while no other call waits and nothing is saved up.
         """
         waiting = call.waiting
+        left = waiting - room
         if (
             waiting != self.items
-            or waiting <= room  # what ends the call, ends it as `take` does
+            or left <= 0  # what ends the call, ends it as `take` does
             or room != self.batch_size
             or not call.large
             or self._credit
             or self.chunk is not None
         ):
             return None
-        start = call.size - waiting
-        self.items = self._large_items = call.waiting = waiting - room
-        return call, start, start + room
+        self.items = self._large_items = call.waiting = left
+        size = call.size
+        return call, size - waiting, size - left
 
     def _save(self, room: int) -> None:
         self._credit = min(self._credit + room * RESERVE, self._most_saved)

@@ -404,35 +404,44 @@ class Scheduler:
         if self._deadlines and not self.queue.items:
             self._deadlines.clear()  # an idle batcher holds on to nobody's call
 
-    def follow(self, batch: Batch, now: float) -> Batch | None:
-        """Do at once what `done`, `delay` and `pop` would, if one list is all that waits and fills a batch.
+    def follow(self, batch: Batch, now: float) -> bool:
+        """Make `batch` the one that `done`, `delay` and `pop` would choose, if one list is all that waits.
 
-        If not, return None and leave all as it was. Most batches of a long list follow one of the same.
+        Returns False, and leaves all as it was, if it is not, or fills no batch. Most batches of a long list
+        follow one of the same.
         """
+        slices = batch.slices
+        call = slices[0][0]
+        if batch.failed or not (batch.midway or self._can_follow(batch, call)):
+            return False
         size = batch.size
-        call, _, _ = batch.slices[0]
-        if (
-            not self._is_simple
-            or batch.failed
-            or batch.padded
-            or self._deadlines
-            or self.again
-            or self._capacity.limit is not None
-        ):
-            return None
         piece = self.queue.take_next(call, size)
         if piece is None:
-            return None
-        started = self._running.pop(batch)
+            return False
+        running = self._running
+        started = running[batch]
+        running[batch] = now
+        duration = now - started
         counters = self._counters
         counters.processed += size
-        duration = now - started
         counters.ran(batch.reason, size, duration, started - call.arrived)
         if self._learns:
             self.patience.ran(size, duration)
-        batch = Batch([piece], size, "full")
-        self._running[batch] = now
-        return batch
+        slices[0] = piece
+        batch.reason = "full"
+        batch.midway = True
+        return True
+
+    def _can_follow(self, batch: Batch, call: Call) -> bool:
+        """Whether only what waits has a say in what follows `batch`; then so it is until that ends."""
+        return (
+            self._is_simple
+            and call.many
+            and not batch.padded
+            and not self._deadlines
+            and not self.again
+            and self._capacity.limit is None
+        )
 
     def _ran_lists(self, slices: list[Slice], started: float) -> None:
         """Count the further items of lists, and let go of lists of which nothing will run any more."""

@@ -389,9 +389,12 @@ class Batcher:
         # A daemon, so that it outlives the main thread only as long as `at_exit` waits.
         thread = threading.Thread(target=self._work, name=f"batched: {self.name}", daemon=True)
         self._threads.append(thread)
+        handled = sys.exception()
         try:
             thread.start()
-        except RuntimeError:
+        except RuntimeError as error:
+            if (interrupt := error.__context__) is not None and interrupt is not handled:
+                raise interrupt from None  # Ctrl-C, over which `start` fell when the thread had started
             self._threads.remove(thread)
             raise
 
@@ -505,22 +508,33 @@ class Batcher:
         self._resolve(expired)
 
     def _run(self, batch: Batch) -> Batch | None:
-        """Run `batch`; return the next one if it is due by then and nobody has to be asked."""
-        try:
-            outputs = batch.run(self.collator)
-            if type(outputs) is not list and hasattr(outputs, "__await__"):
-                outputs = self._await(outputs)
-            if self._most_threads == 1:
-                calls = batch.deliver(outputs, self.collator)
-            else:
-                with self._delivery:  # others may have parts of the same calls
-                    calls = batch.deliver(outputs, self.collator)
-        except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
-            if self._retry(batch, error):
-                batch.slices.clear()
-                return None
-            with self._delivery:
-                calls = batch.fail(without_own_frames(error), self.collator)
+        """Run `batch`; return the next one if it is due by then and nobody has to be asked.
+
+        While a long list is alone, all of its full batches are run.
+        """
+        collator = self.collator
+        inbox = self._inbox
+        while True:
+            try:
+                outputs = batch.run(collator)
+                if type(outputs) is not list and hasattr(outputs, "__await__"):
+                    outputs = self._await(outputs)
+                if self._most_threads == 1:
+                    calls = batch.deliver(outputs, collator)
+                else:
+                    with self._delivery:  # others may have parts of the same calls
+                        calls = batch.deliver(outputs, collator)
+            except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
+                if self._retry(batch, error):
+                    batch.slices.clear()
+                    return None
+                with self._delivery:
+                    calls = batch.fail(without_own_frames(error), collator)
+            if calls or inbox or self._leaving or self.closed or self._guarded:
+                break
+            with self._lock:
+                if not self._scheduler.follow(batch, monotonic()):
+                    break
         return self._finish(batch, calls)
 
     def _retry(self, batch: Batch, error: BaseException) -> bool:
@@ -599,12 +613,6 @@ class Batcher:
         following = None
         if guarded:
             calls = self._whole(calls)
-        elif not (calls or self._inbox or self._leaving or self.closed):
-            with self._lock:
-                following = scheduler.follow(batch, monotonic())
-            if following is not None:
-                batch.slices.clear()
-                return following
         with self._lock:
             now = monotonic()  # before anybody can call again
             if guarded:

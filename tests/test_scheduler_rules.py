@@ -182,7 +182,7 @@ class SchedulerRules(RuleBasedStateMachine):
             calls = batch.deliver(items, COLLATOR)
         for call in calls:
             assert not call.missing
-        if calls or not self.check_next(lambda: self.scheduler.follow(batch, self.now)):
+        if calls or not self.check_next(lambda: batch if self.scheduler.follow(batch, self.now) else None):
             self.scheduler.done(batch, self.now)
         self.freed = self.now
         for call in calls:
@@ -548,17 +548,15 @@ def test_a_long_list_alone_is_followed_up_to_its_last_full_batch() -> None:
     for at, now in ((2, 3.0), (4, 5.0)):
         run(batch)
         assert call.inputs == list(reversed(range(at, 7)))
-        following = scheduler.follow(batch, now)
-        assert following is not None
-        assert following.slices == [(call, at, at + 2)]
+        assert scheduler.follow(batch, now)
+        assert batch.slices == [(call, at, at + 2)]
         stats = scheduler.stats(now)
         assert (stats.total_processed, stats.running_items, stats.queue_size) == (at, 2, 5 - at)
         assert (stats.closed, stats.running) == ({"full": at // 2}, (0.0,))
         assert stats.wait.count == at
-        batch = following
 
     run(batch)
-    assert scheduler.follow(batch, 6.0) is None  # one item is left
+    assert not scheduler.follow(batch, 6.0)  # one item is left
     scheduler.done(batch, 6.0)
     last = scheduler.pop(6.0)
     run(last)
@@ -582,7 +580,7 @@ def test_nothing_is_followed_that_another_caller_or_an_option_has_a_say_in() -> 
         elif hindrance == "resized":
             scheduler.configure(replace(options, batch_size=3))
         batch.failed = int(hindrance == "failed")
-        assert scheduler.follow(batch, 1.0) is None, hindrance
+        assert not scheduler.follow(batch, 1.0), hindrance
         assert scheduler.batches() == [batch]
 
 
@@ -596,12 +594,10 @@ def test_what_follows_in_a_long_list_tells_what_a_batch_takes() -> None:
         batch = scheduler.pop(0.0)
         for now in range(1, 20):
             run(batch)
-            following = scheduler.follow(batch, now) if follows else None
-            if following is None:
+            if not follows or not scheduler.follow(batch, now):
                 scheduler.done(batch, now)
                 assert scheduler.delay(now) == 0.0
-                following = scheduler.pop(now)
-            batch = following
+                batch = scheduler.pop(now)
         assert isinstance(scheduler.patience, Regroup)
         learned.append((scheduler.patience.service.fixed, scheduler.patience.service.each))
     assert learned[0] == learned[1]

@@ -436,21 +436,24 @@ def test_a_first_call_that_is_interrupted_leaves_a_batcher_that_works(interrupte
     class Interrupted(BaseException):
         pass
 
+    interrupts = 0
+
     def interrupt(*_: Any) -> None:
+        nonlocal interrupts
+        interrupts += 1
         raise Interrupted
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        for _ in range(100):
+        for number in range(100):
             fn = batched.dynamically(Gate(), timeout_ms=0)
             try:
                 signal.setitimer(signal.ITIMER_REAL, interrupted_s)
                 fn(1)
-                threading.Event().wait(0.001)
+                while interrupts == number:  # a wait of `threading` would fall over the interrupt
+                    pass
             except Interrupted:
                 pass
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
             assert fn.submit(2).result(PATIENCE_S) == 2
             fn.shutdown()
     finally:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from batched._patience import Service
+from batched._service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

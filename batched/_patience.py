@@ -14,15 +14,16 @@ from __future__ import annotations
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
+from batched._service import TOO_SHORT_S, Service
 from batched._stats import Learned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from batched._call import Call
     from batched._options import Options
 
-__all__ = ["Profile", "Regroup", "Service", "Window", "new_patience"]
+__all__ = ["Profile", "Regroup", "Window", "new_patience"]
 
 _ANY_NUMBER = 1 << 60
 
@@ -46,7 +47,7 @@ class Window:
         """Return when to start a batch that is not full: `items` wait, the first since `oldest`."""
         return oldest + self.timeout_s
 
-    def arrived(self, calls: Iterable[Call]) -> None:
+    def arrived(self, calls: Collection[Call]) -> None:
         """Learn that `calls` have come, in about this order."""
 
     def popped(self, now: float) -> None:
@@ -75,12 +76,14 @@ _COLD = 2  # so many cohorts meet the plain window, ...
 _TRIAL = 4  # ... so many no window at all: batches must differ to tell the fixed cost from that of the items
 _FADE = 0.05  # what a cohort's weight loses with every new one
 _HEAVY = 1e100  # then weights are scaled down
-_FIRST_EDGE = 1 / 32
-_EDGES = tuple(_FIRST_EDGE * 2**power for power in range(6))  # who comes back after the last is not awaited
+_FIRST_EDGE = 1 / 8
+_EDGES = tuple(_FIRST_EDGE * 2**power for power in range(4))  # who comes back after the last is not awaited
 _LAST = len(_EDGES)
 _NEVER = 1e-6  # of all: fewer never come
 _CYCLE = 1.4  # fixed costs that one more in a batch saves: a cohort that is together stays together
 _SOME = 0.05  # calls: fewer are none
+_SURE = 8  # answers alike in a row; then so many more are taken for granted:
+_GRANTED = 3
 _CLOSE = 1 / 16  # calls at most so far apart are of one burst, ...
 _QUIET = 3.0  # ... which is over when nobody has come for so many of its mean gaps
 _ALONE = 4  # calls in a row that were not close to the one before: no bursts any more
@@ -90,10 +93,6 @@ _FEW_GAPS = 16  # ... and at least so many
 _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
 _CHUNK = 6.0  # fixed costs that a chunk of a large call may take
 _OVERHEAD_S = 100e-6  # what a batch costs besides
-_BATCHES = 15  # what is known of the function is of about so many
-_OUTLIERS = 5  # batches; then one that takes very long is known to be no usual one
-_ALIKE = 0.1  # of the mean size: sizes that differ less tell little of what an item costs
-_TOO_SHORT_S = 1e-6  # for a clock
 
 
 class Regroup(Window):
@@ -128,8 +127,10 @@ class Regroup(Window):
         "_free",
         "_gaps",
         "_gaps_s",
+        "_granted",
         "_held_s",
         "_held_since",
+        "_in_a_row",
         "_items_per_call",
         "_last",
         "_late",
@@ -139,6 +140,7 @@ class Regroup(Window):
         "_profile",
         "_profiles",
         "_unit",
+        "_until",
         "_weight",
         "service",
     )
@@ -177,7 +179,11 @@ class Regroup(Window):
         self._close = 0.0  # those within a burst
         self._close_s = 0.0
         self._alone = 0
-        # The wait
+        # The wait: what was said last of those who are to come back, in fixed costs from when the cohort was
+        # answered, 0.0 if nothing; how often in a row; and how often more it is taken for granted.
+        self._until = 0.0
+        self._in_a_row = 0
+        self._granted = 0
         self._popped = 0.0
         self._due: float | None = None
         self._late_s = _LATE_S
@@ -189,39 +195,47 @@ class Regroup(Window):
         self.timeout_s = timeout_s
         self._batch_size = batch_size
 
-    def arrived(self, calls: Iterable[Call]) -> None:
+    def arrived(self, calls: Collection[Call]) -> None:
         """Learn that `calls` have come, in about this order."""
         last = before = self._last
-        close = self._unit * _CLOSE
-        number = 0
+        ended, free, unit = self._ended, self._free, self._unit
+        back, late, alone = self._back, self._late, self._alone
+        answered = self._answered
+        close = 0
+        close_s = 0.0
         for call in calls:
             at = call.arrived
-            if at >= self._ended:
-                self._last = last
+            if at >= ended:
+                self._last, self._back, self._late = last, back, late
                 self._open_cohort()
-                close = self._unit * _CLOSE
-            number += 1
-            gap = at - last
-            if gap > 0.0:
+                ended, free, unit = inf, self._free, self._unit
+                back = late = 0
+                answered = self._answered
+            if at > last:
+                gap = at - last
                 last = at
             else:
                 gap = 0.0  # two threads; the later one was faster
-            if gap < close:
-                self._close += 1
-                self._close_s += gap
-                self._alone = 0
+            if gap < unit * _CLOSE:
+                close += 1
+                close_s += gap
+                alone = 0
             else:
-                self._alone += 1
-            since = at - self._free
-            if since >= self._unit:
-                self._late += 1
-            elif since >= 0.0 and self._back < self._answered:
-                self._back += 1
-                self._profile.returns[int(since / (self._unit * _FIRST_EDGE)).bit_length()] += self._weight
-        self._last = last
+                alone += 1
+            since = at - free
+            if since >= unit:
+                late += 1
+            elif since >= 0.0 and back < answered:
+                back += 1
+                self._profile.returns[int(since / (unit * _FIRST_EDGE)).bit_length()] += self._weight
+        self._last, self._back, self._late, self._alone = last, back, late, alone
+        if close:
+            self._close += close
+            self._close_s += close_s
+        number = len(calls)
         self._gaps += number
         passed = last - before
-        longest = _LONGEST * self._unit * number
+        longest = _LONGEST * unit * number
         self._gaps_s += passed if passed < longest else longest
 
     def start(self, oldest: float, items: int, now: float) -> float:
@@ -301,7 +315,7 @@ class Regroup(Window):
             batch_ms=fixed * 1000,
             item_ms=each * 1000,
             wait_ms=self._held_s * 1000,
-            capacity=self._batch_size / max(fixed + each * self._batch_size, _TOO_SHORT_S),
+            capacity=self._batch_size / max(fixed + each * self._batch_size, TOO_SHORT_S),
         )
 
     def _open_cohort(self) -> None:
@@ -334,9 +348,14 @@ class Regroup(Window):
         limit = (oldest if idle else self._free) + self.timeout_s
         due = 0.0
         self.awaited = _ANY_NUMBER
-        if now - self._free < self._unit:
-            due = self._worth_returns(items, missing, now, limit)
-            if due:
+        unit = self._unit
+        if now - self._free < unit:
+            if self._granted:
+                self._granted -= 1
+            else:
+                self._ask_returns(items, missing, now, limit)
+            if self._until:
+                due = self._free + self._until * unit
                 self.awaited = missing
         if idle and self._alone < _ALONE:
             quiet = self._worth_burst(items)
@@ -345,11 +364,20 @@ class Regroup(Window):
                 self.awaited = _ANY_NUMBER
         return due if due < limit else limit
 
-    def _worth_returns(self, items: int, missing: int, now: float, limit: float) -> float:
-        """Return until when to wait for the `missing` ones of the cohort; 0.0 if not at all."""
+    def _ask_returns(self, items: int, missing: int, now: float, limit: float) -> None:
+        """Find out until when to wait for the `missing` ones of the cohort, and whether it is always so."""
         unit = self._unit
-        begin = (now - self._free) / unit
-        latest = (limit - self._free) / unit
+        until = self._worth_returns(items, missing, (now - self._free) / unit, (limit - self._free) / unit)
+        if until != self._until:
+            self._until = until
+            self._in_a_row = 0
+        elif self._in_a_row < _SURE:
+            self._in_a_row += 1
+        else:
+            self._granted = _GRANTED
+
+    def _worth_returns(self, items: int, missing: int, begin: float, latest: float) -> float:
+        """Return until when to wait, from `begin` to `latest`, all in fixed costs; 0.0 if not at all."""
         if latest <= begin:
             return 0.0
         returns = self._profile.returns
@@ -363,10 +391,11 @@ class Regroup(Window):
         # Of earlier cohorts, so much was missing by now, and some of it never came.
         not_yet = weight - self._weight * missing - sum(returns) + later
         each = missing / not_yet
-        late = self._late_s / unit
-        anyway = self._anyway / self._anyway_s * unit if self._anyway_s else 0.0
-        concerned = items / self._items_per_call + each * later
-        room = (self._batch_size - items) / self._items_per_call
+        late = self._late_s / self._unit
+        anyway = self._anyway / self._anyway_s * self._unit if self._anyway_s else 0.0
+        per_call = self._items_per_call
+        concerned = items / per_call + each * later
+        room = (self._batch_size - items) / per_call
         before: float = missing
         wait = best = due = 0.0
         while True:
@@ -385,7 +414,7 @@ class Regroup(Window):
                     best, due = gain, edge
             index += 1
             if after < _SOME or edge >= latest or index == _LAST:
-                return self._free + due * unit if due else 0.0
+                return due
             begin, before = edge, after
             edge, share = _EDGES[index], returns[index]
 
@@ -427,48 +456,3 @@ class Profile:
         """Keep the numbers small; only their ratios matter."""
         self.weight /= factor
         self.returns[:] = [back / factor for back in self.returns]
-
-
-class Service:
-    """What a batch of n items takes: `fixed + each * n`, fitted to those that ran, the last ones above all.
-
-    The first batch may compile or load something and does not count; later ones count at most double what
-    was to be expected. If batches of one size become slower or faster, so do both costs; only those of
-    different sizes tell them apart.
-    """
-
-    __slots__ = ("_batches", "_size", "_variance", "each", "fixed")
-
-    def __init__(self) -> None:
-        self.fixed = 0.0  # until it is known
-        self.each = 0.0
-        self._batches = 0
-        self._size = 0.0  # the mean
-        self._variance = 0.0  # of the sizes
-
-    def add(self, size: int, duration: float) -> None:
-        """Learn from a batch that took `duration` seconds."""
-        batches = self._batches
-        self._batches += 1
-        if not batches:
-            return
-        if batches == 1:
-            self._size = size
-            self.fixed = duration / 2 if duration > _TOO_SHORT_S else _TOO_SHORT_S  # for a start
-            self.each = duration / 2 / size
-            return
-        expected = self.fixed + self.each * size
-        if batches >= _OUTLIERS and duration > 2 * expected:
-            duration = 2 * expected
-        fade = 1 / batches if batches < _BATCHES else 1 / _BATCHES
-        error = duration - expected
-        off = size - self._size
-        self._size += fade * off
-        self._variance += fade * (off * off - self._variance)
-        change = 1 + fade * error / expected
-        # A step towards the regression's slope; the smaller, the more sizes are alike.
-        step = fade * error * off / (self._variance + 0.05 + (_ALIKE * self._size) ** 2)
-        each = self.each * change + step
-        fixed = self.fixed * change - step * self._size
-        self.each = each if each > 0.0 else 0.0
-        self.fixed = fixed if fixed > _TOO_SHORT_S else _TOO_SHORT_S

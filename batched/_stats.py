@@ -10,7 +10,8 @@ from itertools import accumulate
 __all__ = ["CHOICES", "REASONS", "Counters", "Distribution", "Histogram", "Learned", "Padding", "Stats"]
 
 _BUCKETS = 45  # of microseconds: up to half a year
-_RUNS = 64  # counted at once
+_RUNS = 64  # counted at once, ...
+_WAITS = 512  # ... as are the waits of items: together they take a fraction of the time
 REASONS: tuple[str, ...] = (
     "full",
     "callers back",
@@ -233,6 +234,7 @@ class Counters:
         "_processing_time",
         "_runs",
         "_wait",
+        "_waited",
         "accepted",
         "cached",
         "cancelled",
@@ -261,6 +263,7 @@ class Counters:
         self._processing_time = Histogram(1e-6)
         self._wait = Histogram(1e-6)
         self._runs: list[tuple[str, int, float, float | None]] = []
+        self._waited: list[float] = []
 
     def ran(self, reason: str, size: int, duration: float, waited: float | None = None) -> None:
         """Count a run of the function that has started for a `reason`, with `size` items.
@@ -269,12 +272,19 @@ class Counters:
         """
         runs = self._runs
         runs.append((reason, size, duration, waited))
-        if len(runs) == _RUNS:  # together they take a third of the time
+        if len(runs) == _RUNS:
             self._count_runs()
 
     def waits(self, seconds: list[float]) -> None:
         """Count how long items of a batch have waited."""
-        self._wait.add(seconds)
+        waited = self._waited
+        waited += seconds
+        if len(waited) >= _WAITS:
+            self._count_waits()
+
+    def _count_waits(self) -> None:
+        waited, self._waited = self._waited, []
+        self._wait.add(waited)
 
     def _count_runs(self) -> None:
         runs, self._runs = self._runs, []
@@ -309,6 +319,7 @@ class Counters:
         that are about to run again, in parts.
         """
         self._count_runs()
+        self._count_waits()
         batch_size = self._batch_size.snapshot()
         processing_time = self._processing_time.snapshot()
         return Stats(

@@ -35,6 +35,7 @@ from benchmarks.measure import LIMIT_S, Effort, Samples, Stopwatch, environment,
 
 BATCH = 32
 WINDOW_MS = 10.0  # the default of `@serve.batch`
+WINDOWS_MS = (0, 1, 2, 5, 10, 20)
 RIVAL = "serve.batch"
 LIST = 10_000
 CULPRIT = -1
@@ -65,13 +66,15 @@ class Contender:
         return await asyncio.gather(*map(self.acall, items))
 
 
-def contenders(function: Function, window_ms: float, *, blocking: bool) -> dict[str, Contender]:
+def contenders(
+    function: Function, window_ms: float, *, blocking: bool, **options: Any
+) -> dict[str, Contender]:
     """Return each batcher around `function`: in its own thread, or as the `async def` that the others need.
 
     A function that is `blocking` is handed to a thread by that `async def`, or the loop would stand still.
+    The `options` are ours, the window is theirs.
     """
     executor = ThreadPoolExecutor(1)
-    options: Any = {"batch_size": BATCH, "timeout_ms": window_ms, "isolate_errors": True}
 
     def asynchronous(noting: Function) -> Callable[[list[Any]], Awaitable[list[Any]]]:
         async def run(items: list[Any]) -> list[Any]:
@@ -82,10 +85,10 @@ def contenders(function: Function, window_ms: float, *, blocking: bool) -> dict[
         return run
 
     def in_thread(noting: Function) -> Any:
-        return batched.dynamically(**options)(noting).acall
+        return batched.dynamically(batch_size=BATCH, **options)(noting).acall
 
     def on_loop(noting: Function) -> Any:
-        return aio.dynamically(**options)(asynchronous(noting))
+        return aio.dynamically(batch_size=BATCH, **options)(asynchronous(noting))
 
     def rival(noting: Function) -> Any:
         return serve.batch(max_batch_size=BATCH, batch_wait_timeout_s=window_ms / 1000)(asynchronous(noting))
@@ -165,10 +168,15 @@ class Replica:
     def __init__(self) -> None:
         model = device(4, 0.1)  # here: it has this thread wake on time
         self.capacity = capacity(model, BATCH, 1)
+        same: Any = {"timeout_ms": WINDOW_MS, "isolate_errors": True}
         self.contenders = {
-            "echo": contenders(echo, WINDOW_MS, blocking=False),
-            "echo at once": contenders(echo, 0, blocking=False),
-            "model": contenders(model, WINDOW_MS, blocking=True),
+            "echo": contenders(echo, WINDOW_MS, blocking=False, **same),
+            "echo at once": contenders(echo, 0, blocking=False, **{**same, "timeout_ms": 0}),
+            "model": contenders(model, WINDOW_MS, blocking=True, **same),
+            **{
+                f"model, {window_ms} ms": contenders(model, window_ms, blocking=True)
+                for window_ms in WINDOWS_MS
+            },
         }
 
     async def full(self) -> float:
@@ -219,9 +227,31 @@ class Bench:
         )
         return found
 
+    def best_window(self, rate: float, seconds: float) -> int:
+        """Return the window in ms with which the rival is best at random arrivals."""
+        means: dict[int, float] = {}
+        for window_ms in WINDOWS_MS:
+            self._effort.announce(f"{RIVAL} with {window_ms} ms")
+            found = self._handle.measure.remote(
+                f"model, {window_ms} ms", RIVAL, at_random, rate, seconds, 1000
+            ).result(timeout_s=LIMIT_S)
+            means[window_ms] = found["mean"]
+        return min(means, key=means.__getitem__)
+
+
+def patience(bench: Bench, effort: Effort) -> Iterator[tuple[str, str, Samples]]:
+    """As `measured`: our defaults beside the best window of the rival."""
+    for percent in (10, 30, 60, 80, 95):
+        rate, seconds = bench.capacity * percent / 100, effort.of(4, 1)
+        window_ms = bench.best_window(rate, seconds)
+        found = bench.compare(effort.of(4, 1), f"model, {window_ms} ms", at_random, rate, seconds, count())
+        yield f"defaults beside its best window ({window_ms} ms) at {percent} %: mean", "s", found["mean"]
+        yield "  p99", "s", found["p99"]
+
 
 def measured(bench: Bench, effort: Effort) -> Iterator[tuple[str, str, Samples]]:
     """Yield what was measured, its unit, and the samples of each contender."""
+    yield from patience(bench, effort)
     rounds = effort.of(5, 1)
     found = bench.compare(rounds, "echo at once", alone, effort.of(1000, 5))
     yield "one caller, no window, function that does nothing: median", "s", found["median"]

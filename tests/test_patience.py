@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import batched
 from batched._call import Call
 from batched._options import Options
-from batched._patience import Regroup, Service, Window
+from batched._patience import Regroup, Window
 from batched._queue import Queue
 from batched._scheduler import Scheduler
+from batched._service import Service
 from tests.gate import Gate
 
 TIMEOUT_S = 0.005
@@ -182,6 +183,25 @@ def test_two_callers_find_each_other() -> None:
     server.call(TIMEOUT_S + 0.001, soon)
     server.run(100)
     assert server.batches[-50:] == [2] * 50
+
+
+def test_what_is_always_so_is_not_asked_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callers that come back as they always do are waited for every time, on what was found now and then."""
+    asked = 0
+    worth_returns = Regroup._worth_returns
+
+    def counting(self: Regroup, *args: Any) -> float:
+        nonlocal asked
+        asked += 1
+        return worth_returns(self, *args)
+
+    server = adaptive()
+    crowd(server, 2)
+    server.run(100)
+    monkeypatch.setattr(Regroup, "_worth_returns", counting)
+    server.run(100)
+    assert server.batches[-100:] == [2] * 100
+    assert asked <= 40
 
 
 def test_lists_are_waited_for_like_single_items() -> None:

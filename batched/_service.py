@@ -1,0 +1,59 @@
+"""What a batch takes, learned from those that ran."""
+
+from __future__ import annotations
+
+__all__ = ["TOO_SHORT_S", "Service"]
+
+_BATCHES = 15  # what is known of the function is of about so many
+_FADE_OF_BATCH = 1 / _BATCHES
+_OUTLIERS = 5  # batches; then one that takes very long is known to be no usual one
+_ALIKE = 0.1  # of the mean size: sizes that differ less tell little of what an item costs
+TOO_SHORT_S = 1e-6  # for a clock
+
+
+class Service:
+    """What a batch of n items takes: `fixed + each * n`, fitted to those that ran, the last ones above all.
+
+    The first batch may compile or load something and does not count; later ones count at most double what
+    was to be expected. If batches of one size become slower or faster, so do both costs; only those of
+    different sizes tell them apart.
+    """
+
+    __slots__ = ("_batches", "_size", "_variance", "each", "fixed")
+
+    def __init__(self) -> None:
+        self.fixed = 0.0  # until it is known
+        self.each = 0.0
+        self._batches = 0
+        self._size = 0.0  # the mean
+        self._variance = 0.0  # of the sizes
+
+    def add(self, size: int, duration: float) -> None:
+        """Learn from a batch that took `duration` seconds."""
+        batches = self._batches
+        self._batches += 1
+        if not batches:
+            return
+        if batches == 1:
+            self._size = size
+            self.fixed = duration / 2 if duration > TOO_SHORT_S else TOO_SHORT_S  # for a start
+            self.each = duration / 2 / size
+            return
+        expected = self.fixed + self.each * size
+        if batches >= _OUTLIERS and duration > expected + expected:
+            duration = expected + expected
+        fade = _FADE_OF_BATCH if batches >= _BATCHES else 1.0 / batches
+        error = fade * (duration - expected)
+        mean = self._size
+        off = size - mean
+        self._size = mean = mean + fade * off
+        variance = self._variance
+        self._variance = variance = variance + fade * (off * off - variance)
+        change = 1.0 + error / expected
+        alike = _ALIKE * mean
+        # A step towards the regression's slope; the smaller, the more sizes are alike.
+        step = error * off / (variance + 0.05 + alike * alike)
+        each = self.each * change + step
+        fixed = self.fixed * change - step * mean
+        self.each = each if each > 0.0 else 0.0  # noqa: FURB136  calling max would cost as much as the rest
+        self.fixed = fixed if fixed > TOO_SHORT_S else TOO_SHORT_S  # noqa: FURB136

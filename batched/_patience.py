@@ -167,7 +167,7 @@ class Regroup(Window):
         self._cohorts = 0
         self._profiles = (Profile(), Profile())
         self._profile = self._profiles[0]  # that the cohort belongs to
-        self._weight = 0.0  # of one of the cohort
+        self._weight = 0.0  # of one of the cohort; 0.0 if nothing is learned of it
         self._next_weight = 1.0  # of the next cohort together
         self._anyway = 0.0  # calls that came when it was too late to be one of a cohort ...
         self._anyway_s = 0.0  # ... and the seconds in which they did
@@ -200,7 +200,7 @@ class Regroup(Window):
         last = before = self._last
         ended, free, unit = self._ended, self._free, self._unit
         back, late, alone = self._back, self._late, self._alone
-        answered = self._answered
+        answered, weight = self._answered, self._weight
         close = 0
         close_s = 0.0
         for call in calls:
@@ -210,7 +210,7 @@ class Regroup(Window):
                 self._open_cohort()
                 ended, free, unit = inf, self._free, self._unit
                 back = late = 0
-                answered = self._answered
+                answered, weight = self._answered, self._weight
             if at > last:
                 gap = at - last
                 last = at
@@ -227,7 +227,8 @@ class Regroup(Window):
                 late += 1
             elif since >= 0.0 and back < answered:
                 back += 1
-                self._profile.returns[int(since / (unit * _FIRST_EDGE)).bit_length()] += self._weight
+                if weight:
+                    self._profile.returns[int(since / (unit * _FIRST_EDGE)).bit_length()] += weight
         self._last, self._back, self._late, self._alone = last, back, late, alone
         if close:
             self._close += close
@@ -331,16 +332,18 @@ class Regroup(Window):
         self._ended = inf
         self._back = self._late = 0
         self._answered = answered = self._ended_answered if self._unit else 0
+        self._weight = 0.0
         if answered:
-            weight = self._next_weight
-            if weight > _HEAVY:
-                for profile in self._profiles:
-                    profile.scale_down(weight)
-                weight = 1.0
             self._profile = profile = self._profiles[self._last > self._popped]
-            profile.weight += weight
-            self._weight = weight / answered
-            self._next_weight = weight / (1.0 - _FADE)
+            if not self._granted:
+                weight = self._next_weight
+                if weight > _HEAVY:
+                    for each in self._profiles:
+                        each.scale_down(weight)
+                    weight = 1.0
+                profile.weight += weight
+                self._weight = weight / answered
+                self._next_weight = weight / (1.0 - _FADE)
 
     def _worth(self, oldest: float, items: int, missing: int, now: float) -> float:
         """Return until when a wait pays: if none does, a time that has passed."""
@@ -357,11 +360,8 @@ class Regroup(Window):
             if self._until:
                 due = self._free + self._until * unit
                 self.awaited = missing
-        if idle and self._alone < _ALONE:
-            quiet = self._worth_burst(items)
-            if quiet > due:
-                due = quiet
-                self.awaited = _ANY_NUMBER
+        if not due and idle and self._alone < _ALONE:
+            due = self._worth_burst(items)
         return due if due < limit else limit
 
     def _ask_returns(self, items: int, missing: int, now: float, limit: float) -> None:

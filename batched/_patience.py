@@ -167,7 +167,7 @@ class Regroup(Window):
         self._cohorts = 0
         self._profiles = (Profile(), Profile())
         self._profile = self._profiles[0]  # that the cohort belongs to
-        self._weight = 0.0  # of one of the cohort; 0.0 if nothing is learned of it
+        self._weight = 0.0  # of one of the cohort
         self._next_weight = 1.0  # of the next cohort together
         self._anyway = 0.0  # calls that came when it was too late to be one of a cohort ...
         self._anyway_s = 0.0  # ... and the seconds in which they did
@@ -200,7 +200,7 @@ class Regroup(Window):
         last = before = self._last
         ended, free, unit = self._ended, self._free, self._unit
         back, late, alone = self._back, self._late, self._alone
-        answered, weight = self._answered, self._weight
+        answered, weight, returns = self._answered, self._weight, self._profile.returns
         close = 0
         close_s = 0.0
         for call in calls:
@@ -210,7 +210,7 @@ class Regroup(Window):
                 self._open_cohort()
                 ended, free, unit = inf, self._free, self._unit
                 back = late = 0
-                answered, weight = self._answered, self._weight
+                answered, weight, returns = self._answered, self._weight, self._profile.returns
             if at > last:
                 gap = at - last
                 last = at
@@ -227,8 +227,7 @@ class Regroup(Window):
                 late += 1
             elif since >= 0.0 and back < answered:
                 back += 1
-                if weight:
-                    self._profile.returns[int(since / (unit * _FIRST_EDGE)).bit_length()] += weight
+                returns[int(since / (unit * _FIRST_EDGE)).bit_length()] += weight
         self._last, self._back, self._late, self._alone = last, back, late, alone
         if close:
             self._close += close
@@ -261,6 +260,7 @@ class Regroup(Window):
             self.reason = "nobody expected"
         else:
             self.reason = "waited"
+            self._granted = self._in_a_row = 0  # somebody has not come as ever
             if self._due is not None and now >= self._due:
                 # Step by step: one pause of the machine is not worth more than any other late wake-up.
                 self._late_s *= 1.1 if now - self._due > self._late_s else 0.9
@@ -332,18 +332,16 @@ class Regroup(Window):
         self._ended = inf
         self._back = self._late = 0
         self._answered = answered = self._ended_answered if self._unit else 0
-        self._weight = 0.0
         if answered:
+            weight = self._next_weight
+            if weight > _HEAVY:
+                for profile in self._profiles:
+                    profile.scale_down(weight)
+                weight = 1.0
             self._profile = profile = self._profiles[self._last > self._popped]
-            if not self._granted:
-                weight = self._next_weight
-                if weight > _HEAVY:
-                    for each in self._profiles:
-                        each.scale_down(weight)
-                    weight = 1.0
-                profile.weight += weight
-                self._weight = weight / answered
-                self._next_weight = weight / (1.0 - _FADE)
+            profile.weight += weight
+            self._weight = weight / answered
+            self._next_weight = weight / (1.0 - _FADE)
 
     def _worth(self, oldest: float, items: int, missing: int, now: float) -> float:
         """Return until when a wait pays: if none does, a time that has passed."""
@@ -360,8 +358,11 @@ class Regroup(Window):
             if self._until:
                 due = self._free + self._until * unit
                 self.awaited = missing
-        if not due and idle and self._alone < _ALONE:
-            due = self._worth_burst(items)
+        if idle and self._alone < _ALONE:
+            quiet = self._worth_burst(items)
+            if quiet > due:
+                due = quiet
+                self.awaited = _ANY_NUMBER
         return due if due < limit else limit
 
     def _ask_returns(self, items: int, missing: int, now: float, limit: float) -> None:

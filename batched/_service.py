@@ -30,20 +30,24 @@ class Service:
 
     def add(self, size: int, duration: float) -> None:
         """Learn from a batch that took `duration` seconds."""
+        fade = _FADE_OF_BATCH
+        fixed, each = self.fixed, self.each
+        expected = fixed + each * size
         batches = self._batches
-        self._batches += 1
-        if not batches:
-            return
-        if batches == 1:
-            self._size = size
-            self.fixed = duration / 2 if duration > TOO_SHORT_S else TOO_SHORT_S  # for a start
-            self.each = duration / 2 / size
-            return
-        expected = self.fixed + self.each * size
-        if batches >= _OUTLIERS and duration > expected + expected:
-            duration = expected + expected
-        fade = _FADE_OF_BATCH if batches >= _BATCHES else 1.0 / batches
-        error = fade * (duration - expected)
+        if batches < _BATCHES:
+            self._batches = batches + 1
+            if not batches:
+                return
+            if batches == 1:
+                self._size = size
+                self.fixed = max(duration / 2, TOO_SHORT_S)  # for a start
+                self.each = duration / 2 / size
+                return
+            fade = 1.0 / batches
+        error = duration - expected
+        if error > expected and batches >= _OUTLIERS:
+            error = expected
+        error *= fade
         mean = self._size
         off = size - mean
         self._size = mean = mean + fade * off
@@ -53,7 +57,7 @@ class Service:
         alike = _ALIKE * mean
         # A step towards the regression's slope; the smaller, the more sizes are alike.
         step = error * off / (variance + 0.05 + alike * alike)
-        each = self.each * change + step
-        fixed = self.fixed * change - step * mean
+        each = each * change + step
+        fixed = fixed * change - step * mean
         self.each = each if each > 0.0 else 0.0  # noqa: FURB136  calling max would cost as much as the rest
         self.fixed = fixed if fixed > TOO_SHORT_S else TOO_SHORT_S  # noqa: FURB136

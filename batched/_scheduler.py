@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
-from itertools import count
 from typing import TYPE_CHECKING
 
 from batched._cache import Flights, Lookup
 from batched._call import Batch
 from batched._capacity import Capacity, is_out_of_memory
+from batched._deadlines import Deadlines
 from batched._family import Family, complete
 from batched._patience import Regroup, new_patience
 from batched._queue import Queue
@@ -62,9 +61,7 @@ class Scheduler:
         self._draining = False
         self._reason = ""  # why the next batch is due, once it is
         self._urgent: list[Call] = []  # calls with a deadline that have just come
-        self._deadlines: list[tuple[float, int, Call]] = []  # a heap; calls no longer waiting stay in it
-        self._deadlines_limit = 1024
-        self._order = count()
+        self._deadlines = Deadlines()
         # For which there was no room, in order, and whether they are patient; then the patient ones let in.
         self._outside: OrderedDict[Call, bool] = OrderedDict()
         self._patient: list[Call] = []
@@ -106,7 +103,8 @@ class Scheduler:
             self.patience.arrived(calls)
         self._counters.accepted += self.queue.push_all(calls, self._urgent)
         if self._urgent:
-            self._heed_deadlines()
+            self._deadlines.add(self._urgent)
+            self._urgent.clear()
 
     def admit(self, call: Call, *, wait: bool, patient: bool = False) -> Call | None:
         """Queue `call` if there is room; else, if it can `wait`, return what will be queued once there is.
@@ -214,6 +212,14 @@ class Scheduler:
         if self._outside:
             self._let_in()
 
+    def _expire(self, now: float) -> None:
+        """Drop calls whose deadline has passed."""
+        for call in self._deadlines.passed(now):
+            call.left = "expired"
+            call.fail(TimeoutError(call.overdue(self.name)))
+            self.drop(call)
+            self.expired.append(call)
+
     # -- calls are done ---------------------------------------------------------------------------------
 
     def whole(self, calls: list[Call]) -> list[Call]:
@@ -242,7 +248,7 @@ class Scheduler:
 
     def delay(self, now: float) -> float | None:
         """Return the seconds until the next batch is due: 0.0 if it is, None if nothing waits."""
-        if self._deadlines:
+        if self._deadlines.heap:
             self._expire(now)
         if self.again and self._is_wanted_again(now):
             return 0.0
@@ -261,7 +267,7 @@ class Scheduler:
             return 0.0
         start = self.patience.start(queue.oldest(), items, now)
         self._reason = self.patience.reason
-        if self._deadlines and (urgent := self._urgent_start()) < start:
+        if self._deadlines.heap and (urgent := self._deadlines.start()) < start:
             start = urgent
             self._reason = "deadline"
         return start - now if start > now else 0.0
@@ -318,8 +324,8 @@ class Scheduler:
         queue: Queue = self.queue if self._one_queue else self._whose_turn(now)
         queue.chunk = self.queue.chunk
         if self._lengths is not None:
-            urgent = self._deadlines and self._urgent_start() <= now
-            self._lengths.urgent = self._deadlines[0][2] if urgent else None
+            urgent = self._deadlines.heap and self._deadlines.start() <= now
+            self._lengths.urgent = self._deadlines.first() if urgent else None
         if queue.is_full():
             self._reason = "full"
         elif self._reason == "full":
@@ -334,16 +340,11 @@ class Scheduler:
         if self._draining or self._outside or self.patience.start(oldest.oldest(), oldest.items, now) <= now:
             return oldest
         due = groups.oldest_full()
-        if self._deadlines and self._urgent_start() <= now:
-            urgent = groups.of(self._deadlines[0][2])
+        if self._deadlines.heap and self._deadlines.start() <= now:
+            urgent = groups.of(self._deadlines.first())
             if due is None or urgent.oldest() < due.oldest():
                 due = urgent
         return due or oldest
-
-    def _urgent_start(self) -> float:
-        """Return when to start for the call whose deadline is next. There must be one, and it must wait."""
-        deadline, _, call = self._deadlines[0]
-        return (call.arrived + deadline) / 2
 
     def retry(self, batch: Batch, error: BaseException, now: float) -> bool:
         """Return whether `batch`, which failed with `error`, runs again in halves; if so, count its run."""
@@ -401,8 +402,8 @@ class Scheduler:
             measured = started if batch.failed < size else None
             self.patience.done(size, len(slices), answered, now, measured)
             self.queue.chunk = self.patience.chunk()
-        if self._deadlines and not self.queue.items:
-            self._deadlines.clear()  # an idle batcher holds on to nobody's call
+        if self._deadlines.heap and not self.queue.items:
+            self._deadlines.heap.clear()  # an idle batcher holds on to nobody's call
 
     def follow(self, batch: Batch, now: float) -> bool:
         """Make `batch` the one that `done`, `delay` and `pop` would choose, if one list is all that waits.
@@ -438,7 +439,7 @@ class Scheduler:
             self._is_simple
             and call.many
             and not batch.padded
-            and not self._deadlines
+            and not self._deadlines.heap
             and not self.again
             and self._capacity.limit is None
         )
@@ -531,36 +532,6 @@ class Scheduler:
             return learned
         cost = self._lengths.cost
         return replace(learned, item_ms=cost.each_alone * 1000, length_ms=cost.per_length * 1000)
-
-    # -- deadlines --------------------------------------------------------------------------------------
-
-    def _heed_deadlines(self) -> None:
-        for call in self._urgent:
-            heappush(self._deadlines, (call.deadline or 0.0, next(self._order), call))
-            if len(self._deadlines) > self._deadlines_limit:
-                self._forget_deadlines()
-        self._urgent.clear()
-
-    def _forget_deadlines(self) -> None:
-        # Calls that ended before their deadline would pile up here until it passes.
-        heap = self._deadlines
-        heap[:] = [entry for entry in heap if entry[2].waiting]
-        heapify(heap)
-        self._deadlines_limit = max(1024, 2 * len(heap))
-
-    def _expire(self, now: float) -> None:
-        """Drop calls whose deadline has passed, and forget those that no longer wait."""
-        heap = self._deadlines
-        while heap and (heap[0][0] <= now or not heap[0][2].waiting):
-            deadline, _, call = heappop(heap)
-            if call.waiting and call.deadline != deadline:  # somebody has joined who can wait longer
-                if call.deadline is not None:
-                    heappush(heap, (call.deadline, next(self._order), call))
-            elif call.waiting:
-                call.left = "expired"
-                call.fail(TimeoutError(call.overdue(self.name)))
-                self.drop(call)
-                self.expired.append(call)
 
 
 def _waiting(call: Call) -> int:

@@ -87,10 +87,7 @@ class ListCollator:
         """Return a new list of the batch's items."""
         slices = batch.slices
         call, start, stop = slices[0]
-        if batch.midway:  # what has run is cut off
-            part: list[Any] = call.inputs[: start - stop - 1 : -1]
-            return part
-        if call.many and len(slices) == 1:
+        if batch.midway or (call.many and len(slices) == 1):
             batch.has_lists = True
             return _items(call, start, stop)
         items: list[Any] = []

@@ -113,7 +113,7 @@ class Call:
         """Say that its deadline has passed."""
         allowed_ms = ((self.deadline or self.arrived) - self.arrived) * 1000
         # Rounded, because a clock that counts from a start months ago is exact to 0.001 us only.
-        return f"{name} did not answer within deadline_ms={round(allowed_ms, 4):.15g}"
+        return f"{name} did not answer within deadline_ms={round(allowed_ms, 4) or allowed_ms:.15g}"
 
 
 Slice: TypeAlias = tuple[Call, int, int]
@@ -227,7 +227,7 @@ class Batch:
     def prune(self) -> list[Slice]:
         """Remove and return what has no callers any more."""
         gone = [piece for piece in self.slices if not piece[0].missing]
-        self.slices = [piece for piece in self.slices if piece[0].missing]
+        self.slices[:] = [piece for piece in self.slices if piece[0].missing]
         self.size -= sum(stop - start for _, start, stop in gone)
         return gone
 

@@ -28,21 +28,18 @@ calls: what does."""
 class CurrentBatch:
     """The batch that the function, which asks for it, is running for."""
 
-    __slots__ = ("_batch",)
+    __slots__ = ("_slices", "size")
 
     def __init__(self, batch: Batch) -> None:
-        self._batch = batch
-
-    @property
-    def size(self) -> int:
+        self.size = batch.size
         """How many items it has."""
-        return self._batch.size
+        self._slices = batch.slices
 
     @property
     def contexts(self) -> list[Context]:
         """The context variables of each item's caller, as they were at its call."""
         contexts: list[Context] = []
-        for call, start, stop in self._batch.slices:
+        for call, start, stop in self._slices:
             if call.context is None:
                 call.context = Context()
             contexts += [call.context] * (stop - start)
@@ -52,7 +49,7 @@ class CurrentBatch:
         """Whether every caller has left, so that nobody wants the results any more."""
         if (heed := HEED.get(None)) is not None:
             heed()
-        return all(call.left is not None or not call.missing for call, _, _ in self._batch.slices)
+        return all(call.left is not None or not call.missing for call, _, _ in self._slices)
 
     def __repr__(self) -> str:
         return f"<batch of {self.size} items{', cancelled' if self.cancelled() else ''}>"

@@ -413,7 +413,7 @@ class Scheduler:
         """
         slices = batch.slices
         call = slices[0][0]
-        if batch.failed or not (batch.midway or self._can_follow(batch, call)):
+        if batch.failed or not (batch.midway or self._can_follow(batch)):
             return False
         size = batch.size
         piece = self.queue.take_next(call, size)
@@ -428,16 +428,18 @@ class Scheduler:
         counters.ran(batch.reason, size, duration, started - call.arrived)
         if self._learns:
             self.patience.ran(size, duration)
-        slices[0] = piece
+        slices.clear()  # as at the end of any batch, for who still looks at it
+        batch.slices = [piece]
         batch.reason = "full"
         batch.midway = True
         return True
 
-    def _can_follow(self, batch: Batch, call: Call) -> bool:
+    def _can_follow(self, batch: Batch) -> bool:
         """Whether only what waits has a say in what follows `batch`; then so it is until that ends."""
         return (
             self._is_simple
-            and call.many
+            and len(batch.slices) == 1
+            and batch.slices[0][0].many
             and not batch.padded
             and not self._deadlines.heap
             and not self.again

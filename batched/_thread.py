@@ -393,7 +393,8 @@ class Batcher:
         try:
             thread.start()
         except RuntimeError as error:
-            if (interrupt := error.__context__) is not None and interrupt is not handled:
+            interrupt = error.__context__
+            if not isinstance(interrupt, Exception | None) and interrupt is not handled:
                 raise interrupt from None  # Ctrl-C, over which `start` fell when the thread had started
             self._threads.remove(thread)
             raise
@@ -530,8 +531,9 @@ class Batcher:
                     return None
                 with self._delivery:
                     calls = batch.fail(without_own_frames(error), collator)
-            if calls or inbox or self._leaving or self.closed or self._guarded:
-                break
+            outputs = None  # they need not outlive their batch
+            if calls or inbox or self._leaving or self.closed or self._guarded or self._runners:
+                break  # also where what an `async def` has started may still look at its batch
             with self._lock:
                 if not self._scheduler.follow(batch, monotonic()):
                     break

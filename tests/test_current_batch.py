@@ -176,6 +176,21 @@ def test_a_batch_that_is_over_tells_nothing() -> None:
         sizes[0]()
 
 
+def test_each_batch_of_a_list_is_over_when_the_next_begins(flavour: Flavour) -> None:
+    """Who polls it to stop, a thread of each batch say, stops."""
+    kept: list[batched.CurrentBatch] = []
+    told = []
+
+    def look(items: list[int]) -> list[int]:
+        told.append([(batch.cancelled(), batch.contexts) for batch in kept])
+        kept.append(batched.current_batch())
+        return items
+
+    fn = flavour.decorate(look, batch_size=4, timeout_ms=0)
+    assert flavour.start(fn, list(range(20))).result(PATIENCE_S) == list(range(20))
+    assert told == [[(True, [])] * before for before in range(5)]
+
+
 @pytest.mark.parametrize("isolate_errors", [False, True])
 def test_an_idle_worker_keeps_no_instance_alive(isolate_errors: bool) -> None:
     """By way of the batch that it ran last, whatever became of it."""

@@ -18,8 +18,19 @@ PACKAGE = Path(__file__).parents[1] / "batched"
 # A module imports only from layers above its own, type checking included; so none knows another of its own
 # layer, such as a driver its collator. A new module has to find its place here.
 LAYERS = (
-    {"_call", "_capacity", "_libraries", "_options", "_process", "_stats", "errors"},
-    {"_binding", "_current", "_family", "_map", "_outputs", "_patience", "_stream", "_waiting"},
+    {"_call", "_capacity", "_libraries", "_options", "_process", "_service", "_stats", "errors"},
+    {
+        "_binding",
+        "_current",
+        "_deadlines",
+        "_family",
+        "_features",
+        "_map",
+        "_outputs",
+        "_patience",
+        "_stream",
+        "_waiting",
+    },
     {"_lengths", "_measuring"},
     {"_queue"},
     {"_alike", "_cache", "_groups"},
@@ -44,7 +55,9 @@ PURE = {
     "_capacity",
     "_collate",
     "_columns",
+    "_deadlines",
     "_family",
+    "_features",
     "_groups",
     "_lengths",
     "_libraries",
@@ -54,6 +67,7 @@ PURE = {
     "_patience",
     "_queue",
     "_scheduler",
+    "_service",
     "_stats",
     "errors",
 }

@@ -116,6 +116,7 @@ class SchedulerRules(RuleBasedStateMachine):
 
         if batch is None:
             return None
+        assert sum(stop - start for _, start, stop in batch.slices) == len(batch)
         key = batch.slices[0][0].key
         mine = [call for call in everybody if call.key == key]
         small = [call for call in mine if not call.large]
@@ -564,8 +565,8 @@ def test_a_long_list_alone_is_followed_up_to_its_last_full_batch() -> None:
 
 
 def test_nothing_is_followed_that_another_caller_or_an_option_has_a_say_in() -> None:
-    """Others wait, a batch failed, one has a deadline, the queue saves something up: then `pop` decides."""
-    for hindrance in ("another", "deadline", "failed", "resized", "several"):
+    """Others wait, or were in the batch, it failed, one has a deadline, the size changes: `pop` decides."""
+    for hindrance in ("another", "company", "deadline", "failed", "resized", "several"):
         options = Options(
             batch_size=2, small_batch_threshold=1, max_concurrent_batches=2 if hindrance == "several" else 1
         )
@@ -579,6 +580,8 @@ def test_nothing_is_followed_that_another_caller_or_an_option_has_a_say_in() -> 
             scheduler.push(other)
         elif hindrance == "resized":
             scheduler.configure(replace(options, batch_size=3))
+        elif hindrance == "company":  # which has left
+            batch.slices.append((listed(1), 0, 1))
         batch.failed = int(hindrance == "failed")
         assert not scheduler.follow(batch, 1.0), hindrance
         assert scheduler.batches() == [batch]

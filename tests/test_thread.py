@@ -13,6 +13,7 @@ import weakref
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any
 
+import numpy as np
 import pytest
 
 import batched
@@ -458,6 +459,28 @@ def test_a_first_call_that_is_interrupted_leaves_a_batcher_that_works(interrupte
             fn.shutdown()
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def test_outputs_do_not_outlive_their_batch() -> None:
+    """Of a list in many batches, one block is there at a time; an error that is kept keeps none."""
+    blocks: list[weakref.ref[Any]] = []
+    alive = []
+
+    @batched.dynamically(batch_size=4, timeout_ms=0)
+    def fn(items: list[int]) -> Any:
+        alive.append(sum(block() is not None for block in blocks))
+        if -1 in items:
+            raise ValueError("no more")
+        block = np.zeros((len(items), 2))
+        blocks.append(weakref.ref(block))
+        return block
+
+    fn([1] * 40)
+    assert alive == [0] * 10
+    with pytest.raises(ValueError, match="no more") as raised:
+        fn([1] * 20 + [-1] * 20)
+    assert raised.value.__traceback__ is not None
+    assert not any(block() is not None for block in blocks)
 
 
 def test_an_instance_is_collected_after_a_failed_call_with_a_deadline() -> None:

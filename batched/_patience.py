@@ -103,6 +103,7 @@ class Regroup(Window):
     subtracted. A wait of `w` that brings `j` more saves `j` fixed costs, and delays by `w` both who waits and
     who is still to come. The wait with the largest gain is chosen; it ends when all of the cohort are back,
     and is at most `timeout_s` from when the function was free or, if that was later, the first item came.
+    While it is always the same one, it is worked out one time in four.
 
     A call that finds the function idle may be the first of a burst: then what counts is how likely another
     one follows closely, and how soon.

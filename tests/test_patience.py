@@ -204,6 +204,34 @@ def test_what_is_always_so_is_not_asked_every_time(monkeypatch: pytest.MonkeyPat
     assert asked <= 40
 
 
+def test_what_turns_out_wrong_is_taken_for_granted_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a crowd does not come back: until it is sure again, a wait is worked out every time."""
+    asked = 0
+    gone = False
+    worth_returns = Regroup._worth_returns
+
+    def counting(self: Regroup, *args: Any) -> float:
+        nonlocal asked
+        asked += 1
+        return worth_returns(self, *args)
+
+    server = adaptive()
+    crowd(server, 2)
+    server.call(0, lambda: math.inf if gone else soon())
+    server.run(100)
+    monkeypatch.setattr(Regroup, "_worth_returns", counting)
+    patience: Any = server.patience
+    while patience._granted != 3:  # it has just been worked out
+        server.run(1)
+    gone = True
+    while "waited" not in server.scheduler.stats(server.now).closed:
+        server.run(1)
+    asked = 0
+    server.run(4)
+    assert server.batches[-4:] == [2] * 4
+    assert asked >= 4
+
+
 def test_lists_are_waited_for_like_single_items() -> None:
     """Their callers are counted, not their items."""
     server = adaptive()

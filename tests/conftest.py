@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -10,6 +11,12 @@ import pytest
 
 from tests.flavours import FLAVOURS, STREAMING, Flavour
 from tests.gate import PATIENCE_S
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector from what lives to the end: going through torch again and again takes a while."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=FLAVOURS, ids=lambda flavour: flavour.name)

@@ -91,7 +91,7 @@ _LONGEST = 8.0  # a night without calls is a gap like any other
 _GAPS = 64  # what is known of gaps is of about so many ...
 _FEW_GAPS = 16  # ... and at least so many
 _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
-_CHUNK = 6.0  # fixed costs that a chunk of a large call may take
+_CHUNK = 5.0  # fixed costs that a chunk of a large call may take
 _OVERHEAD_S = 100e-6  # what a batch costs besides
 
 

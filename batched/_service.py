@@ -57,7 +57,14 @@ class Service:
         alike = _ALIKE * mean
         # A step towards the regression's slope; the smaller, the more sizes are alike.
         step = error * off / (variance + 0.05 + alike * alike)
+        # What a mean batch takes is known best, so that stays even where the slope has no say any more.
+        level = (fixed + each * mean) * change
         each = each * change + step
-        fixed = fixed * change - step * mean
-        self.each = each if each > 0.0 else 0.0  # noqa: FURB136  calling max would cost as much as the rest
-        self.fixed = fixed if fixed > TOO_SHORT_S else TOO_SHORT_S  # noqa: FURB136
+        if each < 0.0:
+            each = 0.0
+        fixed = level - each * mean
+        if fixed < TOO_SHORT_S:
+            fixed = TOO_SHORT_S
+            each = level / mean
+        self.each = each
+        self.fixed = fixed

@@ -54,10 +54,12 @@ class Cost(Service):
     Where all batches were alike, what they took is shared out among the three costs.
     """
 
-    __slots__ = ("_length", "_products", "_seen", "_sums", "_varies", "per_length")
+    __slots__ = ("_length", "_products", "_seen", "_sums", "_varies", "each_alone", "per_length")
 
     def __init__(self) -> None:
         super().__init__()
+        self.each_alone = 0.0
+        """What an item adds whatever the length."""
         self.per_length = 0.0
         self._seen = 0
         self._length = 0.0  # of the longest item of a batch, the mean
@@ -93,11 +95,11 @@ class Cost(Service):
             products = self._products[at]
             for other in range(3):
                 products[other] = products[other] * drift * drift / keep + value * row[other]
-        if self._seen > _FIT_EACH and self._seen % _FIT_EVERY:
-            return  # it would change little, and takes longer than all else here
-        fixed, each, self.per_length = _fit(self._products, self._sums, 3 if self._varies else 2)
-        self.fixed = max(fixed, 1e-6)
-        self.each = each + self.per_length * self._length
+        if self._seen <= _FIT_EACH or self._seen % _FIT_EVERY == 0:  # else it takes long and changes little
+            most = 3 if self._varies else 2
+            fixed, self.each_alone, self.per_length = _fit(self._products, self._sums, most)
+            self.fixed = max(fixed, 1e-6)
+        self.each = self.each_of(self._length)
 
     @property
     def another(self) -> float:
@@ -106,12 +108,7 @@ class Cost(Service):
 
     def each_of(self, longest: float) -> float:
         """Return what an item adds to a batch whose longest is so long."""
-        return self.each + self.per_length * (longest - self._length)
-
-    @property
-    def each_alone(self) -> float:
-        """What an item adds whatever the length."""
-        return max(self.each - self.per_length * self._length, 0.0)
+        return self.each_alone + self.per_length * longest
 
 
 def _fit(products: list[list[float]], sums: list[float], most: int) -> list[float]:

@@ -60,7 +60,7 @@ class Service:
         # What a mean batch takes is known best, so that stays even where the slope has no say any more.
         level = (fixed + each * mean) * change
         each = each * change + step
-        if each < 0.0:
+        if each < 0.0:  # noqa: PLR1730  calling max would cost as much as the rest
             each = 0.0
         fixed = level - each * mean
         if fixed < TOO_SHORT_S:

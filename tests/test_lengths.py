@@ -474,6 +474,15 @@ def test_no_cost_is_negative_or_blows_up_where_all_is_alike() -> None:
     assert min(cost.fixed, cost.each_alone, cost.per_length) >= 0.0
 
 
+def test_no_cost_is_negative_beside_lengths_never_seen_before() -> None:
+    """Also in the batches between two fits."""
+    cost = Cost()
+    learn(cost, (1e-3, 0.0, 1e-4), 41, 3)
+    for longest in (50_000, 1, 50_000):
+        cost.ran(2, longest, 1e-3 + 2e-4 * longest)
+        assert cost.each_of(1) >= 0.0
+
+
 @pytest.mark.parametrize("reorders", [True, False])
 def test_what_was_learned_is_told(reorders: bool) -> None:
     """The three costs; with a budget alone too, or nothing would ever be waited for."""

@@ -327,6 +327,22 @@ def test_sizes_that_are_alike_teach_nothing_about_items() -> None:
     assert service.each == pytest.approx(known, rel=0.1)
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.2, 0.5])
+@pytest.mark.parametrize(("fixed", "each"), [(2e-3, 1e-5), (1e-4, 0.0), (0.0, 1e-3)])
+def test_what_is_known_never_runs_away(fixed: float, each: float, noise: float) -> None:
+    """Where an item costs next to nothing, or everything, and noise hides it."""
+    random = Random(6)
+    for _ in range(10):
+        service = Service()
+        least = random.choice((1, 8, 24, 56))
+        for number in range(3000):
+            size = random.randint(least, 64)
+            service.add(size, (fixed + each * size) * max(random.gauss(1.0, noise), 0.05))
+            full = fixed + each * 64
+            assert number < 30 or 0.0 < service.fixed + 64 * service.each < 2 * full
+            assert number < 30 or min(service.fixed, service.each) >= 0.0
+
+
 def test_batches_that_fail_teach_nothing_about_time() -> None:
     """They end at once; yet their callers come back like others."""
     server = adaptive()

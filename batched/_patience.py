@@ -18,7 +18,7 @@ from batched._service import TOO_SHORT_S, Service
 from batched._stats import Learned
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Sequence
 
     from batched._call import Call
     from batched._options import Options
@@ -47,8 +47,8 @@ class Window:
         """Return when to start a batch that is not full: `items` wait, the first since `oldest`."""
         return oldest + self.timeout_s
 
-    def arrived(self, calls: Collection[Call]) -> None:
-        """Learn that `calls` have come, in about this order."""
+    def arrived(self, calls: Sequence[Call]) -> None:
+        """Learn that `calls`, one at least, have come, in about this order."""
 
     def popped(self, now: float) -> None:
         """Learn that a batch starts."""
@@ -73,8 +73,8 @@ class Window:
 
 # Chosen by simulation, where the results are flat around all of them. Edges and gaps are in fixed costs.
 _COLD = 2  # so many cohorts meet the plain window, ...
-_TRIAL = 4  # ... so many no window at all: batches must differ to tell the fixed cost from that of the items
-_FADE = 0.05  # what a cohort's weight loses with every new one
+_WARM = 6  # ... and until so many, no window at all: batches must differ to tell the fixed cost from the rest
+_KEEP = 0.95  # of a cohort's weight, with every new one
 _HEAVY = 1e100  # then weights are scaled down
 _FIRST_EDGE = 1 / 8
 _EDGES = tuple(_FIRST_EDGE * 2**power for power in range(4))  # who comes back after the last is not awaited
@@ -88,8 +88,8 @@ _CLOSE = 1 / 16  # calls at most so far apart are of one burst, ...
 _QUIET = 3.0  # ... which is over when nobody has come for so many of its mean gaps
 _ALONE = 4  # calls in a row that were not close to the one before: no bursts any more
 _LONGEST = 8.0  # a night without calls is a gap like any other
-_GAPS = 64  # what is known of gaps is of about so many ...
-_FEW_GAPS = 16  # ... and at least so many
+_GAPS = 32  # so many at a time are learned from, ...
+_OLD_GAPS = 1 / 2  # ... and so much counts what earlier ones told
 _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
 _CHUNK = 5.0  # fixed costs that a chunk of a large call may take
 _OVERHEAD_S = 100e-6  # what a batch costs besides
@@ -119,6 +119,7 @@ class Regroup(Window):
         "_anyway_s",
         "_back",
         "_batch_size",
+        "_burst",
         "_close",
         "_close_s",
         "_cohorts",
@@ -128,6 +129,7 @@ class Regroup(Window):
         "_free",
         "_gaps",
         "_gaps_s",
+        "_gaps_since",
         "_granted",
         "_held_s",
         "_held_since",
@@ -136,10 +138,14 @@ class Regroup(Window):
         "_last",
         "_late",
         "_late_s",
+        "_near",
+        "_new_gaps",
         "_next_weight",
         "_popped",
         "_profile",
         "_profiles",
+        "_quiet_s",
+        "_step",
         "_unit",
         "_until",
         "_weight",
@@ -154,6 +160,8 @@ class Regroup(Window):
         self.service = Service()
         # The fixed cost as it was when the cohort was answered: the scale of all its times. 0.0 if unknown.
         self._unit = 0.0
+        self._step = inf  # a part of it: to the first edge
+        self._near = 0.0  # and another: calls no farther apart are of one burst
         # The batch that ended last. The first call that came after it opens its cohort, because of those that
         # came before some are told only then.
         self._ended = inf
@@ -173,13 +181,17 @@ class Regroup(Window):
         self._anyway = 0.0  # calls that came when it was too late to be one of a cohort ...
         self._anyway_s = 0.0  # ... and the seconds in which they did
         self._items_per_call = 1.0
-        # The gaps between calls
+        # The gaps between calls, and those of them within a burst
         self._last = 0.0
+        self._new_gaps = 0  # that have not been learned from
+        self._gaps_since = 0.0
         self._gaps = 0.0
         self._gaps_s = 0.0
-        self._close = 0.0  # those within a burst
+        self._close = 0.0
         self._close_s = 0.0
         self._alone = 0
+        self._burst = 0.0  # items: fewer wait for the next call of a burst, ...
+        self._quiet_s = 0.0  # ... so long after the last one
         # The wait: what was said last of those who are to come back, in fixed costs from when the cohort was
         # answered, 0.0 if nothing; how often in a row; and how often more it is taken for granted.
         self._until = 0.0
@@ -196,10 +208,12 @@ class Regroup(Window):
         self.timeout_s = timeout_s
         self._batch_size = batch_size
 
-    def arrived(self, calls: Collection[Call]) -> None:
+    def arrived(self, calls: Sequence[Call]) -> None:
         """Learn that `calls` have come, in about this order."""
-        last = before = self._last
-        ended, free, unit = self._ended, self._free, self._unit
+        if calls[0].arrived >= self._ended:  # most often; else one of the others may be the first after it
+            self._open_cohort()
+        last = self._last
+        ended, free, unit, step, near = self._ended, self._free, self._unit, self._step, self._near
         back, late, alone = self._back, self._late, self._alone
         answered, weight, returns = self._answered, self._weight, self._profile.returns
         close = 0
@@ -209,15 +223,15 @@ class Regroup(Window):
             if at >= ended:
                 self._last, self._back, self._late = last, back, late
                 self._open_cohort()
-                ended, free, unit = inf, self._free, self._unit
+                ended, free, unit, step, near = inf, self._free, self._unit, self._step, self._near
                 back = late = 0
                 answered, weight, returns = self._answered, self._weight, self._profile.returns
-            if at > last:
-                gap = at - last
+            gap = at - last
+            if gap > 0.0:
                 last = at
             else:
                 gap = 0.0  # two threads; the later one was faster
-            if gap < unit * _CLOSE:
+            if gap < near:
                 close += 1
                 close_s += gap
                 alone = 0
@@ -228,22 +242,18 @@ class Regroup(Window):
                 late += 1
             elif since >= 0.0 and back < answered:
                 back += 1
-                returns[int(since / (unit * _FIRST_EDGE)).bit_length()] += weight
+                returns[int(since / step).bit_length()] += weight
         self._last, self._back, self._late, self._alone = last, back, late, alone
         if close:
             self._close += close
             self._close_s += close_s
-        number = len(calls)
-        self._gaps += number
-        passed = last - before
-        longest = _LONGEST * unit * number
-        self._gaps_s += passed if passed < longest else longest
+        self._new_gaps += len(calls)
 
     def start(self, oldest: float, items: int, now: float) -> float:
         """Return when to start a batch that is not full: `items` wait, the first since `oldest`."""
         if self._ended <= now:
             self._open_cohort()
-        if self._cohorts < _COLD + _TRIAL:
+        if self._cohorts < _WARM:
             cold = self._cohorts < _COLD
             self.reason = "window" if cold else "trial"
             return oldest + self.timeout_s if cold else now
@@ -294,15 +304,12 @@ class Regroup(Window):
         self._items_per_call += 0.1 * (size / calls - self._items_per_call)
         if started is not None:
             self.service.add(size, now - started)
-        if self._gaps > _GAPS:
-            self._gaps /= 2
-            self._gaps_s /= 2
-            self._close /= 2
-            self._close_s /= 2
+        if self._new_gaps >= _GAPS:
+            self._learn_bursts()
 
     def chunk(self) -> int | None:
         """Return how many items take a few times the fixed cost, if a full batch takes longer."""
-        if self._cohorts < _COLD + _TRIAL:
+        if self._cohorts < _WARM:
             return None
         longest = _CHUNK * (self.service.fixed + _OVERHEAD_S)
         each = self.service.each
@@ -326,13 +333,15 @@ class Regroup(Window):
             self._cohorts += 1
             beyond = self._ended - self._free - self._unit
             if beyond > 0.0:
-                self._anyway += _FADE * (self._late - self._anyway)
-                self._anyway_s += _FADE * (beyond - self._anyway_s)
-        self._unit = self.service.fixed
+                self._anyway = _KEEP * self._anyway + self._late
+                self._anyway_s = _KEEP * self._anyway_s + beyond
+        self._unit = unit = self.service.fixed
+        self._step = unit * _FIRST_EDGE
+        self._near = unit * _CLOSE
         self._free = self._ended
         self._ended = inf
         self._back = self._late = 0
-        self._answered = answered = self._ended_answered if self._unit else 0
+        self._answered = answered = self._ended_answered if unit else 0
         if answered:
             weight = self._next_weight
             if weight > _HEAVY:
@@ -342,7 +351,7 @@ class Regroup(Window):
             self._profile = profile = self._profiles[self._last > self._popped]
             profile.weight += weight
             self._weight = weight / answered
-            self._next_weight = weight / (1.0 - _FADE)
+            self._next_weight = weight / _KEEP
 
     def _worth(self, oldest: float, items: int, missing: int, now: float) -> float:
         """Return until when a wait pays: if none does, a time that has passed."""
@@ -359,8 +368,8 @@ class Regroup(Window):
             if self._until:
                 due = self._free + self._until * unit
                 self.awaited = missing
-        if idle and self._alone < _ALONE:
-            quiet = self._worth_burst(items)
+        if idle and items < self._burst and self._alone < _ALONE:
+            quiet = self._last + self._quiet_s
             if quiet > due:
                 due = quiet
                 self.awaited = _ANY_NUMBER
@@ -420,17 +429,24 @@ class Regroup(Window):
             begin, before = edge, after
             edge, share = _EDGES[index], returns[index]
 
-    def _worth_burst(self, items: int) -> float:
-        """Return until when to wait for the next call of a burst; 0.0 if not at all."""
-        if self._gaps < _FEW_GAPS or not self._close_s:
-            return 0.0
-        gap = self._close_s / self._close
-        likely = self._close / self._gaps - gap * self._gaps / self._gaps_s  # more than would come anyway
-        quiet = _QUIET * gap
-        wait = likely * gap + (1.0 - likely) * (quiet + self._late_s)
-        if likely * self._unit <= (items / self._items_per_call + likely) * wait:
-            return 0.0
-        return self._last + quiet
+    def _learn_bursts(self) -> None:
+        """Find out how many items should wait for the next call of a burst, and how long."""
+        new, passed = self._new_gaps, self._last - self._gaps_since
+        self._gaps += new
+        self._gaps_s += min(passed, _LONGEST * self._unit * new)
+        self._gaps_since = self._last
+        self._new_gaps = 0
+        self._burst = 0.0
+        if self._close_s:
+            gap = self._close_s / self._close
+            likely = self._close / self._gaps - gap * self._gaps / self._gaps_s  # more than would come anyway
+            self._quiet_s = _QUIET * gap
+            wait = likely * gap + (1.0 - likely) * (self._quiet_s + self._late_s)
+            self._burst = likely * (self._unit / wait - 1.0) * self._items_per_call
+        self._gaps *= _OLD_GAPS
+        self._gaps_s *= _OLD_GAPS
+        self._close *= _OLD_GAPS
+        self._close_s *= _OLD_GAPS
 
 
 def new_patience(options: Options, old: Window | None = None) -> Window:

@@ -98,7 +98,7 @@ class Scheduler:
 
     def push_all(self, calls: deque[Call]) -> None:
         """Queue and remove all of `calls`, to which others may be adding."""
-        if self._learns:
+        if self._learns and calls:
             calls = deque([calls.popleft() for _ in range(len(calls))])  # what comes meanwhile comes later
             self.patience.arrived(calls)
         self._counters.accepted += self.queue.push_all(calls, self._urgent)

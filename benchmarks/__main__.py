@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from benchmarks.measure import LIMIT_S, Effort, Row, environment, time_limit
+from benchmarks.ours import use_defaults
 from benchmarks.table import table
 from benchmarks.workloads import WORKLOADS
 
@@ -27,6 +28,9 @@ def main() -> int:
         mpl.use("Agg")
     console = Console(width=None if sys.stdout.isatty() else 140)
     about = environment()
+    if arguments.defaults:
+        use_defaults()
+        about["options"] = "all defaults"
     console.print(", ".join(f"{name} {value}" for name, value in about.items()), highlight=False)
     rows = []
     for row in _measured(arguments.only, console, quick=arguments.quick):

@@ -15,18 +15,18 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from batched import aio
 from benchmarks.bare import LoopTask, LoopTurn, capacity, device, echo
 from benchmarks.callers import Acall, around_asynchronously, closed_tasks, run_precisely
 from benchmarks.fresh import in_own_process
 from benchmarks.measure import LIMIT_S, Effort, Row, Stopwatch, alone, interleave, share, time_limit, times
+from benchmarks.ours import dynamically_on_loops
 from benchmarks.rival import RIVAL, beside_rival
 
 __all__ = ["closed_loop", "idle", "idle_await", "long_list", "singles"]
 
 _BATCH = 32
 
-_dynamically = partial(aio.dynamically, batch_size=_BATCH, timeout_ms=0)
+_dynamically = partial(dynamically_on_loops, batch_size=_BATCH)
 
 
 async def _echo(items: list[Any]) -> list[Any]:

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median
 
-import batched
 from benchmarks.bare import Gate, LoopHandOff, ThreadHandOff, TwoLocks, echo, joined_slices
 from benchmarks.callers import (
     Acall,
@@ -31,6 +30,7 @@ from benchmarks.measure import (
     share,
     times,
 )
+from benchmarks.ours import dynamically
 from benchmarks.rival import beside_rival
 
 __all__ = [
@@ -44,8 +44,6 @@ __all__ = [
     "sync_round_trip",
     "waiting_singles",
 ]
-
-_dynamically = partial(batched.dynamically, timeout_ms=0)
 
 
 def sync_round_trip(effort: Effort) -> Iterator[Row]:
@@ -64,7 +62,7 @@ def sync_round_trip(effort: Effort) -> Iterator[Row]:
 
 def _sync_samples(effort: Effort, trips: int) -> Samples:
     with (
-        _dynamically(echo) as fn,
+        dynamically(echo) as fn,
         TwoLocks() as locks,
         ThreadHandOff(echo) as bare,
         ThreadPoolExecutor(1) as pool,
@@ -89,7 +87,7 @@ def acall_round_trip(effort: Effort) -> Iterator[Row]:
 
 
 def _acall_samples(effort: Effort, trips: int) -> Samples:
-    with _dynamically(echo) as fn, LoopHandOff(echo) as bare:
+    with dynamically(echo) as fn, LoopHandOff(echo) as bare:
         return interleave(
             effort,
             effort.of(25, 2),
@@ -102,7 +100,7 @@ def long_list(effort: Effort) -> Iterator[Row]:
     """One list, answered by a function that does next to nothing."""
     items = list(range(effort.of(1_000_000, 10_000)))
     for batch_size in (1024, 32):
-        with _dynamically(_increment, batch_size=batch_size) as fn:
+        with dynamically(_increment, batch_size=batch_size) as fn:
             samples = interleave(
                 effort,
                 effort.of(25, 2),
@@ -162,7 +160,7 @@ def singles_from_tasks(effort: Effort) -> Iterator[Row]:
     for tasks, each in ((64, 500), (1, 3_000), (100, 300), (10_000, 5)):
         name = f"CPU, {tasks:,} task{'s' if tasks > 1 else ''}"
         rounds = effort.of(15, 1)
-        with _dynamically(echo) as fn, LoopHandOff(echo) as bare:
+        with dynamically(echo) as fn, LoopHandOff(echo) as bare:
             samples = interleave(
                 effort,
                 rounds,
@@ -179,7 +177,7 @@ def _cpu_of_tasks(acall: Acall, tasks: int, each: int) -> float:
 def singles_from_threads(effort: Effort) -> Iterator[Row]:
     """The CPU of singles from threads."""
     threads, each = 64, effort.of(300, 3)
-    with _dynamically(echo) as fn, ThreadHandOff(echo) as bare:
+    with dynamically(echo) as fn, ThreadHandOff(echo) as bare:
         samples = interleave(
             effort,
             effort.of(25, 2),
@@ -217,7 +215,7 @@ def _cpu_of_backlog(run: Callable[[int], Stopwatch], waiting: int, repeats: int)
 
 def _our_backlog(waiting: int) -> Stopwatch:
     gate = Gate()
-    with _dynamically(gate.echo) as fn:
+    with dynamically(gate.echo) as fn:
         return backlog(fn.acall, gate, waiting)
 
 

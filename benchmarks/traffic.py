@@ -26,13 +26,14 @@ from benchmarks.callers import (
     run_precisely,
 )
 from benchmarks.measure import Effort, Row, Samples, Stopwatch, interleave, share, times
+from benchmarks.ours import dynamically
 from benchmarks.rival import beside_rival
 
 __all__ = ["closed_loops", "list_beside_singles", "poisson_arrivals", "singles_beside_lists"]
 
 _BATCH = 32
 
-_dynamically = partial(batched.dynamically, batch_size=_BATCH, timeout_ms=0)
+_dynamically = partial(dynamically, batch_size=_BATCH)
 _slow = partial(device, 4, 0.1)
 Batched = batched.BatchedFunction[Any, Any]
 

@@ -13,7 +13,7 @@ batch.)
 
 from __future__ import annotations
 
-from operator import add, itemgetter
+from operator import add, itemgetter, mul
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from batched._service import Service
@@ -43,7 +43,7 @@ _FIT_EVERY = 4  # ... and then so many at a time
 _OVERHEAD_S = 100e-6  # what another batch costs besides: to choose it, start it and hand it out
 _LOOK_S = 1e-6  # what it takes to look at an item, ...
 _TRY_S = 30e-9  # ... and at each of the batches that may end with it
-_SHARED = 0.003  # how alike sizes and lengths may be before the costs that they cannot tell apart are shared
+_ALIKE = 0.01  # sizes and lengths that differ less, squared, hardly tell the costs apart
 
 
 class Cost(Service):
@@ -51,7 +51,7 @@ class Cost(Service):
 
     The first may compile or load something and does not count; later ones count at most double what was to be
     expected. Every batch counts by how far off the fit is in percent, so the long ones do not decide alone.
-    Where all batches were alike, what they took is shared out among the three costs.
+    Where all batches are alike, the costs keep the proportion that was known; if none was, they are equal.
     """
 
     __slots__ = ("_length", "_products", "_seen", "_sums", "_varies", "each_alone", "per_length")
@@ -97,7 +97,8 @@ class Cost(Service):
                 products[other] = products[other] * drift * drift / keep + value * row[other]
         if self._seen <= _FIT_EACH or self._seen % _FIT_EVERY == 0:  # else it takes long and changes little
             most = 3 if self._varies else 2
-            fixed, self.each_alone, self.per_length = _fit(self._products, self._sums, most)
+            known = [self.fixed, self.each_alone, self.per_length]
+            fixed, self.each_alone, self.per_length = _fit(self._products, self._sums, known, most)
             self.fixed = max(fixed, 1e-6)
         self.each = self.each_of(self._length)
 
@@ -111,19 +112,26 @@ class Cost(Service):
         return self.each_alone + self.per_length * longest
 
 
-def _fit(products: list[list[float]], sums: list[float], most: int) -> list[float]:
-    """Return the costs, `most` of them and none negative, that explain the durations best."""
+def _fit(products: list[list[float]], sums: list[float], known: list[float], most: int) -> list[float]:
+    """Return the costs, `most` of them and none negative, that explain the durations best.
+
+    What these do not tell apart stays in the proportion that was `known`.
+    """
     scales = [products[at][at] ** 0.5 for at in range(3)]
+    squares = sum(known[at] * products[at][other] * known[other] for at in range(3) for other in range(3))
+    slower = sum(map(mul, known, sums)) / squares if squares else 0.0  # than known, all of them together
     used = [at for at in range(most) if scales[at]]
     while True:
         matrix = [
             [
-                products[at][other] / (scales[at] * scales[other]) + (_SHARED if at == other else 0.0)
+                products[at][other] / (scales[at] * scales[other]) + (_ALIKE if at == other else 0.0)
                 for other in used
             ]
             for at in used
         ]
-        found = _solve(matrix, [sums[at] / scales[at] for at in used])
+        found = _solve(
+            matrix, [sums[at] / scales[at] + _ALIKE * slower * known[at] * scales[at] for at in used]
+        )
         lowest = min(range(len(used)), key=found.__getitem__)
         if found[lowest] >= 0.0 or len(used) == 1:
             costs = [0.0] * 3

@@ -474,6 +474,18 @@ def test_no_cost_is_negative_or_blows_up_where_all_is_alike() -> None:
     assert min(cost.fixed, cost.each_alone, cost.per_length) >= 0.0
 
 
+@pytest.mark.parametrize("slower", [1, 1 / 3])
+def test_batches_that_are_alike_do_not_change_what_an_item_costs_beside_a_batch(slower: float) -> None:
+    """What was known stays, in proportion if all of it becomes faster."""
+    cost = Cost()
+    learn(cost, (20e-3, 1e-4, 0.0), 40, 0)
+    source = random.Random(1)
+    for _ in range(400):
+        cost.ran(32, source.randint(50, 60), slower * (20e-3 + 32e-4) * source.uniform(0.98, 1.02))
+    assert cost.fixed == pytest.approx(slower * 20e-3, rel=0.25)
+    assert cost.fixed + 32 * cost.each_of(55) == pytest.approx(slower * (20e-3 + 32e-4), rel=0.05)
+
+
 def test_no_cost_is_negative_beside_lengths_never_seen_before() -> None:
     """Also in the batches between two fits."""
     cost = Cost()

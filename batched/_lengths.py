@@ -77,8 +77,10 @@ class Cost(Service):
 
     def ran(self, size: int, longest: float, duration: float) -> None:
         """Learn from a batch that took `duration` seconds."""
+        if duration <= 0.0:  # a coarse clock
+            return
         self._seen += 1
-        if self._seen == 1 or duration <= 0.0:
+        if self._seen == 1:
             return
         keep = drift = 1 - _FORGET
         if self._seen > _OUTLIERS:

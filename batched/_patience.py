@@ -437,7 +437,7 @@ class Regroup(Window):
         self._gaps_since = self._last
         self._new_gaps = 0
         self._burst = 0.0
-        if self._close_s:
+        if self._close > _SOME and self._close_s:
             gap = self._close_s / self._close
             likely = self._close / self._gaps - gap * self._gaps / self._gaps_s  # more than would come anyway
             self._quiet_s = _QUIET * gap

@@ -486,6 +486,16 @@ def test_batches_that_are_alike_do_not_change_what_an_item_costs_beside_a_batch(
     assert cost.fixed + 32 * cost.each_of(55) == pytest.approx(slower * (20e-3 + 32e-4), rel=0.05)
 
 
+def test_a_clock_too_coarse_for_a_batch_teaches_nothing() -> None:
+    """Not even how many there were."""
+    cost = Cost()
+    for _ in range(20):
+        cost.ran(4, 10, 0.0)
+    assert not cost.known
+    learn(cost, (5e-3, 0.0, 1e-4), 60, 4)
+    assert cost.fixed + cost.each_of(50) * 16 == pytest.approx(5e-3 + 1e-4 * 16 * 50, rel=0.15)
+
+
 def test_no_cost_is_negative_beside_lengths_never_seen_before() -> None:
     """Also in the batches between two fits."""
     cost = Cost()

@@ -343,6 +343,28 @@ def test_what_is_known_never_runs_away(fixed: float, each: float, noise: float) 
             assert number < 30 or min(service.fixed, service.each) >= 0.0
 
 
+def test_bursts_of_long_ago_fade_to_nothing() -> None:
+    """Those of a function that took a minute, while its callers were seconds apart, and that is fast now."""
+    patience = Regroup(TIMEOUT_S, 32)
+    now = 1000.0
+
+    def batch(arrivals: list[float], duration: float) -> None:
+        nonlocal now
+        patience.arrived([Call().begin(id, None, 1, False, at) for at in arrivals])
+        now = arrivals[-1]
+        patience.start(arrivals[0], len(arrivals), now)
+        patience.popped(now)
+        now += duration
+        patience.done(len(arrivals), len(arrivals), len(arrivals), now, now - duration)
+
+    for _ in range(10):
+        batch([now + 1.5 * number for number in range(20)], 60.0)
+    assert patience._close_s > patience._close > 1.0
+    for _ in range(40_000):
+        batch([now + 0.05], 0.002)
+    assert patience._close < 1e-9
+
+
 def test_batches_that_fail_teach_nothing_about_time() -> None:
     """They end at once; yet their callers come back like others."""
     server = adaptive()

@@ -49,6 +49,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=sys.modules[__name__].__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE")
     parser.add_argument("--only", type=_names, metavar="NAME[,NAME]", default=list(WORKLOADS))
+    parser.add_argument("--defaults", action="store_true", help="with all default options, not timeout_ms=0")
     parser.add_argument("--quick", action="store_true", help="a smoke test: the figures mean nothing")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the rows that have a goal")
     parser.epilog = f"Names: {', '.join(WORKLOADS)}."

@@ -35,9 +35,7 @@ _CONNECTIONS = (1, 8, 32, 128)
 _CACHE = Path.home() / ".cache" / "batched-benchmarks" / "http"
 _REAL = "minilm"
 _LONGER = 1.5  # times as long for the real model, which is slow, ...
-_PER_CONNECTIONS = (
-    32  # ... and as often that: a cell shorter than a few latencies never sees the worst of them
-)
+_MANY = 32  # ... and longer still, in proportion, with more connections: a cell has to last several latencies
 _WARM_UP_S = 1.0
 _REAL_WARM_UP_S = 4.0  # until the lengths are learned: the first batches pad 32 texts to the longest
 # What `--short` leaves out decides no goal: at these models few connections show what many do.
@@ -120,7 +118,7 @@ class _Run:
                 for connections in arguments.connections:
                     seconds = arguments.seconds
                     if model == _REAL:
-                        seconds *= _LONGER * max(connections / _PER_CONNECTIONS, 1.0)
+                        seconds *= _LONGER * max(connections / _MANY, 1.0)
                     for server in servers[done % len(servers) :] + servers[: done % len(servers)]:
                         if self._is_wanted(model, connections, server):
                             yield self._cell(server, model, connections, seconds)

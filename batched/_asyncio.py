@@ -164,7 +164,8 @@ class LoopBatcher:
             self.check()
         call.loop = dispatcher
         call.waiter = future = loop.create_future()
-        if self.guarded:
+        arriving = dispatcher.arriving
+        if self.guarded and (patient or not dispatcher.scheduler.is_welcome(call, len(arriving))):
             self._admit(call, dispatcher, patient=patient)
             dispatcher.plan(loop)
             if call.deadline is not None:  # after it has been admitted
@@ -172,10 +173,13 @@ class LoopBatcher:
             return future
         if call.deadline is not None:
             watch(call, loop)
-        arriving = dispatcher.arriving
         arriving.append(call)
         wanted = dispatcher.wanted
-        if wanted is not None and (len(arriving) >= wanted or call.size > 1 or call.deadline):
+        if wanted is not None and (
+            len(arriving) >= wanted
+            or call.size > 1
+            or (call.deadline and call.latest_start() < dispatcher.until)
+        ):
             dispatcher.start(loop)
         return future
 
@@ -283,6 +287,7 @@ class _Dispatcher:
         "loop",
         "running",
         "scheduler",
+        "until",
         "wanted",
     )
 
@@ -304,6 +309,7 @@ class _Dispatcher:
         self._busy = 0
         self.wanted: int | None = 1  # calls in the inbox worth starting a task for; None: none is to be
         self._timer: asyncio.TimerHandle | None = None
+        self.until = 0.0  # when that is over
         self._when_resting: list[Callable[[], object]] = []
 
     def has_loop(self) -> bool:
@@ -435,6 +441,7 @@ class _Dispatcher:
                 self._rest()
             elif delay > 0.0:
                 self.wanted = self.scheduler.awaited()
+                self.until = monotonic() + delay
                 self._timer = loop.call_later(delay, self.start, loop)
             elif can_go_on and not _is_cancelled(loop) and len(copy_context()) <= 1:
                 # Else the task is to end, or what the function has set in its context would stay.

@@ -109,6 +109,10 @@ class Call:
         self.error = error
         self.missing = 0
 
+    def latest_start(self) -> float:
+        """Return until when it waits for company: for half of its time at most. It must have a deadline."""
+        return (self.arrived + (self.deadline or 0.0)) / 2
+
     def overdue(self, name: str) -> str:
         """Say that its deadline has passed."""
         allowed_ms = ((self.deadline or self.arrived) - self.arrived) * 1000

@@ -43,7 +43,7 @@ class Deadlines:
         return self.heap[0][2]
 
     def start(self) -> float:
-        """Return when to start for that call: it spends half of its time, at most, waiting for company."""
+        """Return when to start for that call at the latest."""
         deadline, _, call = self.heap[0]
         return (call.arrived + deadline) / 2
 

@@ -43,6 +43,7 @@ _FIT_EVERY = 4  # ... and then so many at a time
 _OVERHEAD_S = 100e-6  # what another batch costs besides: to choose it, start it and hand it out
 _LOOK_S = 1e-6  # what it takes to look at an item, ...
 _TRY_S = 30e-9  # ... and at each of the batches that may end with it
+_SYMMETRIC = ((0, 1, 2), (1, 3, 4), (2, 4, 5))  # where in half of a matrix its rows are
 _ALIKE = 0.01  # sizes and lengths that differ less, squared, hardly tell the costs apart
 
 
@@ -64,7 +65,7 @@ class Cost(Service):
         self._seen = 0
         self._length = 0.0  # of the longest item of a batch, the mean
         self._varies = False  # else there is nothing to choose
-        self._products = [[0.0] * 3 for _ in range(3)]
+        self._products = [0.0] * 6  # of the rows' values: first with each, second with the rest, third
         self._sums = [0.0] * 3
 
     @property
@@ -91,12 +92,22 @@ class Cost(Service):
         self._varies = self._varies or (self._seen > 2 and longest != self._length)  # noqa: PLR2004
         weight = max(_FORGET, 1 / (self._seen - 1))
         self._length += weight * (longest - self._length)
-        row = (1 / duration, size / duration, size * longest / duration)
-        for at, value in enumerate(row):
-            self._sums[at] = self._sums[at] * drift + value
-            products = self._products[at]
-            for other in range(3):
-                products[other] = products[other] * drift * drift / keep + value * row[other]
+        # By how far off in percent: all is divided by the duration.
+        batch = 1 / duration
+        items = size / duration
+        padded = items * longest
+        first, second, third = self._sums
+        self._sums = [first * drift + batch, second * drift + items, third * drift + padded]
+        products = (
+            batch * batch,
+            batch * items,
+            batch * padded,
+            items * items,
+            items * padded,
+            padded * padded,
+        )
+        drift *= drift / keep
+        self._products = [old * drift + new for old, new in zip(self._products, products, strict=True)]
         if self._seen <= _FIT_EACH or self._seen % _FIT_EVERY == 0:  # else it takes long and changes little
             most = 3 if self._varies else 2
             known = [self.fixed, self.each_alone, self.per_length]
@@ -114,11 +125,12 @@ class Cost(Service):
         return self.each_alone + self.per_length * longest
 
 
-def _fit(products: list[list[float]], sums: list[float], known: list[float], most: int) -> list[float]:
+def _fit(triangle: list[float], sums: list[float], known: list[float], most: int) -> list[float]:
     """Return the costs, `most` of them and none negative, that explain the durations best.
 
     What these do not tell apart stays in the proportion that was `known`.
     """
+    products = [[triangle[at] for at in row] for row in _SYMMETRIC]
     scales = [products[at][at] ** 0.5 for at in range(3)]
     squares = sum(known[at] * products[at][other] * known[other] for at in range(3) for other in range(3))
     slower = sum(map(mul, known, sums)) / squares if squares else 0.0  # than known, all of them together
@@ -176,7 +188,11 @@ class Lengths:
 
     def ran(self, slices: list[Slice], size: int, duration: float) -> None:
         """Learn from a batch that took `duration` seconds."""
-        self.cost.ran(size, max(_longest(*piece) for piece in slices), duration)
+        longest: list[Any] = [
+            max(lengths[start:stop]) if type(lengths := call.lengths) is list else lengths
+            for call, start, stop in slices
+        ]
+        self.cost.ran(size, max(longest), duration)
 
     def fitting(self, items: Iterable[Item], room: int) -> list[Item]:
         """Return the first of `items` that go into one batch; at least one, however long."""
@@ -259,11 +275,6 @@ def _split(in_order: list[Item], room: int, lengths: Lengths) -> Iterator[tuple[
         start = starts[stop - 1]
         yield start, stop
         stop = start
-
-
-def _longest(call: Call, start: int, stop: int) -> float:
-    lengths: Any = call.lengths
-    return max(lengths[start:stop]) if type(lengths) is list else lengths  # type: ignore[no-any-return]
 
 
 def longest_first(item: Item) -> tuple[float, int]:

@@ -63,6 +63,10 @@ class MeasuringCollator:
         return self._measured(self._source.chunk(function, items, now))
 
     def _measured(self, call: Call) -> Call:
+        if not call.many and not isinstance(call, Family):
+            for args, named in self._collator.items(call):
+                call.lengths = self._length_of(args, named)
+            return call
         for part in call.members if isinstance(call, Family) else [call]:
             self._arrange(part, self.lengths(part))
         return call
@@ -94,8 +98,11 @@ class MeasuringCollator:
             self._arrange(call, lengths)
 
     def _arrange(self, call: Call, lengths: list[float]) -> None:
+        if not call.many:
+            call.lengths = lengths[0]
+            return
         call.lengths = lengths
-        if not self._sorts or not call.many or call.size < 2:  # noqa: PLR2004
+        if not self._sorts or call.size < 2:  # noqa: PLR2004
             return
         order = sorted(range(call.size), key=lengths.__getitem__, reverse=True)
         call.lengths = [lengths[place] for place in order]
@@ -109,9 +116,16 @@ class MeasuringCollator:
         """Return the batch function's argument, and count what padding it would follow."""
         longest = real = 0.0
         for call, start, stop in batch.slices:
-            lengths: Any = call.lengths[start:stop]  # type: ignore[index]  # of a list, one each
-            longest = max(longest, *lengths)
-            real += sum(lengths)
+            lengths: Any = call.lengths
+            if type(lengths) is list:
+                part = lengths[start:stop]
+                length = max(part)
+                real += sum(part)
+            else:
+                length = lengths
+                real += length
+            if length > longest:  # noqa: PLR1730  a call of max costs more
+                longest = length
         batch.real += round(real)
         batch.padded += round(longest * batch.size)
         return self._collator.collate(batch)

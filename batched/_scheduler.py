@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from batched._cache import Flights, Lookup
-from batched._call import Batch
+from batched._call import Batch, Call
 from batched._capacity import Capacity, is_out_of_memory
 from batched._deadlines import Deadlines
 from batched._family import Family, complete
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from typing import Any, TypeAlias
 
-    from batched._call import Call, Slice
+    from batched._call import Slice
     from batched._groups import Groups
     from batched._options import Options
     from batched._stats import Learned, Stats
@@ -105,6 +105,17 @@ class Scheduler:
         if self._urgent:
             self._deadlines.add(self._urgent)
             self._urgent.clear()
+
+    def is_welcome(self, call: Call, arriving: int) -> bool:
+        """Whether `call` can just be pushed, like the `arriving` ones before it: most single items can."""
+        bound = self._max_queue_size
+        return (
+            call.size == 1
+            and type(call) is Call
+            and self._one_queue  # else comparing keys may raise, which is its caller's to know
+            and (bound is None or self.queue.items + arriving < bound)
+            and not self._outside
+        )
 
     def admit(self, call: Call, *, wait: bool, patient: bool = False) -> Call | None:
         """Queue `call` if there is room; else, if it can `wait`, return what will be queued once there is.
@@ -542,5 +553,5 @@ def _waiting(call: Call) -> int:
 
 
 def is_guarded(options: Options) -> bool:
-    """Whether calls must be admitted one by one, not just pushed: they are counted, divided or looked up."""
+    """Whether calls must be let in one by one, not just pushed: they are counted, divided or looked up."""
     return (options.max_queue_size, options.group_by, options.cache) != (None, None, None)

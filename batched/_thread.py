@@ -95,6 +95,7 @@ class Batcher:
         self._wake.acquire()
         # Calls in the inbox worth waking for: 0 if there is no thread to wake, None if one is awake.
         self._wanted: int | None = 0
+        self._until = 0.0  # when one that sleeps while calls wait gets up in any case
         self._most_threads = self.options.max_concurrent_batches
         self._threads: list[threading.Thread] = []
         self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
@@ -169,13 +170,16 @@ class Batcher:
 
     def push(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002  as below
         """Queue `call`, whose waiter is set; if the queue is bounded and full, later, if it is `patient`."""
-        if self._guarded:
+        inbox = self._inbox
+        if not self._guarded:
+            inbox.append(call)
+        elif patient or not self._lets_in(call):
             self._admit(call, wait=patient or self.options.on_full == "wait", patient=patient)
             return
-        inbox = self._inbox
-        inbox.append(call)
         wanted = self._wanted
-        if wanted is not None and (len(inbox) >= wanted or call.size > 1 or call.deadline):
+        if wanted is not None and (
+            len(inbox) >= wanted or call.size > 1 or (call.deadline and call.latest_start() < self._until)
+        ):
             # As `_get_up`, but nothing comes after the release: the worker wants the interpreter lock then.
             if not wanted:
                 try:
@@ -188,6 +192,14 @@ class Batcher:
                     self._wake.release()
                 except RuntimeError:
                     pass
+
+    def _lets_in(self, call: Call) -> bool:
+        """Put `call` into the inbox if it need not be admitted; return whether it is there now."""
+        with self._lock:
+            if self._scheduler.is_welcome(call, len(self._inbox)):
+                self._inbox.append(call)
+                return True
+        return False
 
     def _admit(self, call: Call, *, wait: bool, patient: bool = False) -> _thread.LockType | None:
         """Queue `call` now, or later if it can `wait`; then return the lock that is released when it is."""
@@ -473,7 +485,8 @@ class Batcher:
                     return batch
             if self.closed and delay is None and not inbox:
                 return None
-            # Callers read `_wanted` after they have filled the inbox, so one of the two sees the other.
+            # Callers read these after they have filled the inbox, so one of the two sees the other.
+            self._until = monotonic() + (delay or 0.0)
             self._wanted = scheduler.awaited() if delay else 1
             if not inbox and not self.closed:
                 self._wake.acquire(True, -1 if delay is None else delay)  # noqa: FBT003

@@ -8,6 +8,9 @@ import logging
 import os
 from collections import deque
 from concurrent.futures import InvalidStateError
+from heapq import heapify, heappop, heappush
+from itertools import count
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
@@ -22,16 +25,72 @@ if TYPE_CHECKING:
 
 __all__ = ["FUTURE", "refusal", "release", "resolve_on_loop", "set_unless_done", "settle", "tell", "watch"]
 
+_FEW = 1024
+_TURN_S = 0.001
+
 FUTURE = object()
 """The `loop` of a call whose waiter is a concurrent future."""
 
 _logger = logging.getLogger("batched")
 
 
+class _Alarm:
+    """The callers who wait on one loop and have a deadline: one timer for all of them.
+
+    Only the timer keeps it, so that a loop that is closed forgets it.
+    """
+
+    __slots__ = ("__weakref__", "_limit", "_order", "_timer", "_waiters", "_when")
+
+    def __init__(self) -> None:
+        # By deadline, then as they came. Those that are done stay until they are met, or are too many.
+        self._waiters: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._order = count()
+        self._limit = _FEW
+        self._when = inf  # when the timer goes off
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, deadline: float, waiter: asyncio.Future[None], loop: asyncio.AbstractEventLoop) -> None:
+        """Wake whoever waits for `waiter` when `deadline` has passed."""
+        waiters = self._waiters
+        heappush(waiters, (deadline, next(self._order), waiter))
+        if deadline < self._when:
+            self._start(deadline, loop)
+        if len(waiters) > self._limit:
+            waiters[:] = [entry for entry in waiters if not entry[2].done()]
+            heapify(waiters)
+            self._limit = max(_FEW, 2 * len(waiters))
+
+    def _start(self, deadline: float, loop: asyncio.AbstractEventLoop, at_least: float = 0.0) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_later(max(deadline - monotonic(), at_least), self._ring, loop)
+        self._when = deadline
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._when = inf
+        waiters = self._waiters
+        try:
+            now = monotonic()
+            while waiters and (waiters[0][0] <= now or waiters[0][2].done()):
+                set_unless_done(heappop(waiters)[2])
+        finally:  # also after Ctrl-C
+            if waiters:
+                # Some loops have clocks that are coarser, and would come back at once until then.
+                self._start(waiters[0][0], loop, _TURN_S)
+
+
+_alarms: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Alarm]] = WeakKeyDictionary()
+
+
 def watch(call: Call, loop: asyncio.AbstractEventLoop) -> None:
-    """Wake the caller of `call`, who waits on `loop`, when its deadline has passed."""
-    timer = loop.call_later(max((call.deadline or 0.0) - monotonic(), 0.0), set_unless_done, call.waiter)
-    call.waiter.add_done_callback(lambda _: timer.cancel())
+    """Wake the caller of `call`, who waits on `loop`, when its deadline has passed. Only for that thread."""
+    known = _alarms.get(loop)
+    alarm = None if known is None else known()
+    if alarm is None:
+        alarm = _Alarm()
+        _alarms[loop] = ref(alarm)
+    alarm.set(call.deadline or 0.0, call.waiter, loop)
 
 
 def resolve_on_loop(calls: Iterable[Call]) -> None:
@@ -130,8 +189,9 @@ class _Outbox:
 
 
 _outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Outbox]] = WeakKeyDictionary()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_outboxes.clear)  # a wake-up under way may be the parent's alone
+if hasattr(os, "register_at_fork"):  # a wake-up under way may be the parent's alone
+    os.register_at_fork(after_in_child=_outboxes.clear)
+    os.register_at_fork(after_in_child=_alarms.clear)
 
 
 def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:

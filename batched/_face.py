@@ -18,7 +18,7 @@ from batched._binding import NO_OPTIONS, Bindable, name_of
 from batched._cache import Lookup, is_async
 from batched._family import Family
 from batched._map import amap_items, as_async
-from batched._options import CallOptions, Changes, knows_lengths
+from batched._options import CallOptions, Changes, checked, knows_lengths
 from batched._stream import AsyncStream
 from batched.errors import copied, for_event_loop, raise_as_was
 
@@ -124,7 +124,10 @@ class Face(Bindable[DriverT]):
         super().__init__(func, options, make)
 
     def _find(self) -> DriverT:
-        batcher = self._binding.batcher(self._owner())
+        owner = self._owner()
+        if isinstance(owner, Face) and owner is not self and owner._batcher is None:  # noqa: SLF001
+            owner._find()  # noqa: SLF001  so that further views of it need not
+        batcher = self._binding.batcher(owner)
         self._collator = batcher.collator
         # Found once, for every caller calls it; not a method of this object, which would keep itself alive.
         self._read = partial(_refuse_call, self._name()) if self._streams else batcher.collator.read
@@ -182,7 +185,15 @@ class Face(Bindable[DriverT]):
             return_exceptions: Return an exception in its item's place instead of raising the first.
 
         """
-        options = CallOptions(deadline_ms=deadline_ms, priority=priority, return_exceptions=return_exceptions)
+        options = None
+        try:  # noqa: SIM105  on the caller's time
+            options = checked(deadline_ms, priority, return_exceptions)
+        except TypeError:  # not hashable, or refused
+            pass
+        if options is None:
+            options = CallOptions(
+                deadline_ms=deadline_ms, priority=priority, return_exceptions=return_exceptions
+            )
         return self._view(_call_options=options, _key=self._owner())
 
     @property

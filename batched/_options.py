@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import lru_cache, partial
 from inspect import iscoroutinefunction
 from numbers import Real
 from operator import index
@@ -23,6 +23,7 @@ __all__ = [
     "ListKeywordOptions",
     "Options",
     "Priority",
+    "checked",
     "decorate",
     "knows_lengths",
 ]
@@ -194,10 +195,17 @@ class CallOptions:
             if not deadline_ms:
                 raise ValueError("deadline_ms must be more than 0, got 0 (None means no deadline)")
             _set(self, "deadline_ms", deadline_ms)
-        if self.priority not in {None, "interactive", "bulk"}:
+        if self.priority not in (None, "interactive", "bulk"):
             raise ValueError(f"priority must be 'interactive', 'bulk' or None, got {self.priority!r}")
         if not isinstance(self.return_exceptions, bool):
             raise TypeError(f"return_exceptions must be True or False, got {self.return_exceptions!r}")
+
+
+# Callers that say what they want with every call say the same.
+@lru_cache(maxsize=128, typed=True)
+def checked(deadline_ms: float | None, priority: Priority | None, return_exceptions: bool) -> CallOptions:  # noqa: FBT001
+    """Return what a caller has said of its calls; the values must be hashable."""
+    return CallOptions(deadline_ms=deadline_ms, priority=priority, return_exceptions=return_exceptions)
 
 
 _POSITIONAL = ("batch_size", "timeout_ms", "small_batch_threshold")

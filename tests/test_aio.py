@@ -457,6 +457,32 @@ def test_a_refused_call_leaves_no_timer_behind(
     run(main())
 
 
+@pytest.mark.parametrize("options", [{}, {"max_queue_size": 100}, {"length": abs, "max_queue_size": 8}])
+def test_a_deadline_that_is_far_starts_nothing(run: Any, options: dict[str, Any]) -> None:
+    """Nor does a bound: what waits in its window waits on, until the batch is full or a deadline is near."""
+
+    async def main() -> None:
+        gate = AsyncGate(shut=False, note=sorted)
+        fn = aio.dynamically(gate, batch_size=8, timeout_ms=60_000, **options)
+        soon = fn.options(deadline_ms=200)
+        later = fn.options(deadline_ms=600_000)
+        tasks = [asyncio.create_task(later(0))]
+        await turns()
+        (dispatcher,) = fn._batcher._alive()
+        timer = dispatcher._timer
+        tasks += [asyncio.create_task(later(item)) for item in range(1, 4)]
+        await turns()
+        assert dispatcher._timer is timer is not None
+        tasks.append(asyncio.create_task(soon(4)))
+        await asyncio.wait(tasks, timeout=PATIENCE_S)
+        tasks += [asyncio.create_task(later(item)) for item in range(8)]
+        await asyncio.wait(tasks, timeout=PATIENCE_S)
+        assert [task.result() for task in tasks] == [*range(5), *range(8)]
+        assert gate.batches == [list(range(5)), list(range(8))]
+
+    run(main())
+
+
 @pytest.mark.parametrize("options", ["group_by", "cache", "both"])
 def test_a_batch_knows_that_a_list_has_left(run: Any, options: str) -> None:
     """Though it was divided or looked up: `current_batch().cancelled()` says so while the batch runs."""

@@ -504,12 +504,14 @@ def test_a_deadline_shorter_than_the_window_is_met(flavour: Flavour) -> None:
     assert flavour.call(fn.options(deadline_ms=1000), 1) == 1
 
 
-@pytest.mark.parametrize("value", [0, -1, float("nan"), "5", True])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), "5", True, [5]])
 def test_a_senseless_deadline_is_refused(flavour: Flavour, value: Any) -> None:
-    """The value is in the message."""
+    """The value is in the message, whatever has been asked for before; nothing else is shown with it."""
     fn = flavour.decorate(Gate())
-    with pytest.raises((TypeError, ValueError), match="deadline_ms must be"):
+    fn.options(deadline_ms=1)  # which is equal to True
+    with pytest.raises((TypeError, ValueError), match="deadline_ms must be") as caught:
         fn.options(deadline_ms=value)
+    assert caught.value.__context__ is None
     with pytest.raises(ValueError, match="'urgent'"):
         fn.options(priority="urgent")
 

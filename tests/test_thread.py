@@ -20,7 +20,7 @@ import batched
 from batched import ClosedError
 from batched._call import Call
 from batched._waiting import release
-from tests.gate import PATIENCE_S, Gate, until
+from tests.gate import PATIENCE_S, Gate, turns, turns_until, until
 
 
 def workers() -> list[threading.Thread]:
@@ -110,6 +110,32 @@ def test_waiting_callers_do_not_wake_the_worker_one_by_one() -> None:
     futures += [fn.submit([4, 5]), fn.submit(6), fn.submit(7)]
     wait(futures, PATIENCE_S)
     assert gate.batches == [list(range(8))]
+
+
+@pytest.mark.parametrize("options", [{}, {"max_queue_size": 100}, {"length": abs, "max_queue_size": 8}])
+def test_a_deadline_that_is_far_wakes_nobody(options: dict[str, Any]) -> None:
+    """Nor does a bound: the worker sleeps on in its window, until the batch is full or a deadline is near."""
+    gate = Gate(note=sorted)
+    fn = batched.dynamically(gate, batch_size=8, timeout_ms=60_000, **options)
+    soon = fn.options(deadline_ms=200)
+    later = fn.options(deadline_ms=600_000)
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(later.acall(0))]
+        await turns()
+        await turns_until(lambda: fn._batcher._wanted == 7)
+        tasks += [asyncio.create_task(later.acall(item)) for item in range(1, 4)]
+        await turns()
+        assert fn._batcher._wanted == 7
+        assert len(fn._batcher._inbox) == 3
+        tasks.append(asyncio.create_task(soon.acall(4)))
+        await asyncio.wait(tasks, timeout=PATIENCE_S)
+        tasks += [asyncio.create_task(later.acall(item)) for item in range(8)]
+        await asyncio.wait(tasks, timeout=PATIENCE_S)
+        assert [task.result() for task in tasks] == [*range(5), *range(8)]
+
+    asyncio.run(main())
+    assert gate.batches == [list(range(5)), list(range(8))]
 
 
 def test_a_future_can_be_cancelled_until_its_result_is_there() -> None:

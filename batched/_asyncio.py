@@ -233,6 +233,10 @@ class LoopBatcher:
         for rested in drained:
             await rested
 
+    def new_scheduler(self) -> Scheduler:
+        """Return one that nothing waits in."""
+        return Scheduler(self.options, self._queue, self.name, self.counters)
+
     def _of(self, loop: asyncio.AbstractEventLoop) -> _Dispatcher:
         """Return the queue of `loop`, a new one if it has none."""
         key = id(loop)
@@ -242,8 +246,7 @@ class LoopBatcher:
             self._recent = known
             return dispatcher
         gone = weakref.ref(loop, partial(_forget_loop, self.resting, key))
-        scheduler = Scheduler(self.options, self._queue, self.name, self.counters)
-        dispatcher = _Dispatcher(self, scheduler, key, gone)
+        dispatcher = _Dispatcher(self, self.new_scheduler(), key, gone)
         reference = weakref.ref(dispatcher, partial(_forget, self._dispatchers, key))
         with self.lock:
             self._dispatchers[key] = self._recent = reference
@@ -458,20 +461,26 @@ class _Dispatcher:
         """Return whom to answer now that `calls` are done, and the seconds until the next batch is due."""
         scheduler = self.scheduler
         guarded = self._batcher.guarded
+        fault = None
         if guarded and calls:
             calls = self._whole(calls)
         with self._lock:
             now = monotonic()
             if guarded and calls:
                 calls = scheduler.answered(calls)
-            if batch is not None:
-                scheduler.done(batch, now)
-            if self.arriving or self.leaving:
-                scheduler.take_in(self.arriving, self.leaving)
-            delay = scheduler.delay(now)
+            try:
+                if batch is not None:
+                    scheduler.done(batch, now)
+                if self.arriving or self.leaving:
+                    scheduler.take_in(self.arriving, self.leaving)
+                delay = scheduler.delay(now)
+            except Exception as error:  # noqa: BLE001  a fault of this library
+                fault, delay = error, None
             expired = scheduler.expired
             if expired:
                 scheduler.expired = []
+        if fault is not None:
+            expired += self._give_up(fault)
         return ([*calls, *self._late(expired)] if expired else calls), delay
 
     def _release(self, calls: list[Call], loop: asyncio.AbstractEventLoop) -> None:
@@ -529,12 +538,21 @@ class _Dispatcher:
             return calls
         if isinstance(error, asyncio.CancelledError):  # of the task, whose batch another will choose
             return []
-        # A fault of this library: answer what waits, and go on.
-        _logger.error("%s: its event loop's task failed", self._batcher.name, exc_info=error)
+        return self._give_up(error)
+
+    def _give_up(self, fault: BaseException) -> list[Call]:
+        """Fail all that waits with a fault of this library, start afresh, and return the calls."""
+        batcher = self._batcher
+        _logger.error("%s: its event loop's task failed", batcher.name, exc_info=fault)
         with self._lock:
-            calls = self.scheduler.clear()
+            old = self.scheduler
+            old.take_in(self.arriving, self.leaving)
+            again = [call for batch in old.again for call, _, _ in batch.slices if call.missing]
+            calls = [*old.clear(), *again]
+            self.scheduler = batcher.new_scheduler()
+            self.scheduler.take_over(old)
         for call in calls:
-            call.fail(error)
+            call.fail(fault)
         return calls
 
 

@@ -35,6 +35,8 @@ class Window:
 
     learns = False
     """Whether it has to be told what happens; if not, only `start` is called."""
+    rests = False
+    """Whether a wait can save nothing, so that neither need be done until a batch `is_unusual`."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -61,6 +63,10 @@ class Window:
 
         `now` is before the first of them could call again. `started` is None if the batch failed.
         """
+
+    def is_unusual(self, size: int, duration: float) -> bool:  # noqa: ARG002  it never rests
+        """Whether a batch took much longer than others, though it `rests`; from now on it does not."""
+        return False
 
     def chunk(self) -> int | None:
         """Return how many items of large calls may share a batch while small ones come; None: all."""
@@ -93,6 +99,8 @@ _OLD_GAPS = 1 / 2  # ... and so much counts what earlier ones told
 _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
 _CHUNK = 5.0  # fixed costs that a chunk of a large call may take
 _OVERHEAD_S = 100e-6  # what a batch costs besides
+_NOT_FELT_S = 20e-6  # a fixed cost; to save it would take as long as to wake somebody up
+_OFTEN = 16  # batches
 
 
 class Regroup(Window):
@@ -109,7 +117,8 @@ class Regroup(Window):
     one follows closely, and how soon.
 
     Until it has seen some cohorts, this is the plain window. What is learned fades within tens of batches. It
-    costs O(1) for each call and batch, on the worker's side, after the callers have been released.
+    costs O(1) for each call and batch, on the worker's side, after the callers have been released. Where the
+    fixed cost is too small for anybody to be waited for, it rests.
     """
 
     __slots__ = (
@@ -126,6 +135,7 @@ class Regroup(Window):
         "_due",
         "_ended",
         "_ended_answered",
+        "_fast",
         "_free",
         "_gaps",
         "_gaps_s",
@@ -149,6 +159,7 @@ class Regroup(Window):
         "_unit",
         "_until",
         "_weight",
+        "rests",
         "service",
     )
 
@@ -202,6 +213,8 @@ class Regroup(Window):
         self._late_s = _LATE_S
         self._held_since: float | None = None
         self._held_s = 0.0
+        self._fast = 0  # batches in a row whose fixed cost is too small
+        self.rests = False
 
     def configure(self, timeout_s: float, batch_size: int) -> None:
         """Go on with other options."""
@@ -306,6 +319,24 @@ class Regroup(Window):
             self.service.add(size, now - started)
         if self._new_gaps >= _GAPS:
             self._learn_bursts()
+        if self.service.fixed > _NOT_FELT_S or self._cohorts < _WARM:
+            self._fast = 0
+        else:
+            self._fast += 1
+            self.rests = self._fast > _OFTEN
+
+    def is_unusual(self, size: int, duration: float) -> bool:
+        """Whether a batch took much longer than others, though it `rests`; from now on it does not."""
+        service = self.service
+        if duration <= 2.0 * (service.fixed + service.each * size) + _NOT_FELT_S:
+            return False
+        self.rests = False
+        self._fast = 0
+        # Of what came meanwhile nothing is known.
+        self._ended = inf
+        self._answered = self._back = self._late = self._new_gaps = 0
+        self._gaps_since = self._last
+        return True
 
     def chunk(self) -> int | None:
         """Return how many items take a few times the fixed cost, if a full batch takes longer."""

@@ -73,11 +73,17 @@ class Scheduler:
         self._follow(options)
         self._resize()
 
+    def take_over(self, old: Scheduler) -> None:
+        """Go on in the place of `old`: whoever waits for what was in flight has yet to be told."""
+        self._flights = old._flights
+        self._draining = old._draining
+
     def _follow(self, options: Options) -> None:
         self._options = options
         self._max_queue_size = options.max_queue_size
-        self._waits = options.timeout_ms > 0
-        self._learns = self.patience.learns
+        self._learns = self.patience.learns and not self.patience.rests
+        self._waits = options.timeout_ms > 0 and not self.patience.rests
+        self._at_once = "nobody expected" if options.timeout_ms > 0 else "window"
         self._one_at_a_time = options.max_concurrent_batches == 1
         self._is_simple = self._is_plain and self._one_at_a_time
         if self._lengths is not None and isinstance(self.patience, Regroup):
@@ -274,7 +280,7 @@ class Scheduler:
             self._reason = self._why_early()
             return 0.0
         if not self._waits:
-            self._reason = "window"
+            self._reason = self._at_once
             return 0.0
         start = self.patience.start(queue.oldest(), items, now)
         self._reason = self.patience.reason
@@ -340,15 +346,18 @@ class Scheduler:
         if queue.is_full():
             self._reason = "full"
         elif self._reason == "full":
-            early = self._draining or self._outside
-            self._reason = self._why_early() if early else self.patience.reason
+            if self._draining or self._outside:
+                self._reason = self._why_early()
+            else:
+                self._reason = self.patience.reason if self._waits else self._at_once
         return queue
 
     def _whose_turn(self, now: float) -> Queue:
         """Return, of the queues that are due, that of the oldest item."""
         groups: Groups = self.queue
         oldest = groups.oldest_queue()
-        if self._draining or self._outside or self.patience.start(oldest.oldest(), oldest.items, now) <= now:
+        at_once = self._draining or self._outside or not self._waits
+        if at_once or self.patience.start(oldest.oldest(), oldest.items, now) <= now:
             return oldest
         due = groups.oldest_full()
         if self._deadlines.heap and self._deadlines.start() <= now:
@@ -359,7 +368,7 @@ class Scheduler:
 
     def retry(self, batch: Batch, error: BaseException, now: float) -> bool:
         """Return whether `batch`, which failed with `error`, runs again in halves; if so, count its run."""
-        if batch.size == 1:
+        if batch.size == 1 or batch not in self._running:
             return False
         if is_out_of_memory(error):
             self._capacity.exceeded(batch.size)
@@ -408,13 +417,22 @@ class Scheduler:
             self._resize()
         if self._lengths is not None and batch.failed < size:
             self._lengths.ran(slices, size, now - started)
-        if self._learns:
-            answered = sum([not call.missing and call.left is None for call, _, _ in slices])
-            measured = started if batch.failed < size else None
-            self.patience.done(size, len(slices), answered, now, measured)
-            self.queue.chunk = self.patience.chunk()
+        if self.patience.learns:
+            self._learn(batch, started, now)
         if self._deadlines.heap and not self.queue.items:
             self._deadlines.heap.clear()  # an idle batcher holds on to nobody's call
+
+    def _learn(self, batch: Batch, started: float, now: float) -> None:
+        patience = self.patience
+        if patience.rests:
+            self._learns = self._waits = patience.is_unusual(batch.size, now - started)
+            return
+        slices = batch.slices
+        answered = sum([not call.missing and call.left is None for call, _, _ in slices])
+        measured = started if batch.failed < batch.size else None
+        patience.done(batch.size, len(slices), answered, now, measured)
+        self.queue.chunk = patience.chunk()
+        self._learns = self._waits = not patience.rests
 
     def follow(self, batch: Batch, now: float) -> bool:
         """Make `batch` the one that `done`, `delay` and `pop` would choose, if one list is all that waits.

@@ -626,23 +626,26 @@ class Batcher:
         guarded = self._guarded
         scheduler = self._scheduler
         following = None
+        futures: list[Call] = []
         if guarded:
             calls = self._whole(calls)
-        with self._lock:
-            now = monotonic()  # before anybody can call again
-            if guarded:
-                calls = scheduler.answered(calls)
-            # Released first, they wake while this thread counts; the lock keeps them from seeing stats in
-            # which they are not counted yet.
-            futures = release(calls) if calls else calls
-            scheduler.done(batch, now)
-            if guarded and scheduler.let_in:
-                self._unblock()
-            if scheduler.queue.items and not futures and self._most_threads == 1:
-                # What `_next` would find, without another turn of the lock.
-                _, following = self._choose(now)
-        if futures:
-            settle(futures)
+        try:
+            with self._lock:
+                now = monotonic()  # before anybody can call again
+                if guarded:
+                    calls = scheduler.answered(calls)
+                # Released first, they wake while this thread counts; the lock keeps them from seeing stats in
+                # which they are not counted yet.
+                futures = release(calls) if calls else calls
+                scheduler.done(batch, now)
+                if guarded and scheduler.let_in:
+                    self._unblock()
+                if scheduler.queue.items and not futures and self._most_threads == 1:
+                    # What `_next` would find, without another turn of the lock.
+                    _, following = self._choose(now)
+        finally:  # also after a fault of this library
+            if futures:
+                settle(futures)
         if scheduler.expired and self._most_threads == 1:
             self._answer_expired()
         # An error's traceback leads to this frame, by way of the function's: were its calls still found here,
@@ -705,7 +708,7 @@ class Batcher:
                 self._scheduler.done(each, monotonic())
             for call, _, _ in each.slices:
                 if not call.missing:
-                    with contextlib.suppress(RuntimeError):  # its caller has been released before
+                    with contextlib.suppress(Exception):  # its caller has been released before
                         self._resolve([call])
             each.slices.clear()  # `RUNNING` still leads there
         if batch is not None:
@@ -713,7 +716,9 @@ class Batcher:
         with self._lock:
             again = [call for batch in self._scheduler.again for call, _, _ in batch.slices if call.missing]
             calls = [*self._clear(), *again]
+            old = self._scheduler
             self._renew_scheduler()
+            self._scheduler.take_over(old)
         for call in calls:
             call.fail(error)
         self._resolve(calls)

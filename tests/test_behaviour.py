@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from batched import BatchError, ClosedError
+from batched._scheduler import Scheduler
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, is_idle, until
 
@@ -514,6 +515,47 @@ def test_a_senseless_deadline_is_refused(flavour: Flavour, value: Any) -> None:
     assert caught.value.__context__ is None
     with pytest.raises(ValueError, match="'urgent'"):
         fn.options(priority="urgent")
+
+
+# -- faults of this library ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["done", "delay", "pop"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"max_queue_size": 10}, {"group_by": str}, {"cache": True}, {"length": len}],
+    ids=lambda options: next(iter(options), "plain"),
+)
+def test_nobody_hangs_on_a_fault_of_this_library(
+    flavour: Flavour,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    where: str,
+    options: dict[str, Any],
+) -> None:
+    """Whoever calls has an answer, the fault if need be; it is logged, and later calls are answered."""
+    if "cache" in options:
+        options = {"cache": {}}
+    gate, fn, first = hold(flavour, batch_size=2, timeout_ms=0, **options)
+    futures = [flavour.start(fn, item) for item in ("second", ["third", "fourth", "fifth"], "sixth")]
+    fault = ZeroDivisionError("a fault")
+    armed = [fault]
+    right = getattr(Scheduler, where)
+
+    def wrong(self: Any, *args: Any) -> Any:
+        if armed:
+            raise armed.pop()
+        return right(self, *args)
+
+    monkeypatch.setattr(Scheduler, where, wrong)
+    gate.open()
+    for future in [first, *futures]:
+        with contextlib.suppress(ZeroDivisionError):
+            future.result(PATIENCE_S)
+    assert not armed
+    assert flavour.call(fn, "later") == "later"
+    until(lambda: fn.stats.queue_size == fn.stats.running_items == 0)
+    assert any(record.exc_info and record.exc_info[1] is fault for record in caplog.records)
 
 
 # -- the end --------------------------------------------------------------------------------------------

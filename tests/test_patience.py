@@ -298,6 +298,43 @@ def test_the_service_time_may_drift() -> None:
         assert full == pytest.approx(slow * (FIXED_S + 20 * EACH_S), rel=0.1)
 
 
+def test_where_a_wait_saves_nothing_nothing_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function of a few microseconds: nobody can be back before it pays to run again."""
+    server = adaptive()
+    server.slow = 1e-3
+    crowd(server, 20)
+    server.run(100)
+    for event in ("arrived", "start", "popped", "done"):
+        monkeypatch.delattr(Regroup, event)
+        monkeypatch.delattr(Window, event)
+    server.run(100)
+    assert server.held[-100:] == [0.0] * 100
+    learned = server.scheduler.stats(server.now).learned
+    assert learned is not None
+    assert learned.batch_ms == pytest.approx(1000 * FIXED_S * server.slow, rel=0.1)
+
+
+def test_a_fast_function_that_becomes_slow_is_learned_anew() -> None:
+    """And rests again when it is as fast as before; one slow batch alone makes it look, and no more."""
+    server = adaptive()
+    server.slow = 1e-3
+    crowd(server, 20)
+    server.run(100)
+    server.slow = 1.0
+    server.run(1)
+    assert not server.patience.rests
+    server.slow = 1e-3
+    server.run(30)
+    assert server.patience.rests
+    server.slow = 1.0
+    server.run(300)
+    assert server.batches[-20:] == [20] * 20
+    server.slow = 1e-3
+    server.run(300)
+    assert server.patience.rests
+    assert server.held[-100:] == [0.0] * 100
+
+
 def test_the_first_batch_and_outliers_hardly_count() -> None:
     """One that compiles or loads says nothing of the others."""
     service = Service()

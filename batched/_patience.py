@@ -101,6 +101,7 @@ _CHUNK = 5.0  # fixed costs that a chunk of a large call may take
 _OVERHEAD_S = 100e-6  # what a batch costs besides
 _NOT_FELT_S = 20e-6  # a fixed cost; to save it would take as long as to wake somebody up
 _OFTEN = 16  # batches
+_SAMPLE = 8  # one in so many batches of lists is learned from, after the first
 
 
 class Regroup(Window):
@@ -151,6 +152,7 @@ class Regroup(Window):
         "_near",
         "_new_gaps",
         "_next_weight",
+        "_of_lists",
         "_popped",
         "_profile",
         "_profiles",
@@ -213,6 +215,7 @@ class Regroup(Window):
         self._late_s = _LATE_S
         self._held_since: float | None = None
         self._held_s = 0.0
+        self._of_lists = 0  # batches
         self._fast = 0  # batches in a row whose fixed cost is too small
         self.rests = False
 
@@ -306,7 +309,9 @@ class Regroup(Window):
 
     def ran(self, size: int, duration: float) -> None:
         """Learn that a batch of `size` items took so long; it was of a list that goes on, and nobody came."""
-        self.service.add(size, duration)
+        self._of_lists += 1
+        if self._of_lists < _OFTEN or not self._of_lists % _SAMPLE:  # they are alike
+            self.service.add(size, duration)
 
     def done(self, size: int, calls: int, answered: int, now: float, started: float | None) -> None:
         """Learn that a batch of `size` items, of `calls` calls, has ended and `answered` of them with it."""

@@ -61,6 +61,7 @@ class Scheduler:
         self._draining = False
         self._reason = ""  # why the next batch is due, once it is
         self._urgent: list[Call] = []  # calls with a deadline that have just come
+        self._untold: list[Call] = []  # of whom patience will be told when it is asked, by the worker
         self._deadlines = Deadlines()
         # For which there was no room, in order, and whether they are patient; then the patient ones let in.
         self._outside: OrderedDict[Call, bool] = OrderedDict()
@@ -105,8 +106,9 @@ class Scheduler:
     def push_all(self, calls: deque[Call]) -> None:
         """Queue and remove all of `calls`, to which others may be adding."""
         if self._learns and calls:
-            calls = deque([calls.popleft() for _ in range(len(calls))])  # what comes meanwhile comes later
-            self.patience.arrived(calls)
+            new = [calls.popleft() for _ in range(len(calls))]  # what comes meanwhile comes later
+            self._untold += new
+            calls = deque(new)
         self._counters.accepted += self.queue.push_all(calls, self._urgent)
         if self._urgent:
             self._deadlines.add(self._urgent)
@@ -229,8 +231,11 @@ class Scheduler:
         if self._outside:
             self._let_in()
 
-    def _expire(self, now: float) -> None:
-        """Drop calls whose deadline has passed."""
+    def _catch_up(self, now: float) -> None:
+        """Tell patience who has come, and drop calls whose deadline has passed."""
+        if self._untold:
+            self.patience.arrived(self._untold)
+            self._untold.clear()
         for call in self._deadlines.passed(now):
             call.left = "expired"
             call.fail(TimeoutError(call.overdue(self.name)))
@@ -265,8 +270,8 @@ class Scheduler:
 
     def delay(self, now: float) -> float | None:
         """Return the seconds until the next batch is due: 0.0 if it is, None if nothing waits."""
-        if self._deadlines.heap:
-            self._expire(now)
+        if self._untold or self._deadlines.heap:
+            self._catch_up(now)
         if self.again and self._is_wanted_again(now):
             return 0.0
         queue = self.queue

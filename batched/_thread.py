@@ -486,8 +486,11 @@ class Batcher:
             if self.closed and delay is None and not inbox:
                 return None
             # Callers read these after they have filled the inbox, so one of the two sees the other.
-            self._until = monotonic() + (delay or 0.0)
-            self._wanted = scheduler.awaited() if delay else 1
+            if delay is None:
+                self._wanted = 1
+            else:
+                self._until = monotonic() + delay
+                self._wanted = scheduler.awaited()
             if not inbox and not self.closed:
                 self._wake.acquire(True, -1 if delay is None else delay)  # noqa: FBT003
             self._wanted = None

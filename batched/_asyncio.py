@@ -110,6 +110,8 @@ class LoopBatcher:
             self.guarded = is_guarded(options)
             dispatchers = self._alive()
             for dispatcher in dispatchers:
+                # What came when there was no bound, lists too, must not count as single items under one.
+                dispatcher.scheduler.take_in(dispatcher.arriving, dispatcher.leaving)
                 dispatcher.scheduler.configure(options)
         for dispatcher in dispatchers:
             loop = dispatcher.loop()
@@ -166,8 +168,10 @@ class LoopBatcher:
         call.waiter = future = loop.create_future()
         arriving = dispatcher.arriving
         if self.guarded and (patient or not dispatcher.scheduler.is_welcome(call, len(arriving))):
-            self._admit(call, dispatcher, patient=patient)
-            dispatcher.plan(loop)
+            try:
+                self._admit(call, dispatcher, patient=patient)
+            finally:  # also if it was refused: others may have been taken in
+                dispatcher.plan(loop)
             if call.deadline is not None:  # after it has been admitted
                 watch(call, loop)
             return future

@@ -228,6 +228,8 @@ class Scheduler:
             self._counters.expired += dropped
         else:
             self._counters.cancelled += dropped
+        if self._untold and not self.queue.items:
+            self._untold.clear()  # an idle batcher holds on to nobody's call
         if self._outside:
             self._let_in()
 

@@ -206,11 +206,14 @@ class Batcher:
         gate = None
         futures: list[Call] = []
         with self._lock:
+            moved = bool(self._inbox)
             self._empty_inbox()
             try:
                 outside = self._scheduler.admit(call, wait=wait, patient=patient)
             except BaseException:
                 call.missing = call.waiting = 0  # so that nothing is left to be cancelled
+                if moved and self._wanted != 0:  # else who has put them there starts a thread
+                    self._get_up()  # as in `stats`
                 raise
             if outside is not None:
                 self._blocked[outside] = gate = _thread.allocate_lock()

@@ -8,6 +8,7 @@ import gc
 import threading
 import time
 import weakref
+from collections import deque
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -15,6 +16,10 @@ import pytest
 
 import batched
 from batched import QueueFullError
+from batched._call import Call
+from batched._options import Options
+from batched._queue import Queue
+from batched._scheduler import Scheduler
 from tests.flavours import Flavour, blocked, outside
 from tests.gate import PATIENCE_S, Gate, until
 
@@ -370,4 +375,99 @@ def test_a_bounded_queue_under_random_load_answers_everybody() -> None:
     batcher = fn._batcher
     assert not batcher._blocked
     assert not batcher._scheduler._outside
+    fn.shutdown()
+
+
+# -- single items that there is room for, beside calls that are refused ---------------------------------
+
+
+def test_a_refused_call_does_not_keep_others_from_a_full_batch(flavour: Flavour) -> None:
+    """Who waits in the window is counted on, whoever is turned away meanwhile."""
+    gate = Gate()
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000, adaptive=False, max_queue_size=10)
+    futures = [flavour.start(fn, item) for item in range(3)]
+    with pytest.raises(ValueError, match="max_queue_size=10"):
+        flavour.call(fn, list(range(11)))
+    futures.append(flavour.start(fn, 3))
+    assert [future.result(PATIENCE_S) for future in futures] == [0, 1, 2, 3]
+    assert gate.batches == [[0, 1, 2, 3]]
+
+
+def test_a_refused_call_takes_no_wake_up_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller is in the inbox, and has woken nobody yet, when another is refused."""
+    fn = batched.dynamically(Gate(), timeout_ms=0, max_queue_size=2)
+    assert fn(0) == 0
+    batcher = fn._batcher
+    until(lambda: batcher._wanted == 1)
+    inside, refused = threading.Event(), threading.Event()
+    lets_in = batcher._lets_in
+
+    def pausing(call: Any) -> bool:
+        is_in: bool = lets_in(call)
+        if is_in:
+            inside.set()
+            assert refused.wait(PATIENCE_S)
+        return is_in
+
+    monkeypatch.setattr(batcher, "_lets_in", pausing)
+    answers: list[int] = []
+    caller = threading.Thread(target=lambda: answers.append(fn(1)), daemon=True)
+    caller.start()
+    assert inside.wait(PATIENCE_S)
+    with pytest.raises(ValueError, match="max_queue_size=2"):
+        fn([1, 2, 3])
+    refused.set()
+    caller.join(PATIENCE_S)
+    assert answers == [1]
+
+
+def test_a_bound_counts_the_items_of_lists_that_came_before_it(flavour: Flavour) -> None:
+    """All of them, though they have not been looked at yet."""
+    gate, fn, first = hold(flavour, max_queue_size=None)
+    many = flavour.start(fn, list(range(10)))
+    fn.configure(max_queue_size=5)
+    with pytest.raises(QueueFullError, match="10 items waiting"):
+        flavour.call(fn, "more")
+    gate.open()
+    assert first.result(PATIENCE_S) == "first"
+    assert many.result(PATIENCE_S) == list(range(10))
+
+
+def test_a_queue_that_is_empty_again_holds_on_to_nobody() -> None:
+    """Though whoever has left was never asked for: who learns of calls forgets those too."""
+    scheduler = Scheduler(Options(), Queue, "f")
+    call = Call().begin(list, 1, 1, False, 0.0)
+    scheduler.push_all(deque([call]))
+    call.left = "cancelled"
+    scheduler.take_in(deque(), deque([call]))
+    assert all(call not in value for value in vars(scheduler).values() if isinstance(value, list))
+
+
+def test_single_items_never_overrun_the_bound() -> None:
+    """However many threads push at once; and none is refused while there is room."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, max_queue_size=50)
+    first = fn.submit(-1)
+    gate.wait_for_batch()
+    results: list[int | str] = []
+    barrier = threading.Barrier(80)
+
+    def call(item: int) -> None:
+        barrier.wait(PATIENCE_S)
+        try:
+            results.append(fn(item))
+        except QueueFullError:
+            results.append("full")
+
+    threads = [threading.Thread(target=call, args=[item], daemon=True) for item in range(80)]
+    for thread in threads:
+        thread.start()
+    until(lambda: results.count("full") == 30)
+    assert fn.stats.queue_size == 50
+    gate.open()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert first.result(PATIENCE_S) == -1
+    assert len(results) == 80
+    assert results.count("full") == 30
     fn.shutdown()

@@ -136,7 +136,6 @@ class Regroup(Window):
         "_due",
         "_ended",
         "_ended_answered",
-        "_fast",
         "_free",
         "_gaps",
         "_gaps_s",
@@ -216,7 +215,6 @@ class Regroup(Window):
         self._held_since: float | None = None
         self._held_s = 0.0
         self._of_lists = 0  # batches
-        self._fast = 0  # batches in a row whose fixed cost is too small
         self.rests = False
 
     def configure(self, timeout_s: float, batch_size: int) -> None:
@@ -324,11 +322,7 @@ class Regroup(Window):
             self.service.add(size, now - started)
         if self._new_gaps >= _GAPS:
             self._learn_bursts()
-        if self.service.fixed > _NOT_FELT_S or self._cohorts < _WARM:
-            self._fast = 0
-        else:
-            self._fast += 1
-            self.rests = self._fast > _OFTEN
+            self.rests = self.service.fixed < _NOT_FELT_S and self._cohorts >= _WARM
 
     def is_unusual(self, size: int, duration: float) -> bool:
         """Whether a batch took much longer than others, though it `rests`; from now on it does not."""
@@ -336,7 +330,6 @@ class Regroup(Window):
         if duration <= 2.0 * (service.fixed + service.each * size) + _NOT_FELT_S:
             return False
         self.rests = False
-        self._fast = 0
         # Of what came meanwhile nothing is known.
         self._ended = inf
         self._answered = self._back = self._late = self._new_gaps = 0

@@ -29,7 +29,7 @@ from batched._process import register
 from batched._scheduler import Scheduler, is_guarded
 from batched._stats import Counters
 from batched._stream import open_stream
-from batched._waiting import refusal, resolve_on_loop, set_unless_done, watch
+from batched._waiting import Waiter, refusal, resolve_on_loop, set_unless_done, watch
 from batched.errors import ClosedError, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ class LoopBatcher:
         dispatcher = None if reference is None else reference()
         return dispatcher is not None and batch in dispatcher.running
 
-    def post_async(self, call: Call, patient: bool = False) -> asyncio.Future[None]:  # noqa: FBT001, FBT002
-        """Queue `call` of a task and return the future that is done once `call` is answered or late."""
+    def post_async(self, call: Call, patient: bool = False) -> Waiter:  # noqa: FBT001, FBT002
+        """Queue `call` of a task and return what is done once `call` is answered or late."""
         loop = get_running_loop()
         recent = self._recent  # found as an attribute, as in `acall`
         dispatcher = recent()
@@ -165,7 +165,7 @@ class LoopBatcher:
         if self.closed or dispatcher.running:
             self.check()
         call.loop = dispatcher
-        call.waiter = future = loop.create_future()
+        call.waiter = waiter = Waiter(loop)
         arriving = dispatcher.arriving
         if self.guarded and (patient or not dispatcher.scheduler.is_welcome(call, len(arriving))):
             try:
@@ -174,7 +174,7 @@ class LoopBatcher:
                 dispatcher.plan(loop)
             if call.deadline is not None:  # after it has been admitted
                 watch(call, loop)
-            return future
+            return waiter
         if call.deadline is not None:
             watch(call, loop)
         arriving.append(call)
@@ -185,12 +185,12 @@ class LoopBatcher:
             or (call.deadline and call.latest_start() < dispatcher.until)
         ):
             dispatcher.start(loop)
-        return future
+        return waiter
 
     def open_async(self, call: Call) -> None:
         """Queue `call`, whose pieces a task will take as they come."""
         open_stream(call)
-        self.post_async(call).cancel()
+        self.post_async(call).cancel()  # nobody waits for that
         call.waiter = asyncio.Event()
 
     def _admit(self, call: Call, dispatcher: _Dispatcher, *, patient: bool) -> None:
@@ -204,7 +204,7 @@ class LoopBatcher:
                 raise
             dispatcher.scheduler.let_in.clear()  # they wait for their answers, not at the door
         if not call.missing:  # the cache knew it all by now
-            set_unless_done(call.waiter)
+            call.waiter.wake()
 
     def cancel(self, call: Call) -> None:
         """Say that nobody waits for `call` any more: what of it has not started never runs."""
@@ -442,19 +442,21 @@ class _Dispatcher:
         try:
             if done:
                 self._release(done, loop)
+            # Else the task is to end, or what the function has set in its context would stay.
+            can_go_on = can_go_on and not _is_cancelled(loop) and len(copy_context()) <= 1
             if self._busy >= self._batcher.options.max_concurrent_batches:
                 self.wanted = None
+            elif can_go_on and (delay == 0.0 or (delay is None and done)):
+                # Whoever has been answered may come straight back, and then this task is there already.
+                self.wanted = None
+                self._busy += 1
+                return True
             elif delay is None:
                 self._rest()
             elif delay > 0.0:
                 self.wanted = self.scheduler.awaited()
                 self.until = monotonic() + delay
                 self._timer = loop.call_later(delay, self.start, loop)
-            elif can_go_on and not _is_cancelled(loop) and len(copy_context()) <= 1:
-                # Else the task is to end, or what the function has set in its context would stay.
-                self.wanted = None
-                self._busy += 1
-                return True
             else:
                 self.start(loop)
         except RuntimeError:  # the loop was closed
@@ -491,10 +493,7 @@ class _Dispatcher:
         """Release the callers of `calls`."""
         if self._batcher.streams:
             _tell(calls)
-        elif not self.scheduler.queue.is_full():
-            resolve_on_loop(calls)  # they may come straight back, and share the next batch
         else:
-            # The batch starts first: the function may be busy elsewhere while they have their turn.
             loop.call_soon(resolve_on_loop, tuple(calls))
 
     def _whole(self, calls: list[Call]) -> list[Call]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from batched._options import Options, Priority
     from batched._scheduler import NewQueue
     from batched._stats import Stats
+    from batched._waiting import Waiter
 
     Join: TypeAlias = Callable[[Any, Any, str, bool], tuple[Collator, NewQueue]]
     """From a function, its options and name, and whether it is bound, make its collator and kind of queue."""
@@ -71,10 +72,10 @@ class Driver(Protocol):
         """Raise if this is inside the batch function, which cannot wait for its own end."""
         ...
 
-    def post_async(self, call: Call, patient: bool = False) -> asyncio.Future[None]:  # noqa: FBT001, FBT002
+    def post_async(self, call: Call, patient: bool = False) -> Waiter:  # noqa: FBT001, FBT002
         """Queue `call`, whose caller is on the running loop, and return its waiter, unless `check` raises.
 
-        The waiter is a future that is done once `call` is answered or late. One that is `patient` waits for
+        The waiter is done once `call` is answered or late. One that is `patient` waits for
         room in a queue that is bounded and full, whatever the options say.
         """
         ...

@@ -12,6 +12,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
 from time import monotonic
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
@@ -19,11 +20,22 @@ from batched._process import park_at_exit
 from batched.errors import copied, for_event_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Generator, Iterable
+    from contextvars import Context
 
     from batched._call import Call
 
-__all__ = ["FUTURE", "refusal", "release", "resolve_on_loop", "set_unless_done", "settle", "tell", "watch"]
+__all__ = [
+    "FUTURE",
+    "Waiter",
+    "refusal",
+    "release",
+    "resolve_on_loop",
+    "set_unless_done",
+    "settle",
+    "tell",
+    "watch",
+]
 
 _FEW = 1024
 _TURN_S = 0.001
@@ -32,6 +44,59 @@ FUTURE = object()
 """The `loop` of a call whose waiter is a concurrent future."""
 
 _logger = logging.getLogger("batched")
+
+
+class Waiter:
+    """What one task waits for: as much of a future as tasks ask of those that are not asyncio's own.
+
+    (`asyncio.isfuture` tells what makes such an object.) For asyncio's own, the loop makes a handle each; of
+    these it needs one for all that are woken together. Only for the thread of the loop.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_context", "_loop", "_wake", "is_done")
+
+    result = NoneType
+    """What a task asks when it is woken: called, it returns None."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._wake: Callable[[Any], object] | None = None  # of the task, once it waits
+        self.is_done = False
+
+    def __await__(self) -> Generator[Waiter, None, None]:
+        if not self.is_done:
+            self._asyncio_future_blocking = True  # the task makes it False, and so knows a `yield from`
+            yield self
+
+    def add_done_callback(self, wake: Callable[[Any], object], *, context: Context) -> None:
+        """Note how to wake the task, and in which context."""
+        self._wake = wake
+        self._context = context
+
+    def cancel(self, msg: object = None) -> bool:
+        """Have the task, which is being cancelled, woken with a `CancelledError`, unless it has been woken."""
+        if self.is_done:
+            return False
+        self.is_done = True
+        if self._wake is not None:
+            cancelled = self._loop.create_future()
+            cancelled.cancel(msg)
+            self._loop.call_soon(self._wake, cancelled, context=self._context)
+            self._wake = None  # its traceback would keep the task
+        return True
+
+    def wake(self) -> None:
+        """Let the task go on, here and now. Only for callbacks of the loop: of tasks, one runs at a time.
+
+        Raises what tasks do not keep to themselves: `KeyboardInterrupt` and `SystemExit`.
+        """
+        if self.is_done:
+            return
+        self.is_done = True
+        wake = self._wake
+        if wake is not None:  # else it has yet to wait, and will not
+            self._wake = None
+            self._context.run(wake, self)
 
 
 class _Alarm:
@@ -44,20 +109,20 @@ class _Alarm:
 
     def __init__(self) -> None:
         # By deadline, then as they came. Those that are done stay until they are met, or are too many.
-        self._waiters: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[float, int, Waiter]] = []
         self._order = count()
         self._limit = _FEW
         self._when = inf  # when the timer goes off
         self._timer: asyncio.TimerHandle | None = None
 
-    def set(self, deadline: float, waiter: asyncio.Future[None], loop: asyncio.AbstractEventLoop) -> None:
+    def set(self, deadline: float, waiter: Waiter, loop: asyncio.AbstractEventLoop) -> None:
         """Wake whoever waits for `waiter` when `deadline` has passed."""
         waiters = self._waiters
         heappush(waiters, (deadline, next(self._order), waiter))
         if deadline < self._when:
             self._start(deadline, loop)
         if len(waiters) > self._limit:
-            waiters[:] = [entry for entry in waiters if not entry[2].done()]
+            waiters[:] = [entry for entry in waiters if not entry[2].is_done]
             heapify(waiters)
             self._limit = max(_FEW, 2 * len(waiters))
 
@@ -72,8 +137,8 @@ class _Alarm:
         waiters = self._waiters
         try:
             now = monotonic()
-            while waiters and (waiters[0][0] <= now or waiters[0][2].done()):
-                set_unless_done(heappop(waiters)[2])
+            while waiters and (waiters[0][0] <= now or waiters[0][2].is_done):
+                heappop(waiters)[2].wake()
         finally:  # also after Ctrl-C
             if waiters:
                 # Some loops have clocks that are coarser, and would come back at once until then.
@@ -94,16 +159,14 @@ def watch(call: Call, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def resolve_on_loop(calls: Iterable[Call]) -> None:
-    """Release the callers of `calls`, which are done, on their own loop."""
-    for call in calls:
-        try:
-            if call.left is None or call.left == "expired":
-                call.waiter.set_result(None)
-            else:
-                park_at_exit()
-                call.waiter.cancel()
-        except asyncio.InvalidStateError:  # its caller has left
-            pass
+    """Wake the tasks that wait for `calls`, which are done. Only for callbacks of their loop."""
+    rest = iter(calls)
+    try:
+        for call in rest:
+            call.waiter.wake()
+    except BaseException:  # Ctrl-C
+        asyncio.get_running_loop().call_soon(resolve_on_loop, [*rest])
+        raise
 
 
 def refusal(call: Call, name: str) -> BaseException:

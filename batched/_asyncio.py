@@ -368,6 +368,8 @@ class _Dispatcher:
 
     async def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run the next batch, and further ones as long as they are due at once."""
+        collator = self._batcher.collator
+        streams = self._batcher.streams
         going_on = turn_due = True
         hurrying_since = None
         while going_on:
@@ -383,7 +385,10 @@ class _Dispatcher:
                         self.plan(loop)
                     self.running.add(batch)
                     RUNNING.set(batch)
-                    calls = await self._run(batch)
+                    if streams:
+                        calls = await _stream(batch, collator)
+                    else:
+                        calls = batch.deliver(await batch.run(collator), collator)
             except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
                 if isinstance(error, GeneratorExit) and (batch is None or RUNNING.get(None) is not batch):
                     return  # not raised by the function: loop and callers are gone, and the task with them
@@ -394,25 +399,13 @@ class _Dispatcher:
                 self.running.discard(batch)
             going_on = self.plan(loop, batch, calls, going_on)
             if going_on:
-                hurrying_since = hurrying_since or monotonic()
+                if hurrying_since is None:
+                    hurrying_since = monotonic()
                 turn_due = not self.scheduler.queue.is_full() or monotonic() - hurrying_since > _HURRY_S
             # As in the thread: an error whose calls are found by way of this frame would keep itself alive.
             calls.clear()
             if batch is not None:
                 batch.slices.clear()
-
-    async def _run(self, batch: Batch) -> list[Call]:
-        """Run the function; return the calls that are now done."""
-        collator = self._batcher.collator
-        if not self._batcher.streams:
-            return batch.deliver(await batch.run(collator), collator)
-        async with aclosing(batch.run(collator)) as steps:
-            async for pieces in steps:
-                told, wanted = batch.step(pieces, collator)
-                _tell(told)
-                if not wanted:
-                    break
-        return batch.end()
 
     def _next(self) -> Batch | None:
         """Remove and return the next batch, None if none is due any more."""
@@ -557,6 +550,17 @@ class _Dispatcher:
         for call in calls:
             call.fail(fault)
         return calls
+
+
+async def _stream(batch: Batch, collator: Collator) -> list[Call]:
+    """Run a function that yields its results; return the calls that it has left without an end."""
+    async with aclosing(batch.run(collator)) as steps:
+        async for pieces in steps:
+            told, wanted = batch.step(pieces, collator)
+            _tell(told)
+            if not wanted:
+                break
+    return batch.end()
 
 
 def _tell(calls: list[Call]) -> None:

@@ -154,6 +154,9 @@ class Bindable(Generic[BatcherT]):
         self._binds = True  # False once bound
         self._key: object = None  # what the batcher belongs to; None means this very object
         self._batcher: BatcherT | None = None
+        # As views have one. That of `update_wrapper` shares its keys with others, which CPython 3.11 is slow
+        # to look into.
+        self.__dict__ = {**self.__dict__}
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._attribute = name

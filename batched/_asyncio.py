@@ -16,7 +16,7 @@ import weakref
 from asyncio import Task, current_task, get_running_loop
 from collections import deque
 from contextlib import aclosing
-from contextvars import Context, copy_context
+from contextvars import Context
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -165,7 +165,10 @@ class LoopBatcher:
         if self.closed or dispatcher.running:
             self.check()
         call.loop = dispatcher
-        call.waiter = waiter = Waiter(loop)
+        call.waiter = waiter = Waiter()
+        waiter._loop = loop
+        waiter.is_done = False
+        waiter.go_on = None
         arriving = dispatcher.arriving
         if self.guarded and (patient or not dispatcher.scheduler.is_welcome(call, len(arriving))):
             try:
@@ -359,14 +362,14 @@ class _Dispatcher:
         self.wanted = None
         self._busy += 1
         self._batcher.resting.pop(self._key, None)
-        work = self._work(loop)
+        context = Context()  # empty, so that nothing of one caller's reaches the function or other callers
+        work = self._work(loop, context)
         work.send(None)  # so that a cancel before the task's first step is raised in it, not instead of it
-        # Not by the loop's factory, which may run the task at once, before others have come. The context is
-        # empty, so that nothing of one caller's reaches the function or other callers.
-        task = Task(work, loop=loop, name=self._batcher.task_name, context=Context())
+        # Not by the loop's factory, which may run the task at once, before others have come.
+        task = Task(work, loop=loop, name=self._batcher.task_name, context=context)
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  its loop may be closed
 
-    async def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _work(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
         """Run the next batch, and further ones as long as they are due at once."""
         collator = self._batcher.collator
         streams = self._batcher.streams
@@ -397,11 +400,14 @@ class _Dispatcher:
             self._busy -= 1
             if batch is not None:
                 self.running.discard(batch)
+            # Not where the function has not listened to a cancel, or what it has set in its context would stay.
+            going_on = going_on and len(context) <= 1 and not _is_cancelled(loop)
             going_on = self.plan(loop, batch, calls, going_on)
-            if going_on:
-                if hurrying_since is None:
-                    hurrying_since = monotonic()
-                turn_due = not self.scheduler.queue.is_full() or monotonic() - hurrying_since > _HURRY_S
+            turn_due = True
+            if going_on and self.scheduler.queue.is_full():
+                now = monotonic()
+                hurrying_since = hurrying_since or now
+                turn_due = now - hurrying_since > _HURRY_S
             # As in the thread: an error whose calls are found by way of this frame would keep itself alive.
             calls.clear()
             if batch is not None:
@@ -435,8 +441,6 @@ class _Dispatcher:
         try:
             if done:
                 self._release(done, loop)
-            # Else the task is to end, or what the function has set in its context would stay.
-            can_go_on = can_go_on and not _is_cancelled(loop) and len(copy_context()) <= 1
             if self._busy >= self._batcher.options.max_concurrent_batches:
                 self.wanted = None
             elif can_go_on and (delay == 0.0 or (delay is None and done)):

@@ -286,7 +286,10 @@ class Batcher:
         if self.closed or _thread.get_ident() in self.idents:
             self.check()
         call.loop = loop = get_running_loop()
-        call.waiter = waiter = Waiter(loop)
+        call.waiter = waiter = Waiter()
+        waiter._loop = loop
+        waiter.is_done = False
+        waiter.go_on = None
         self.push(call, patient)
         if call.deadline is not None:  # after the push, which may be refused
             watch(call, loop)

@@ -287,7 +287,7 @@ class Batcher:
             self.check()
         call.loop = loop = get_running_loop()
         call.waiter = waiter = Waiter()
-        waiter._loop = loop
+        waiter._loop = loop  # noqa: SLF001  so it is called where tasks look for it
         waiter.is_done = False
         waiter.go_on = None
         self.push(call, patient)

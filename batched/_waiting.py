@@ -83,7 +83,7 @@ class Waiter:
         self.context = context
 
     def cancel(self, msg: object = None) -> bool:
-        """Have the task, which is being cancelled, woken with a `CancelledError`, unless it has been woken."""
+        """Have the task, which is being cancelled, raise `CancelledError`, unless it has been woken."""
         if self.is_done:
             return False
         self.is_done = True
@@ -91,7 +91,7 @@ class Waiter:
             cancelled = self._loop.create_future()
             cancelled.cancel(msg)
             self._loop.call_soon(self.go_on, cancelled, context=self.context)
-            self.go_on = None  # its traceback would keep the task
+            self.go_on = None  # else the error, whose traceback leads here, would keep the task that keeps it
         return True
 
     def wake(self) -> None:

@@ -1,20 +1,25 @@
-"""Deadlines of callers on event loops: everybody is woken at their own, by one timer for all of a loop."""
+"""Callers on event loops: one callback wakes all who are answered, one timer all whose deadlines pass."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import batched
+import batched._asyncio
 import batched._waiting
+from batched import aio
 from batched._call import Call
-from batched._waiting import watch
+from batched._waiting import Waiter, watch
+from tests.gate import PATIENCE_S
 
 
 class Timer:
@@ -29,27 +34,22 @@ class Timer:
         self.callback = None
 
 
-class Waiter:
-    """A future, as far as a deadline is concerned."""
+class Sleeper:
+    """A waiter, as far as a deadline is concerned."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: Loop) -> None:
         self.woken_at: float | None = None
-        self._loop: Loop | None = None
-
-    def of(self, loop: Loop) -> Waiter:
-        """Return itself, on `loop`."""
         self._loop = loop
-        return self
 
-    def done(self) -> bool:
+    @property
+    def is_done(self) -> bool:
         """Whether it was woken or answered."""
         return self.woken_at is not None
 
-    def set_result(self, _: None) -> None:
-        """Note when."""
-        assert not self.done()
-        assert self._loop is not None
-        self.woken_at = self._loop.now
+    def wake(self) -> None:
+        """Note when, unless it was before."""
+        if not self.is_done:
+            self.woken_at = self._loop.now
 
 
 class Loop:
@@ -84,13 +84,12 @@ class Loop:
         self.now = until
 
 
-def call(loop: Loop, deadline: float) -> Waiter:
+def call(loop: Loop, deadline: float) -> Sleeper:
     """Watch a new call, and return its waiter."""
     waiting = Call().begin(list, 1, 1, False, loop.now, deadline)
-    waiting.waiter = Waiter().of(loop)
+    waiting.waiter = sleeper = Sleeper(loop)
     watch(waiting, loop)  # type: ignore[arg-type]
-    waiter: Waiter = waiting.waiter
-    return waiter
+    return sleeper
 
 
 @pytest.fixture
@@ -119,7 +118,7 @@ def test_everybody_is_woken_at_their_own_deadline(
         loop = Loop()
         patch.setattr(batched._waiting, "monotonic", lambda: loop.now)
         patch.setattr(batched._waiting, "_FEW", few)
-        expected: list[tuple[Waiter, float]] = []
+        expected: list[tuple[Sleeper, float]] = []
         for pause, allowed, answered_after in calls:
             loop.run(loop.now + pause)
             waiter = call(loop, loop.now + allowed)
@@ -127,7 +126,7 @@ def test_everybody_is_woken_at_their_own_deadline(
             if answered_after is not None and answered_after < allowed:
                 when = loop.now + answered_after
                 loop.call_later(
-                    answered_after, lambda waiter=waiter: waiter.done() or waiter.set_result(None)
+                    answered_after, lambda waiter=waiter: None if waiter.is_done else waiter.wake()
                 )
             expected.append((waiter, when))
             assert len(loop.pending) <= 1 + sum(after is not None for _, _, after in calls)
@@ -143,7 +142,7 @@ def test_deadlines_that_come_in_order_share_a_timer(loop: Loop) -> None:
     """As most do: all calls have as long."""
     waiters = [call(loop, 1.0 + each / 1000) for each in range(500)]
     for waiter in waiters[:-1]:
-        waiter.set_result(None)
+        waiter.wake()
     assert loop.set == 1
     loop.run(1.0)
     assert loop.set == 2
@@ -154,24 +153,25 @@ def test_deadlines_that_come_in_order_share_a_timer(loop: Loop) -> None:
 
 def test_those_that_are_answered_are_forgotten_before_their_deadline(loop: Loop) -> None:
     """An hour's deadline must not keep an hour's waiters."""
-    kept: weakref.WeakSet[Waiter] = weakref.WeakSet()
+    kept: weakref.WeakSet[Sleeper] = weakref.WeakSet()
     for _ in range(5000):
         waiter = call(loop, loop.now + 3600.0)
         kept.add(waiter)
-        waiter.set_result(None)
+        waiter.wake()
     assert len(kept) <= 1025
 
 
 def test_nothing_is_kept_of_a_loop_that_is_closed() -> None:
     """With calls waiting, and timers set."""
 
-    class Marked(asyncio.Future[None]):
+    class Marked(Waiter):
         """One that can be looked for."""
 
     async def main() -> weakref.ref[Marked]:
         waiting = Call().begin(list, 1, 1, False, 0.0, 1e9)
         running = asyncio.get_running_loop()
-        waiting.waiter = Marked(loop=running)
+        waiting.waiter = Marked()
+        waiting.waiter.is_done = False
         watch(waiting, running)
         return weakref.ref(waiting.waiter)
 
@@ -184,11 +184,226 @@ def test_ctrl_c_while_callers_are_woken_leaves_the_others_their_deadline(loop: L
     """The timer is set again, whatever was raised."""
     first, second = call(loop, 1.0), call(loop, 2.0)
 
-    def interrupt(_: None) -> None:
+    def interrupt() -> None:
         raise KeyboardInterrupt
 
-    first.set_result = interrupt  # type: ignore[method-assign]
+    first.wake = interrupt  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         loop.run(1.5)
     loop.run(3.0)
     assert second.woken_at == 2.0
+
+
+# -- waking ------------------------------------------------------------------------------------------
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+async def held(items: list[Any]) -> list[Any]:
+    """Answer once all who call at the start have come."""
+    await asyncio.sleep(0)
+    return items
+
+
+@pytest.fixture(params=["a thread's", "a loop's"])
+def fn(request: pytest.FixtureRequest) -> Any:
+    """A batched function, whose callers are woken from its thread or on their own loop."""
+    return batched.dynamically(held) if request.param == "a thread's" else aio.dynamically(held)
+
+
+def test_tasks_find_themselves_as_they_were(fn: Any, run: Run) -> None:
+    """Each is the current task again, in its own context, though one callback wakes them all."""
+    number = contextvars.ContextVar[int]("number")
+
+    async def caller(item: int) -> None:
+        number.set(item)
+        me = asyncio.current_task()
+        for _ in range(5):
+            assert await fn.acall(item) == item
+            assert asyncio.current_task() is me
+            assert number.get() == item
+
+    async def main() -> None:
+        await asyncio.gather(*map(caller, range(50)))
+        assert number.get(None) is None
+
+    run(main())
+
+
+def test_tasks_that_share_a_context_are_woken_one_after_another(fn: Any, run: Run) -> None:
+    """A context can be entered once at a time."""
+    seen = contextvars.ContextVar[int]("seen", default=0)
+
+    async def caller(item: int) -> None:
+        assert await fn.acall(item) == item
+        seen.set(seen.get() + 1)
+
+    async def main() -> None:
+        context = contextvars.copy_context()
+        tasks = [asyncio.create_task(caller(item), context=context) for item in range(20)]
+        await asyncio.gather(*tasks)
+        assert context[seen] == 20
+
+    run(main())
+
+
+def test_one_of_a_batch_can_cancel_another(fn: Any, run: Run) -> None:
+    """Who is first to be woken ends those behind it, with the reason it gives, before they go on."""
+
+    async def main() -> None:
+        tasks: list[asyncio.Task[Any]] = []
+
+        async def first() -> None:
+            assert await fn.acall(0) == 0
+            for task in tasks[1:]:
+                task.cancel("enough")
+
+        async def other(item: int) -> Any:
+            try:
+                await fn.acall(item)
+            except asyncio.CancelledError as error:
+                return (str(error), await fn.acall(-item))
+            pytest.fail("it went on as if it had not been cancelled")
+
+        tasks += [asyncio.create_task(first()), *(asyncio.create_task(other(item)) for item in range(1, 5))]
+        results = await asyncio.gather(*tasks)
+        assert results == [None, *(("enough", -item) for item in range(1, 5))]
+
+    run(main())
+
+
+def test_a_task_that_is_cancelled_as_it_begins_to_wait_is_cancelled(fn: Any, run: Run) -> None:
+    """As with every future: what was said before is not lost."""
+
+    async def caller() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await fn.acall(1)
+
+    async def main() -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.create_task(caller())
+        assert await fn.acall(2) == 2
+
+    run(main())
+
+
+def test_an_error_of_one_task_is_its_own(fn: Any, run: Run) -> None:
+    """Those woken after it have their answers."""
+
+    async def caller(item: int) -> Any:
+        answer = await fn.acall(item)
+        return answer / (item - 1)
+
+    async def main() -> None:
+        results = await asyncio.gather(*map(caller, range(4)), return_exceptions=True)
+        assert [results[0], *results[2:]] == [0, 2, 1.5]
+        assert isinstance(results[1], ZeroDivisionError)
+
+    run(main())
+
+
+def test_other_kinds_of_tasks_are_woken_too(fn: Any, run: Run) -> None:
+    """Those that asyncio has written in Python say what it asks of any."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(lambda loop, work, **named: asyncio.tasks._PyTask(work, loop=loop, **named))  # type: ignore[attr-defined]
+        tasks = [loop.create_task(fn.acall(item)) for item in range(10)]
+        tasks[3].cancel("gone")
+        assert type(tasks[0]) is not asyncio.Task
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(results.pop(3), asyncio.CancelledError)
+        assert results == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+
+    run(main())
+
+
+def test_a_batch_takes_one_callback_to_wake_its_callers(fn: Any) -> None:
+    """However many they are: asyncio's own futures take one each."""
+    calls: list[str] = []
+
+    class Counting(asyncio.SelectorEventLoop):
+        def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+            calls.append(repr(callback))
+            return super().call_soon(callback, *args, context=context)
+
+    async def main() -> None:
+        await fn.acall(0)
+        tasks = [asyncio.create_task(fn.acall(item)) for item in range(30)]
+        await asyncio.sleep(0)
+        calls.clear()
+        while not all(task.done() for task in tasks):  # noqa: ASYNC110  to be told of it would wake somebody
+            await asyncio.sleep(0)
+        assert not [call for call in calls if "Wakeup" in call]
+
+    with asyncio.Runner(loop_factory=Counting) as runner:
+        runner.run(asyncio.wait_for(main(), PATIENCE_S))
+
+
+def test_a_caller_that_comes_straight_back_finds_the_same_task_at_work(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is left of it two turns after the last."""
+    made: list[Any] = []
+
+    class Counted(asyncio.Task):  # type: ignore[type-arg]
+        def __init__(self, *args: Any, **named: Any) -> None:
+            super().__init__(*args, **named)
+            made.append(self)
+
+    monkeypatch.setattr(batched._asyncio, "Task", Counted)
+    fn = aio.dynamically(held, timeout_ms=0)
+
+    async def main() -> None:
+        for item in range(20):
+            assert await fn(item) == item
+        assert len(made) == 1
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert made[0].done()
+        await asyncio.sleep(0.001)
+        assert await fn(1) == 1
+        assert len(made) == 2
+
+    run(main())
+
+
+def test_a_loop_can_end_while_a_task_looks_who_comes_back() -> None:
+    """It is cancelled with all the others, and says nothing."""
+    fn = aio.dynamically(held, timeout_ms=0)
+    for item in range(5):
+        assert asyncio.run(fn.acall(item)) == item
+
+
+def test_a_traceback_of_a_cancelled_caller_does_not_keep_its_task(fn: Any) -> None:
+    """Nothing that a caller leaves behind needs the garbage collector."""
+
+    class Item:
+        """One that can be looked for."""
+
+    async def caller(item: Item) -> None:
+        await fn.acall(item)
+
+    async def main() -> list[weakref.ref[Any]]:
+        gone = []
+        for cancels in (False, True):
+            item = Item()
+            task = asyncio.create_task(caller(item))
+            await asyncio.sleep(0)
+            if cancels:
+                task.cancel()
+            await asyncio.wait([task], timeout=PATIENCE_S)
+            gone += [weakref.ref(task), weakref.ref(item)]
+            del task, item
+        for _ in range(5):
+            await fn.acall(1)
+        return gone
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert [reference() for reference in asyncio.run(main())] == [None] * 4
+    finally:
+        gc.enable()

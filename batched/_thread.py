@@ -486,7 +486,10 @@ class Batcher:
         while True:
             delay = None
             if inbox or queue.items or self._leaving or scheduler.again:
-                delay, batch = self._plan()
+                with self._lock:
+                    delay, batch = self._choose()
+                if scheduler.expired:
+                    self._answer_expired()
                 if batch is not None:
                     return batch
             if self.closed and delay is None and not inbox:
@@ -501,16 +504,8 @@ class Batcher:
                 self._wake.acquire(True, -1 if delay is None else delay)  # noqa: FBT003
             self._wanted = None
 
-    def _plan(self) -> tuple[float | None, Batch | None]:
-        """Return the seconds until the next batch is due, and the batch if it is."""
-        with self._lock:
-            delay, batch = self._choose()
-        if self._scheduler.expired:
-            self._answer_expired()
-        return delay, batch
-
     def _choose(self, now: float | None = None) -> tuple[float | None, Batch | None]:
-        """As `_plan`. Needs the lock."""
+        """Return the seconds until the next batch is due, and the batch if it is. Needs the lock."""
         scheduler = self._scheduler
         if self._inbox or self._leaving:
             scheduler.take_in(self._inbox, self._leaving)

@@ -1,4 +1,4 @@
-"""What only a process of its own can tell: the memory that a call needs, and what idling costs.
+"""What only a process of its own can tell: the memory of a call, the cost of idling, two threads left alone.
 
 `in_own_process` starts one; run as a module, this file is what the process does, and prints one figure.
 """
@@ -10,11 +10,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from time import process_time, sleep
 from typing import Any
 
-from benchmarks.bare import Gate, echo
+from benchmarks.bare import Gate, ThreadHandOff, TwoLocks, echo
+from benchmarks.callers import around_synchronously
 from benchmarks.measure import LIMIT_S, peak_rss, time_limit
 
 __all__ = ["in_own_process"]
@@ -139,10 +142,32 @@ def idle_loop_cpu(_: str, seconds: int) -> float:
     return asyncio.run(use())
 
 
+def round_trip(contender: str, trips: int) -> float:
+    """Return the median idle round trip in seconds."""
+    import batched  # noqa: PLC0415  as above
+
+    with ExitStack() as opened:
+        if contender == "executor":
+            pool = opened.enter_context(ThreadPoolExecutor(1))
+            return around_synchronously(lambda item: pool.submit(echo, [item]).result()[0], trips)
+        contenders: dict[str, Any] = {
+            "ours": lambda: batched.dynamically(echo, batch_size=32, timeout_ms=0),
+            "locks": TwoLocks,
+            "queue + lock": lambda: ThreadHandOff(echo),
+        }
+        return around_synchronously(opened.enter_context(contenders[contender]()), trips)
+
+
 def main() -> None:
     """Print the figure that the arguments ask for."""
     job, contender, size = sys.argv[1:]
-    jobs = {"list": list_growth, "pending": pending_growth, "idle": idle_cpu, "idle loop": idle_loop_cpu}
+    jobs = {
+        "list": list_growth,
+        "pending": pending_growth,
+        "idle": idle_cpu,
+        "idle loop": idle_loop_cpu,
+        "round trip": round_trip,
+    }
     with time_limit(LIMIT_S):
         print(jobs[job](contender, int(size)))
 

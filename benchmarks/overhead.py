@@ -53,7 +53,13 @@ def sync_round_trip(effort: Effort) -> Iterator[Row]:
         samples = _sync_samples(effort, trips)
     yield times("sync / two locks, one core", f"{what}, one core", samples, "locks")
     yield times("sync / executor, one core", f"{what}, one core", samples, "executor")
-    samples = _sync_samples(effort, trips)
+    # Each in a process of its own: which of several pairs of threads the system leaves on one core, where a
+    # switch takes a tenth of what it takes to wake another core, is chance.
+    alone_trip = {
+        name: partial(in_own_process, "benchmarks.fresh", "round trip", name, 2 * trips)
+        for name in ("ours", "locks", "executor", "queue + lock")
+    }
+    samples = interleave(effort, effort.of(9, 1), **alone_trip)
     yield times("sync / two locks", what, samples, "locks")
     yield times("sync / executor", what, samples, "executor")
     yield times("sync / hand-off", what, samples, "queue + lock")

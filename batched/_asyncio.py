@@ -290,6 +290,7 @@ class _Dispatcher:
         "_busy",
         "_key",
         "_lock",
+        "_stays",
         "_timer",
         "_when_resting",
         "arriving",
@@ -317,6 +318,7 @@ class _Dispatcher:
         self._lock = batcher.lock
         self._key = key
         self._busy = 0
+        self._stays = False  # whether a task has a look, when it has answered, who comes straight back
         self.wanted: int | None = 1  # calls in the inbox worth starting a task for; None: none is to be
         self._timer: asyncio.TimerHandle | None = None
         self.until = 0.0  # when that is over
@@ -441,8 +443,7 @@ class _Dispatcher:
             can_go_on = context is not None and len(context) <= 1 and not _is_cancelled(loop)
             if self._busy >= self._batcher.options.max_concurrent_batches:
                 self.wanted = None
-            elif can_go_on and (delay == 0.0 or (delay is None and done)):
-                # Whoever has been answered may come straight back, and then this task is there already.
+            elif can_go_on and (delay == 0.0 or (delay is None and done and self._stays)):
                 self.wanted = None
                 self._busy += 1
                 return True
@@ -489,7 +490,12 @@ class _Dispatcher:
         if self._batcher.streams:
             _tell(calls)
         else:
-            loop.call_soon(resolve_on_loop, tuple(calls))
+            loop.call_soon(self._wake, tuple(calls))
+
+    def _wake(self, calls: tuple[Call, ...]) -> None:
+        """Wake those who wait for `calls`, and note whether any of them comes straight back."""
+        resolve_on_loop(calls)
+        self._stays = bool(self.arriving)
 
     def _whole(self, calls: list[Call]) -> list[Call]:
         """Return which calls are done now that these are, and keep their results in the cache."""

@@ -8,6 +8,7 @@ import logging
 import os
 from collections import deque
 from concurrent.futures import InvalidStateError
+from contextvars import Context
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
@@ -20,7 +21,6 @@ from batched.errors import copied, for_event_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
-    from contextvars import Context
 
     from batched._call import Call
 
@@ -70,7 +70,9 @@ class Waiter:
     is_done: bool
     _loop: asyncio.AbstractEventLoop
     go_on: Callable[[Any], object] | None
-    """What wakes the task, once it waits."""
+    """What wakes the task, once it waits; and then it is forgotten, for some keep waiters for a while."""
+    context: Context | None
+    """Where to call that; unset before."""
 
     def __await__(self) -> Generator[Waiter, None, None]:
         if not self.is_done:
@@ -91,7 +93,7 @@ class Waiter:
             cancelled = self._loop.create_future()
             cancelled.cancel(msg)
             self._loop.call_soon(self.go_on, cancelled, context=self.context)
-            self.go_on = None  # else the error, whose traceback leads here, would keep the task that keeps it
+            self.go_on = self.context = None
         return True
 
     def wake(self) -> None:
@@ -103,9 +105,11 @@ class Waiter:
             return
         self.is_done = True
         go_on = self.go_on
-        if go_on is not None:  # else it has yet to wait, and will not
-            self.go_on = None
-            self.context.run(go_on, _DONE)
+        if go_on is None:
+            return  # it has yet to wait, and will not
+        context: Any = self.context
+        self.go_on = self.context = None
+        context.run(go_on, _DONE)
 
 
 class _Alarm:
@@ -138,7 +142,9 @@ class _Alarm:
     def _start(self, deadline: float, loop: asyncio.AbstractEventLoop, at_least: float = 0.0) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_later(max(deadline - monotonic(), at_least), self._ring, loop)
+        # In a context of its own, for that of the caller would be kept as long.
+        delay = max(deadline - monotonic(), at_least)
+        self._timer = loop.call_later(delay, self._ring, loop, context=Context())
         self._when = deadline
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -172,13 +178,7 @@ def resolve_on_loop(calls: Iterable[Call]) -> None:
     rest = iter(calls)
     try:
         for call in rest:
-            waiter = call.waiter
-            if not waiter.is_done:  # as in `wake`, which would take a third longer
-                waiter.is_done = True
-                go_on = waiter.go_on
-                if go_on is not None:
-                    waiter.go_on = None
-                    waiter.context.run(go_on, _DONE)
+            call.waiter.wake()
     except BaseException:  # Ctrl-C
         asyncio.get_running_loop().call_soon(resolve_on_loop, [*rest])
         raise

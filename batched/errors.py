@@ -79,9 +79,9 @@ def for_event_loop(error: BaseException) -> Exception:
 
 
 def without_own_frames(error: BaseException) -> BaseException:
-    """Start the traceback in the batch function: this library's frames would keep the batch alive."""
+    """Start the traceback in the batch function: frames before it, some of a loop's, would keep the batch."""
     trace = error.__traceback__
-    while trace and trace.tb_frame.f_globals.get("__name__", "").startswith("batched._"):
+    while trace and trace.tb_frame.f_globals.get("__name__", "").startswith(("batched._", "asyncio.")):
         trace = trace.tb_next
     return BaseException.with_traceback(error, trace)
 

@@ -671,7 +671,8 @@ def test_an_error_of_the_source_comes_after_the_answers_before_it(flavour: Flavo
         next(answers)
 
 
-def test_an_error_keeps_nothing_alive_once_its_caller_has_dropped_it(flavour: Flavour) -> None:
+@pytest.mark.parametrize("awaits", [False, True])
+def test_an_error_keeps_nothing_alive_once_its_caller_has_dropped_it(flavour: Flavour, awaits: bool) -> None:
     """No cycle through its traceback: a failing batch's tensors are free at once, without the collector."""
 
     class Tensor:
@@ -684,7 +685,10 @@ def test_an_error_keeps_nothing_alive_once_its_caller_has_dropped_it(flavour: Fl
         tensors.append(weakref.ref(tensor))
         raise ValueError(items)
 
-    fn = flavour.decorate(fail, timeout_ms=0)
+    async def fail_too(items: list[Any]) -> list[Any]:
+        return fail(items)
+
+    fn = flavour.decorate(fail_too if awaits else fail, timeout_ms=0)
 
     async def handle() -> None:
         with contextlib.suppress(ValueError):

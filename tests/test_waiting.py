@@ -19,7 +19,7 @@ import batched._waiting
 from batched import aio
 from batched._call import Call
 from batched._waiting import Waiter, watch
-from tests.gate import PATIENCE_S
+from tests.gate import PATIENCE_S, turns
 
 
 class Timer:
@@ -60,8 +60,11 @@ class Loop:
         self.timers: list[Timer] = []
         self.set = 0
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context
+    ) -> Timer:
         """Note a timer."""
+        assert not context
         assert delay >= 0.0
         timer = Timer(self.now + delay, lambda: callback(*args))
         self.timers.append(timer)
@@ -125,9 +128,7 @@ def test_everybody_is_woken_at_their_own_deadline(
             when = loop.now + allowed
             if answered_after is not None and answered_after < allowed:
                 when = loop.now + answered_after
-                loop.call_later(
-                    answered_after, lambda waiter=waiter: None if waiter.is_done else waiter.wake()
-                )
+                loop.call_later(answered_after, waiter.wake, context=contextvars.Context())
             expected.append((waiter, when))
             assert len(loop.pending) <= 1 + sum(after is not None for _, _, after in calls)
         loop.run(loop.now + 2.0)
@@ -359,13 +360,36 @@ def test_a_caller_that_comes_straight_back_finds_the_same_task_at_work(
     async def main() -> None:
         for item in range(20):
             assert await fn(item) == item
-        assert len(made) == 1
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert made[0].done()
-        await asyncio.sleep(0.001)
-        assert await fn(1) == 1
-        assert len(made) == 2
+        assert len(made) == 2  # the first did not know
+        await turns(3)
+        assert made[1].done()
+        for item in range(20):
+            assert await fn(item) == item
+            await turns(3)
+        assert len(made) == 22
+
+    run(main())
+
+
+def test_a_task_looks_only_for_those_who_come_straight_back(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they need a turn more, as through `gather`, nobody waits for them in vain."""
+    looks: list[int] = []
+    next_batch = batched._asyncio._Dispatcher._next
+
+    def look(self: Any) -> Any:
+        batch = next_batch(self)
+        looks.append(0 if batch is None else batch.size)
+        return batch
+
+    monkeypatch.setattr(batched._asyncio._Dispatcher, "_next", look)
+    fn = aio.dynamically(held, timeout_ms=0)
+
+    async def main() -> None:
+        for item in range(20):
+            assert await asyncio.gather(fn(item), fn(-item)) == [item, -item]
+        assert looks == [2] * 20
 
     run(main())
 
@@ -377,14 +401,17 @@ def test_a_loop_can_end_while_a_task_looks_who_comes_back() -> None:
         assert asyncio.run(fn.acall(item)) == item
 
 
-def test_a_traceback_of_a_cancelled_caller_does_not_keep_its_task(fn: Any) -> None:
-    """Nothing that a caller leaves behind needs the garbage collector."""
+def test_nothing_keeps_a_caller_that_is_done(fn: Any) -> None:
+    """Neither its deadline, far away, nor a traceback: its task, its items and its context are gone."""
 
     class Item:
         """One that can be looked for."""
 
+    request = contextvars.ContextVar[Item]("request")
+
     async def caller(item: Item) -> None:
-        await fn.acall(item)
+        request.set(item)
+        await fn.options(deadline_ms=3_600_000).acall(item)
 
     async def main() -> list[weakref.ref[Any]]:
         gone = []

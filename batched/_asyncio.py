@@ -401,11 +401,14 @@ class _Dispatcher:
                 going_on = isinstance(error, Exception)  # else somebody has ended this task
             self._busy -= 1
             self.running.discard(batch)
-            going_on = self.plan(loop, batch, calls, context if going_on else None)
+            # Not if the function has not listened to a cancel, or what it has set in its context would stay.
+            can_go_on = going_on and len(context) <= 1 and not _is_cancelled(loop)
+            going_on = self.plan(loop, batch, calls, can_go_on)
             turn_due = True
             if going_on and self.scheduler.queue.is_full():
-                hurrying_since = hurrying_since or monotonic()
-                turn_due = monotonic() - hurrying_since > _HURRY_S
+                now = monotonic()
+                hurrying_since = hurrying_since or now
+                turn_due = now - hurrying_since > _HURRY_S
             # As in the thread: an error whose calls are found by way of this frame would keep itself alive.
             calls.clear()
             if batch is not None:
@@ -427,11 +430,11 @@ class _Dispatcher:
         loop: asyncio.AbstractEventLoop,
         batch: Batch | None = None,
         calls: list[Call] | None = None,
-        context: Context | None = None,
+        can_go_on: bool = False,  # noqa: FBT001, FBT002  a name would cost
     ) -> bool:
         """Count `batch`, which has run, release the callers of `calls`, and plan what a free slot does.
 
-        Returns whether the running task, whose `context` it is, if it can, has to go on with another batch.
+        Returns whether the running task has to go on with another batch.
         """
         done, delay = self._count(batch, calls or [])
         if self._timer is not None:
@@ -439,8 +442,6 @@ class _Dispatcher:
         try:
             if done:
                 self._release(done, loop)
-            # Else the function has not listened to a cancel, or what it has set in the context would stay.
-            can_go_on = context is not None and len(context) <= 1 and not _is_cancelled(loop)
             if self._busy >= self._batcher.options.max_concurrent_batches:
                 self.wanted = None
             elif can_go_on and (delay == 0.0 or (delay is None and done and self._stays)):

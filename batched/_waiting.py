@@ -20,7 +20,7 @@ from batched._process import park_at_exit
 from batched.errors import copied, for_event_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Iterable
 
     from batched._call import Call
 
@@ -74,10 +74,12 @@ class Waiter:
     context: Context | None
     """Where to call that; unset before."""
 
-    def __await__(self) -> Generator[Waiter, None, None]:
-        if not self.is_done:
-            self._asyncio_future_blocking = True  # the task makes it False, and so knows a `yield from`
-            yield self
+    def __await__(self) -> Any:
+        """Return what hands this to the task, if it has to wait: a generator would take twice the memory."""
+        if self.is_done:
+            return iter(())
+        self._asyncio_future_blocking = True  # the task makes it False, and so knows a `yield from`
+        return iter((self,))
 
     def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context) -> None:
         """Note how to wake the task, and in which context."""

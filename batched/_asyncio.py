@@ -318,7 +318,7 @@ class _Dispatcher:
         self._lock = batcher.lock
         self._key = key
         self._busy = 0
-        self._stays = False  # whether a task has a look, when it has answered, who comes straight back
+        self._stays = False  # whether a task that has answered looks who comes back: last time somebody did
         self.wanted: int | None = 1  # calls in the inbox worth starting a task for; None: none is to be
         self._timer: asyncio.TimerHandle | None = None
         self.until = 0.0  # when that is over
@@ -494,7 +494,7 @@ class _Dispatcher:
             loop.call_soon(self._wake, tuple(calls))
 
     def _wake(self, calls: tuple[Call, ...]) -> None:
-        """Wake those who wait for `calls`, and note whether any of them comes straight back."""
+        """Wake those who wait for `calls`, and note whether anybody has called by then."""
         resolve_on_loop(calls)
         self._stays = bool(self.arriving)
 

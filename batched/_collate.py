@@ -40,8 +40,7 @@ class ListCollator:
         items = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
         if not isinstance(items, list):
             return Call().begin(function, items, 1, False, now)  # noqa: FBT003
-        # Last first, for what has run is cut off the end.
-        inputs = items[::-1] if type(items) is list else list(items)[::-1]
+        inputs = items[:] if type(items) is list else list(items)
         return Call().begin(function, inputs, len(inputs), True, now)  # noqa: FBT003
 
     def one(
@@ -63,17 +62,17 @@ class ListCollator:
 
     def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Return each item of `call`, as arguments."""
-        return [((item,), {}) for item in (reversed(call.inputs) if call.many else [call.inputs])]
+        return [((item,), {}) for item in (call.inputs if call.many else [call.inputs])]
 
     def pick(self, inputs: list[Any], places: list[int]) -> list[Any]:
         """Return the inputs of some of the items of a list call."""
-        return [inputs[-1 - place] for place in reversed(places)]
+        return [inputs[place] for place in places]
 
     def chunk(self, function: Callable[[Any], Any], items: list[Any], now: float) -> Call:
         """Return a call of several items."""
         if isinstance(items[0], Row):
             raise TypeError(f"{self._name} takes one argument, so `map` takes one iterable")
-        return Call().begin(function, items[::-1], len(items), True, now, keep_errors=True)  # noqa: FBT003
+        return Call().begin(function, items, len(items), True, now, keep_errors=True)  # noqa: FBT003
 
     def own(self, call: Call) -> None:
         """Do nothing: a list has been copied, and what the items hold is the caller's."""
@@ -89,12 +88,13 @@ class ListCollator:
         call, start, stop = slices[0]
         if batch.midway or (call.many and len(slices) == 1):
             batch.has_lists = True
-            return _items(call, start, stop)
+            part: list[Any] = call.inputs[start:stop]
+            return part
         items: list[Any] = []
         for call, start, stop in slices:
             if call.many:
                 batch.has_lists = True
-                items += _items(call, start, stop)
+                items += call.inputs[start:stop]
             else:
                 items.append(call.inputs)
         return items
@@ -126,19 +126,9 @@ class ListCollator:
         return parts
 
     def place(self, piece: Slice, part: list[Any]) -> None:
-        """Write `part` into the call's list of results."""
+        """Write `part` over the inputs that it answers, which are needed no more: the list becomes the results."""
         call, start, stop = piece
-        results = call.results
-        if results is None:
-            results = call.results = []
-        if len(results) == start:
-            results += part
-            inputs = call.inputs
-            if len(inputs) == call.size - start:
-                del inputs[start - stop :]
-            return
-        if len(results) < start:  # parts can come out of order
-            results += [None] * (start - len(results))
+        results = call.results = call.inputs
         results[start:stop] = part
 
     def _rows(self, outputs: Any) -> list[Any]:
@@ -162,13 +152,6 @@ class ListCollator:
 
     def _miscounted(self, results: int, items: int) -> str:
         return f"{self._name} returned {results} results for a batch of {items} items"
-
-
-def _items(call: Call, start: int, stop: int) -> list[Any]:
-    """Return some items of a list call, whose inputs are kept last first."""
-    size = call.size
-    part: list[Any] = call.inputs[size - start - 1 : size - stop - 1 if stop < size else None : -1]
-    return part
 
 
 def _owned(rows: list[Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from batched._collate import ListCollator
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from batched._call import Batch
+    from batched._call import Batch, Slice
 
 __all__ = ["ColumnCollator", "parameters_of"]
 
@@ -40,7 +40,6 @@ class ColumnCollator:
         self._rows = ListCollator(name, batch_size)
         self.chunk_size = batch_size
         self.split = self._rows.split
-        self.place = self._rows.place
         self.own = self._rows.own
         self.answers = self._rows.answers
         self._positions = [parameter.name for parameter in parameters if parameter.kind in _BY_POSITION]
@@ -152,6 +151,12 @@ class ColumnCollator:
                 for column, item in zip(columns, call.inputs, strict=True):
                     column.append(item)
         return columns
+
+    def place(self, piece: Slice, part: list[Any]) -> None:
+        """Write `part` over what it answers of the first column, which becomes the results."""
+        call, start, stop = piece
+        results = call.results = call.inputs[0]
+        results[start:stop] = part
 
 
 def _apply(function: Callable[..., Any], key: tuple[Any, ...], columns: list[list[Any]]) -> Any:

@@ -144,13 +144,13 @@ class _Reader:
 
     def _flush(self) -> None:
         if self._chunk:
+            chunk, self._chunk = self._chunk, []
             try:
-                self.calls.append(self._post(self._chunk))
+                self.calls.append(self._post(chunk))
                 self._items += self.calls[-1].size
             except Exception as error:  # noqa: BLE001  raised by `amap_items`
                 self.error = error
                 self._ended = True
-            self._chunk.clear()
             self._more.set()
 
 

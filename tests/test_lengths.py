@@ -99,7 +99,7 @@ class LengthRules(SchedulerRules):
         """A caller comes, with items in order of length."""
         deadline = None if allowed_s is None else self.now + allowed_s
         items = [(len(self.calls), index) for index in range(len(lengths))]
-        call = Call().begin(echo, items[::-1], len(items), True, self.now, deadline, bulk, keep_errors)
+        call = Call().begin(echo, items[:], len(items), True, self.now, deadline, bulk, keep_errors)
         call.key = key % self.keys
         call.lengths = sorted(lengths, reverse=True)
         self.calls.append(call)

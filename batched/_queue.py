@@ -166,10 +166,9 @@ class Queue:
 
         It is while no other call waits and nothing is saved up.
         """
-        waiting = call.waiting
-        left = waiting - room
+        left = call.waiting - room
         if (
-            waiting != self.items
+            call.waiting != self.items
             or left <= 0  # what ends the call, ends it as `take` does
             or room != self.batch_size
             or not call.large
@@ -178,8 +177,8 @@ class Queue:
         ):
             return None
         self.items = self._large_items = call.waiting = left
-        size = call.size
-        return call, size - waiting, size - left
+        stop = call.size - left
+        return call, stop - room, stop
 
     def _save(self, room: int) -> None:
         self._credit = min(self._credit + room * RESERVE, self._most_saved)

@@ -10,7 +10,7 @@ from itertools import accumulate
 __all__ = ["CHOICES", "REASONS", "Counters", "Distribution", "Histogram", "Learned", "Padding", "Stats"]
 
 _BUCKETS = 45  # of microseconds: up to half a year
-_RUNS = 64  # counted at once, ...
+_RUNS = 256  # counted at once, ...
 _WAITS = 512  # ... as are the waits of items: together they take a fraction of the time
 REASONS: tuple[str, ...] = (
     "full",

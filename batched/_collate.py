@@ -8,11 +8,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from functools import partial
-from math import gcd
 from typing import TYPE_CHECKING, Any
 
-from batched._call import Call, Row
+from batched._call import Call, Row, holds_no_error
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
@@ -21,9 +19,6 @@ if TYPE_CHECKING:
     from batched._call import Batch, Slice
 
 __all__ = ["ListCollator"]
-
-# Only integers have a common divisor, and once that is 1 the others are only looked at: nothing is faster.
-_check_integers = partial(gcd, 1)
 
 
 class ListCollator:
@@ -86,7 +81,7 @@ class ListCollator:
         """Return a new list of the batch's items."""
         slices = batch.slices
         call, start, stop = slices[0]
-        if batch.midway or (call.many and len(slices) == 1):
+        if call.many and len(slices) == 1:
             batch.has_lists = True
             part: list[Any] = call.inputs[start:stop]
             return part
@@ -105,8 +100,6 @@ class ListCollator:
         if len(rows) != batch.size:
             raise BatchError(self._miscounted(len(rows), batch.size))
         slices = batch.slices
-        if batch.midway:
-            return [_checked(rows, slices[0][0], batch)]
         if not batch.has_lists:
             return rows
         if len(slices) == 1:
@@ -126,7 +119,7 @@ class ListCollator:
         return parts
 
     def place(self, piece: Slice, part: list[Any]) -> None:
-        """Write `part` over the inputs that it answers, which are needed no more: the list becomes the results."""
+        """Write `part` over the inputs that it answers, so that the list becomes the results."""
         call, start, stop = piece
         results = call.results = call.inputs
         results[start:stop] = part
@@ -170,19 +163,7 @@ def _owned(rows: list[Any]) -> list[Any]:
 
 def _checked(part: list[Any], call: Call, batch: Batch) -> list[Any] | BaseException:
     """Return `part`, or its first exception if that fails `call`."""
-    # Asking every row takes as long as many a batch function. Most parts are of one type, and counting that
-    # is three times as fast. Only numbers add up to a number, which is eight times as fast to try.
-    kind = type(part[0])
-    try:
-        if kind is int or kind is bool:
-            _check_integers(*part)
-            return part
-        if kind is float and type(sum(part)) is float:
-            return part
-    except Exception:  # noqa: BLE001, S110  not numbers all, so they are asked below
-        pass
-    types = list(map(type, part))
-    if types.count(kind) == len(types) and not issubclass(kind, BaseException):
+    if holds_no_error(part):
         return part
     errors = [row for row in part if isinstance(row, BaseException)]
     batch.failed += len(errors)

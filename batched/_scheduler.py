@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Scheduler", "is_guarded"]
 
+_TURNS = 256  # counted at once: together they take a fraction of the time
+
 
 class Scheduler:
     """The queue of one batcher. `now` and all times are seconds on one monotonic clock.
@@ -57,6 +59,7 @@ class Scheduler:
         self._capacity = Capacity()
         self._flights = Flights()
         self._running: dict[Batch, float] = {}  # since when
+        self._turns: list[float] = []  # when runs of the list that a batch is midway in ended; to be counted
         self.again: deque[Batch] = deque()  # the halves of batches that failed
         self._draining = False
         self._reason = ""  # why the next batch is due, once it is
@@ -382,6 +385,7 @@ class Scheduler:
             self._resize()
         elif not (self._options.isolate_errors and isinstance(error, Exception)):
             return False
+        self._count_turns()
         started = self._running.pop(batch)
         counters = self._counters
         counters.ran(batch.reason, batch.size, now - started)
@@ -399,6 +403,8 @@ class Scheduler:
 
     def done(self, batch: Batch, now: float) -> None:
         """Count `batch`, which has run and answered its calls; drop the rest of those that failed."""
+        if self._turns:
+            self._count_turns()
         started = self._running.pop(batch, None)
         if started is None:  # said before
             return
@@ -406,6 +412,8 @@ class Scheduler:
         slices = batch.slices
         counters = self._counters
         counters.processed += size
+        counters.real += batch.real
+        counters.padded += batch.padded
         if len(slices) == 1:
             counters.ran(batch.reason, size, now - started, started - slices[0][0].arrived)
         else:
@@ -413,9 +421,6 @@ class Scheduler:
             counters.waits([started - call.arrived for call, _, _ in slices])  # one item of each
         if len(slices) < size:
             self._ran_lists(slices, started)
-        if batch.padded:
-            counters.real += batch.real
-            counters.padded += batch.padded
         if batch.failed:
             counters.failed += batch.failed
             self._drop_rest(slices)
@@ -447,36 +452,45 @@ class Scheduler:
         Returns False, and leaves all as it was, if it is not, or fills no batch. Most batches of a long list
         follow one of the same.
         """
-        slices = batch.slices
-        call = slices[0][0]
         if batch.failed or not (batch.midway or self._can_follow(batch)):
             return False
-        size = batch.size
-        piece = self.queue.take_next(call, size)
+        slices = batch.slices
+        piece = self.queue.take_next(slices[0][0], batch.size)
         if piece is None:
             return False
-        running = self._running
-        started = running[batch]
-        running[batch] = now
-        duration = now - started
-        counters = self._counters
-        counters.processed += size
-        counters.ran(batch.reason, size, duration, started - call.arrived)
+        turns = self._turns
         if self._learns:
-            self.patience.ran(size, duration)
+            self.patience.ran(batch.size, now - (turns[-1] if turns else self._running[batch]))
+        turns.append(now)
+        if len(turns) == _TURNS:
+            self._count_turns()
         slices.clear()  # as at the end of any batch, for who still looks at it
         batch.slices = [piece]
-        batch.reason = "full"
         batch.midway = True
         return True
 
+    def _count_turns(self) -> None:
+        """Count the runs that the batch which is midway in a list has had so far."""
+        ends = self._turns
+        if not ends:
+            return
+        batch, started = next(iter(self._running.items()))  # no other runs
+        starts = [started, *ends[:-1]]
+        arrived = batch.slices[0][0].arrived
+        durations = [end - start for start, end in zip(starts, ends, strict=True)]
+        self._counters.ran_full(batch.size, durations, [start - arrived for start in starts])
+        self._running[batch] = ends[-1]
+        ends.clear()
+
     def _can_follow(self, batch: Batch) -> bool:
         """Whether only what waits has a say in what follows `batch`; then so it is until that ends."""
+        call = batch.slices[0][0]
         return (
             self._is_simple
             and len(batch.slices) == 1
-            and batch.slices[0][0].many
-            and not batch.padded
+            and call.many
+            and call.results is call.inputs
+            and batch.reason == "full"
             and not self._deadlines.heap
             and not self.again
             and self._capacity.limit is None
@@ -540,6 +554,7 @@ class Scheduler:
 
     def stats(self, now: float) -> Stats:
         """Return a snapshot of the counters."""
+        self._count_turns()
         return self._counters.snapshot(
             waiting=self.queue.items,
             running=self.running(now),

@@ -275,6 +275,19 @@ class Counters:
         if len(runs) == _RUNS:
             self._count_runs()
 
+    def ran_full(self, size: int, durations: list[float], waited: list[float]) -> None:
+        """Count runs that started because there were `size` items, all of which had waited as long."""
+        runs = len(durations)
+        self.processed += size * runs
+        self._closed["full"] += runs
+        self._count_sizes(size, runs)
+        self._processing_time.add(durations)
+        self._wait.add(waited, size)
+
+    def _count_sizes(self, size: int, times: int) -> None:
+        self._batch_size.sum += size * times
+        self._batch_size.counts[(size - 1).bit_length()] += times  # so that 8 is in the bucket up to 8
+
     def waits(self, seconds: list[float]) -> None:
         """Count how long items of a batch have waited."""
         waited = self._waited
@@ -294,8 +307,7 @@ class Counters:
         for reason, times in Counter(reasons).items():
             self._closed[reason] += times
         for size, times in Counter(sizes).items():
-            self._batch_size.sum += size * times
-            self._batch_size.counts[(size - 1).bit_length()] += times  # so that 8 is in the bucket up to 8
+            self._count_sizes(size, times)
         self._processing_time.add(list(durations))
         waits: dict[int, list[float]] = {}  # by how many have waited so long
         for _, size, _, waited in runs:

@@ -564,6 +564,29 @@ def test_a_long_list_alone_is_followed_up_to_its_last_full_batch() -> None:
     assert call.results == [*map(str, range(7))]
 
 
+def test_followed_batches_are_counted_whenever_somebody_looks() -> None:
+    """Runs are counted in lots, which nobody can see: not in the middle of one, nor after several."""
+    for looks in ((), (1,), (255, 256, 257), (300, 511, 512, 600)):
+        scheduler = Scheduler(Options(batch_size=2, small_batch_threshold=1, timeout_ms=0), Queue, "f")
+        scheduler.push(listed(1400, arrived=-1.0))
+        scheduler.delay(0.0)
+        batch = scheduler.pop(0.0)
+        for ended in range(1, 699):
+            run(batch)
+            assert scheduler.follow(batch, float(ended))
+            if ended in looks:
+                stats = scheduler.stats(ended + 0.5)
+                assert (stats.total_batches, stats.total_processed) == (ended, 2 * ended)
+                assert (stats.queue_size, stats.running) == (1400 - 2 * ended - 2, (0.5,))
+        run(batch)
+        scheduler.done(batch, 699.0)
+        stats = scheduler.stats(700.0)
+        assert (stats.closed, stats.total_processed, stats.queue_size) == ({"full": 699}, 1398, 2)
+        assert (stats.batch_size.count, stats.batch_size.sum) == (699, 1398)
+        assert (stats.processing_time.count, stats.processing_time.sum) == (699, 699.0)
+        assert (stats.wait.count, stats.wait.sum) == (1398, 2 * sum(range(1, 700)))
+
+
 def test_nothing_is_followed_that_another_caller_or_an_option_has_a_say_in() -> None:
     """Others wait, or were in the batch, it failed, one has a deadline, the size changes: `pop` decides."""
     for hindrance in ("another", "company", "deadline", "failed", "resized", "several"):

@@ -12,15 +12,16 @@ import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from time import process_time, sleep
 from typing import Any
 
 from benchmarks.bare import Gate, ThreadHandOff, TwoLocks, echo
 from benchmarks.callers import around_synchronously
-from benchmarks.measure import LIMIT_S, peak_rss, time_limit
+from benchmarks.measure import LIMIT_S, Effort, Samples, interleave, peak_rss, time_limit
 
-__all__ = ["in_own_process"]
+__all__ = ["beside_bare", "in_own_process"]
 
 _CHECKOUT = Path(__file__).parents[1]
 
@@ -36,6 +37,15 @@ def in_own_process(module: str, *arguments: object, path: Path | None = None) ->
         check=True,
     )
     return float(done.stdout)
+
+
+def beside_bare(effort: Effort, job: str, against: str, size: int) -> Samples:
+    """Have fresh processes do one of the jobs below, with a batcher and, called `against`, without."""
+    return interleave(
+        effort,
+        effort.of(3, 1),
+        **{name: partial(in_own_process, __name__, job, name, size) for name in ("ours", against)},
+    )
 
 
 def list_growth(contender: str, size: int) -> float:
@@ -108,7 +118,7 @@ async def _grown(
     return grown / size
 
 
-def idle_cpu(_: str, seconds: int) -> float:
+def idle_cpu(contender: str, seconds: int) -> float:
     """Return the CPU seconds that the whole process takes while a batcher that was used has nothing to do."""
     import batched  # noqa: PLC0415  as above
 
@@ -117,14 +127,15 @@ def idle_cpu(_: str, seconds: int) -> float:
     async def use() -> None:
         assert await asyncio.gather(*map(fn.acall, range(1000))) == list(range(1000))
 
-    asyncio.run(use())
-    assert [fn(item) for item in range(1000)] == list(range(1000))
+    if contender == "ours":
+        asyncio.run(use())
+        assert [fn(item) for item in range(1000)] == list(range(1000))
     before = process_time()
     sleep(seconds)
     return process_time() - before
 
 
-def idle_loop_cpu(_: str, seconds: int) -> float:
+def idle_loop_cpu(contender: str, seconds: int) -> float:
     """The same while an event loop runs that has used the batcher."""
     from batched import aio  # noqa: PLC0415  as above
 
@@ -133,7 +144,8 @@ def idle_loop_cpu(_: str, seconds: int) -> float:
         return items
 
     async def use() -> float:
-        assert await asyncio.gather(*map(fn, range(1000))) == list(range(1000))
+        if contender == "ours":
+            assert await asyncio.gather(*map(fn, range(1000))) == list(range(1000))
         await asyncio.sleep(0.1)
         before = process_time()
         await asyncio.sleep(seconds)

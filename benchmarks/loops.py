@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.bare import LoopTask, LoopTurn, capacity, device, echo
 from benchmarks.callers import Acall, around_asynchronously, closed_tasks, run_precisely
-from benchmarks.fresh import in_own_process
-from benchmarks.measure import LIMIT_S, Effort, Row, Stopwatch, alone, interleave, share, time_limit, times
+from benchmarks.fresh import beside_bare
+from benchmarks.measure import LIMIT_S, Effort, Row, Stopwatch, above, interleave, share, time_limit, times
 from benchmarks.ours import dynamically_on_loops
 from benchmarks.rival import RIVAL, beside_rival
 
@@ -116,11 +116,9 @@ async def _capacity(function: Callable[[list[Any]], Coroutine[Any, Any, list[Any
 
 
 def idle(effort: Effort) -> Iterator[Row]:
-    """The CPU of a process whose loop has nothing to do."""
-    seconds = effort.of(10, 1)
-    effort.announce(f"sleeping for {seconds} s")
-    used = in_own_process("benchmarks.fresh", "idle loop", "ours", seconds)
-    yield alone("idle loop", "CPU of a loop, 10 s idle, after use", used)
+    """The CPU of a process whose loop has nothing to do, above that of one that only sleeps."""
+    samples = beside_bare(effort, "idle loop", "sleep", effort.of(10, 1))
+    yield above("idle loop", "CPU of a loop, 10 s idle, after use", samples, "sleep", "s")
 
 
 def _beside(  # noqa: PLR0913, PLR0917  a row and how to measure it

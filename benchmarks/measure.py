@@ -30,7 +30,6 @@ __all__ = [
     "Samples",
     "Stopwatch",
     "above",
-    "alone",
     "environment",
     "interleave",
     "one_core",
@@ -130,14 +129,9 @@ def share(name: str, what: str, samples: Samples, against: str) -> Row:
     return _compare(name, what, samples, against, "/s", truediv, "x")
 
 
-def above(name: str, what: str, samples: Samples, against: str) -> Row:
-    """Compare two amounts of memory by their difference."""
-    return _compare(name, what, samples, against, "B", sub, "B")
-
-
-def alone(name: str, what: str, seconds: float) -> Row:
-    """Judge a time by itself."""
-    return Row(name, what, ours=seconds, figure=seconds, figure_unit="s")
+def above(name: str, what: str, samples: Samples, against: str, unit: str = "B") -> Row:
+    """Compare two amounts, of memory say, by their difference."""
+    return _compare(name, what, samples, against, unit, sub, unit)
 
 
 def _compare(  # noqa: PLR0913, PLR0917  only the three above call it

@@ -17,14 +17,13 @@ from benchmarks.callers import (
     closed_tasks,
     closed_threads,
 )
-from benchmarks.fresh import in_own_process
+from benchmarks.fresh import beside_bare, in_own_process
 from benchmarks.measure import (
     Effort,
     Row,
     Samples,
     Stopwatch,
     above,
-    alone,
     interleave,
     one_core,
     share,
@@ -142,23 +141,14 @@ def _timed_list(answer: Callable[[list[int]], list[int]], items: list[int]) -> C
 
 def list_memory(effort: Effort) -> Iterator[Row]:
     """The peak of one list, beyond its results and the copy at the door."""
-    samples = _fresh_samples(effort, "list", effort.of(1_000_000, 10_000))
+    samples = beside_bare(effort, "list", "results + copy", effort.of(1_000_000, 10_000))
     yield above("list memory", "peak memory of a list of 1M, each item", samples, "results + copy")
 
 
 def pending_memory(effort: Effort) -> Iterator[Row]:
     """What a call that waits takes, beyond the task it waits in."""
-    samples = _fresh_samples(effort, "pending", effort.of(100_000, 1_000))
+    samples = beside_bare(effort, "pending", "own future", effort.of(100_000, 1_000))
     yield above("pending memory", "100k pending acalls, each", samples, "own future")
-
-
-def _fresh_samples(effort: Effort, job: str, size: int) -> Samples:
-    against = {"list": "results + copy", "pending": "own future"}[job]
-    contenders = {
-        "ours": partial(in_own_process, "benchmarks.fresh", job, "ours", size),
-        against: partial(in_own_process, "benchmarks.fresh", job, "bare", size),
-    }
-    return interleave(effort, effort.of(3, 1), **contenders)
 
 
 def singles_from_tasks(effort: Effort) -> Iterator[Row]:
@@ -232,8 +222,6 @@ def _bare_backlog(waiting: int) -> Stopwatch:
 
 
 def idle(effort: Effort) -> Iterator[Row]:
-    """The CPU of a whole process that has nothing to do."""
-    seconds = effort.of(10, 1)
-    effort.announce(f"sleeping for {seconds} s")
-    used = in_own_process("benchmarks.fresh", "idle", "ours", seconds)
-    yield alone("idle", "CPU of 10 s idle, after use", used)
+    """The CPU of a whole process that has nothing to do, above that of one that only sleeps."""
+    samples = beside_bare(effort, "idle", "sleep", effort.of(10, 1))
+    yield above("idle", "CPU of 10 s idle, after use", samples, "sleep", "s")

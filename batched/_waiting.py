@@ -225,8 +225,11 @@ def _set_events(calls: list[Call]) -> None:
 def release(calls: list[Call]) -> list[Call]:
     """Wake the threads and event loops that wait for `calls`; return the calls that have futures instead."""
     first = calls[0].loop
-    if len(calls) == 1 and first is None:
-        calls[0].waiter.release()
+    if len(calls) == 1 and first is not FUTURE:  # a lone caller feels what the rest would take
+        if first is None:
+            calls[0].waiter.release()
+        else:
+            _send(first, calls[:])
         return []
     groups: dict[Any, list[Call]] = {}
     if {call.loop for call in calls} == {first}:
@@ -251,11 +254,12 @@ class _Outbox:
     Only the wake-up keeps it, so that a loop that is closed, or interrupted, and forgets that forgets it too.
     """
 
-    __slots__ = ("__weakref__", "is_told", "lists")
+    __slots__ = ("__weakref__", "is_told", "lists", "loop")
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.lists: deque[list[Call]] = deque()
         self.is_told = False
+        self.loop = ref(loop)
 
     def empty(self) -> None:
         """Release the callers. Only for the thread of their loop."""
@@ -268,7 +272,8 @@ class _Outbox:
             raise
 
 
-_outboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Outbox]] = WeakKeyDictionary()
+# By the id of their loop: to look in a `WeakKeyDictionary` takes five times as long, for each batch.
+_outboxes: dict[int, ref[_Outbox]] = {}
 if hasattr(os, "register_at_fork"):  # a wake-up under way may be the parent's alone
     os.register_at_fork(after_in_child=_outboxes.clear)
     os.register_at_fork(after_in_child=_alarms.clear)
@@ -276,11 +281,15 @@ if hasattr(os, "register_at_fork"):  # a wake-up under way may be the parent's a
 
 def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
     """Have `loop`, whose thread is another, release the callers of `calls`."""
-    known = _outboxes.get(loop)
+    known = _outboxes.get(id(loop))
     outbox = None if known is None else known()
-    if outbox is None:
-        outbox = _Outbox()
-        _outboxes[loop] = ref(outbox)  # of two threads' at once, each does its work
+    if outbox is None or outbox.loop() is not loop:
+        outbox = _Outbox(loop)
+        if len(_outboxes) > _FEW:
+            _outboxes.clear()  # of loops that are gone, most of them
+        _outboxes[id(loop)] = ref(
+            outbox
+        )  # of two at once, as after this or of two threads, each does its work
     outbox.lists.append(calls)
     if outbox.is_told:
         return

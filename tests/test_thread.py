@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import batched
-from batched import ClosedError
+from batched import ClosedError, _waiting
 from batched._call import Call
 from batched._waiting import Waiter, release
 from tests.gate import PATIENCE_S, Gate, turns, turns_until, until
@@ -600,6 +600,22 @@ def test_no_answer_is_lost_between_two_wake_ups() -> None:
     release(calls[3:])
     loop.ready[2]()
     assert calls[3].waiter.is_done
+
+
+def test_loops_are_not_taken_for_others() -> None:
+    """Each is told of its own calls: one where another of the same id has been, and any of very many."""
+    gone, loop = Loop(), Loop()
+    release([gone.call_on()])
+    _waiting._outboxes[id(loop)] = _waiting._outboxes[id(gone)]  # its wake-up is still to come
+    loops = [loop, *(Loop() for _ in range(3000))]
+    calls = [each.call_on() for _ in range(2) for each in loops]
+    for call in calls:
+        release([call])
+    for each in loops:
+        for callback in each.ready:
+            callback()
+    assert all(call.waiter.is_done for call in calls)
+    assert len(_waiting._outboxes) < 2000
 
 
 def test_a_loop_that_is_closed_keeps_no_calls() -> None:

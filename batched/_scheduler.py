@@ -104,18 +104,7 @@ class Scheduler:
 
     def push(self, call: Call) -> None:
         """Queue `call`, or its members."""
-        self.push_all(deque(call.members if isinstance(call, Family) else [call]))
-
-    def push_all(self, calls: deque[Call]) -> None:
-        """Queue and remove all of `calls`, to which others may be adding."""
-        if self._learns and calls:
-            new = [calls.popleft() for _ in range(len(calls))]  # what comes meanwhile comes later
-            self._untold += new
-            calls = deque(new)
-        self._counters.accepted += self.queue.push_all(calls, self._urgent)
-        if self._urgent:
-            self._deadlines.add(self._urgent)
-            self._urgent.clear()
+        self.take_in(deque(call.members if isinstance(call, Family) else [call]), deque())
 
     def is_welcome(self, call: Call, arriving: int) -> bool:
         """Whether `call` can just be pushed, like the `arriving` ones before it: most single items can."""
@@ -203,7 +192,14 @@ class Scheduler:
         """Queue all of `arriving`, drop those of `leaving`, and empty both, to which others may be adding."""
         gone = len(leaving)  # counted first: whoever has left by now came before
         if arriving:
-            self.push_all(arriving)
+            if self._learns:
+                new = [arriving.popleft() for _ in range(len(arriving))]  # what comes meanwhile comes later
+                self._untold += new
+                arriving = deque(new)
+            self._counters.accepted += self.queue.push_all(arriving, self._urgent)
+            if self._urgent:
+                self._deadlines.add(self._urgent)
+                self._urgent.clear()
         while gone:
             gone -= 1
             self.drop(leaving.popleft())

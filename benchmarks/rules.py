@@ -36,7 +36,7 @@ class Shipped:
     def delay(self, now: float) -> float | None:
         """Empty the inbox and ask the scheduler."""
         if self._inbox:
-            self.scheduler.push_all(self._inbox)
+            self.scheduler.take_in(self._inbox, deque())
         return self.scheduler.delay(now)
 
     def pop(self, now: float) -> int:

@@ -67,7 +67,7 @@ class Server:
             while True:
                 self.let_come(self.now)
                 if self.inbox:
-                    self.scheduler.push_all(self.inbox)
+                    self.scheduler.take_in(self.inbox, deque())
                 delay = self.scheduler.delay(self.now)
                 if delay is None:
                     assert self.coming, "nobody will ever call"
@@ -421,7 +421,7 @@ def test_who_has_left_is_not_waited_for() -> None:
     crowd(server, 2)
     server.run(50)
     server.let_come(server.now + 1)
-    server.scheduler.push_all(server.inbox)
+    server.scheduler.take_in(server.inbox, deque())
     server.now += 0.001
     assert server.scheduler.delay(server.now + 1) == 0.0
     batch = server.scheduler.pop(server.now)

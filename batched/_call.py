@@ -93,7 +93,7 @@ class Call:
         """Set what a new call asks for; as `__init__` it would take a quarter longer."""
         # The batch function travels with the call, so that an idle worker keeps no instance alive.
         self.function: Any = function  # None, as `inputs`, once they are no longer needed
-        self.inputs = inputs
+        self.inputs: Any = inputs
         self.size = size
         self.many = many
         self.arrived = arrived
@@ -113,6 +113,12 @@ class Call:
         """Answer the whole call with `error`; what of it still waits is the scheduler's to drop."""
         self.error = error
         self.missing = 0
+
+    def let_go(self) -> None:
+        """Forget what nobody needs any more: the inputs, and the answers of a list that nobody will get."""
+        self.function = self.inputs = None
+        if self.many and (self.error is not None or self.left is not None):
+            self.results = None
 
     def latest_start(self) -> float:
         """Return until when it waits for company: for half of its time at most. It must have a deadline."""

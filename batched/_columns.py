@@ -130,7 +130,7 @@ class ColumnCollator:
 
     def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Return each item of `call`, as arguments."""
-        positions, *names = call.key
+        positions, *names = call.function.args[1]  # not its key, which may have become one of a group
         rows = zip(*call.inputs, strict=True) if call.many else [tuple(call.inputs)]
         for row in rows:
             yield row[:positions], dict(zip(names, row[positions:], strict=True))

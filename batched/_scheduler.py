@@ -219,8 +219,8 @@ class Scheduler:
                 part.left = part.left or call.left
                 self.drop(part)
             return
-        if call.waiting == call.size:  # else a part of it may be running
-            call.function = call.inputs = None
+        if call.waiting in (call.size, call.missing):  # else a part of it may be running
+            call.let_go()
         dropped = self.queue.drop(call) if call.waiting else 0
         call.missing = 0  # what of it runs already has nobody to go to
         if call.left == "expired":
@@ -238,10 +238,11 @@ class Scheduler:
             self.patience.arrived(self._untold)
             self._untold.clear()
         for call in self._deadlines.passed(now):
-            call.left = "expired"
-            call.fail(TimeoutError(call.overdue(self.name)))
-            self.drop(call)
-            self.expired.append(call)
+            if call.missing:  # else it has just failed, and its worker answers it
+                call.left = "expired"
+                self.drop(call)
+                call.fail(TimeoutError(call.overdue(self.name)))
+                self.expired.append(call)
 
     # -- calls are done ---------------------------------------------------------------------------------
 
@@ -500,7 +501,7 @@ class Scheduler:
             )
         for call, _, _ in slices:
             if not call.missing and self._one_at_a_time:  # else another part of it may be running
-                call.function = call.inputs = None
+                call.let_go()
 
     def _drop_rest(self, slices: list[Slice]) -> None:
         """Drop what waits of those calls that have failed."""
@@ -509,7 +510,7 @@ class Scheduler:
                 if call.waiting:
                     self.drop(call)
                 if self._one_at_a_time or stop - start == call.size:  # as above
-                    call.function = call.inputs = None
+                    call.let_go()
 
     def _resize(self) -> None:
         """Bring the queue up to date with the options, and with what fits into memory."""
@@ -541,12 +542,13 @@ class Scheduler:
         return [*self.queue.waiting_calls(), *self._outside]
 
     def clear(self) -> list[Call]:
-        """Cancel all that waits and return the calls it belongs to."""
+        """Cancel all that waits; return the calls it belongs to, but for those that are answered already."""
         calls = self.waiting_calls()
+        unanswered = [call for call in calls if call.missing]
         for call in calls:
             self.drop(call)
         self.let_in.clear()
-        return calls
+        return unanswered
 
     def stats(self, now: float) -> Stats:
         """Return a snapshot of the counters."""

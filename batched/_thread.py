@@ -489,7 +489,12 @@ class Batcher:
                 with self._lock:
                     delay, batch = self._choose()
                 if scheduler.expired:
-                    self._answer_expired()
+                    try:
+                        self._answer_expired()
+                    except BaseException as error:
+                        if batch is not None:
+                            self._give_up(batch, error)  # nobody else knows of it
+                        raise
                 if batch is not None:
                     return batch
             if self.closed and delay is None and not inbox:

@@ -227,7 +227,7 @@ def release(calls: list[Call]) -> list[Call]:
     first = calls[0].loop
     if len(calls) == 1 and first is not FUTURE:  # a lone caller feels what the rest would take
         if first is None:
-            calls[0].waiter.release()
+            _release(calls[0])
         else:
             _send(first, calls[:])
         return []
@@ -239,13 +239,18 @@ def release(calls: list[Call]) -> list[Call]:
             groups.setdefault(call.loop, []).append(call)
     futures = groups.pop(FUTURE, [])
     for call in groups.pop(None, []):
-        try:  # noqa: SIM105  costs a third of a release
-            call.waiter.release()
-        except RuntimeError:  # it was late while another worker answered it
-            pass
+        _release(call)
     for loop, theirs in groups.items():
         _send(loop, theirs)
     return futures
+
+
+def _release(call: Call) -> None:
+    """Wake the thread that waits for `call`, unless it has been."""
+    try:  # noqa: SIM105  costs a third of a release
+        call.waiter.release()
+    except RuntimeError:  # it was late, or all was shut down, while a worker answered it
+        pass
 
 
 class _Outbox:
@@ -306,14 +311,18 @@ def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
 def settle(calls: list[Call]) -> None:
     """Resolve the futures of `calls`, which runs their callbacks: not to be done under the lock."""
     for call in calls:
+        future = call.waiter
+        if future is None:  # it has been resolved, as in `_release`
+            continue
         try:
             if call.left == "cancelled":
-                call.waiter.cancel()
+                future.cancel()
             elif call.error is not None:
-                call.waiter.set_exception(copied(call.error))
+                future.set_exception(copied(call.error))
             else:
-                call.waiter.set_result(call.results)
+                future.set_result(call.results)
         except InvalidStateError:  # cancelled by its caller
             pass
         except BaseException:  # a callback of the caller's; an Exception is logged by the future
-            _logger.exception("exception in a callback of %r", call.waiter)
+            _logger.exception("exception in a callback of %r", future)
+        call.waiter = call.results = None  # a future keeps its callbacks, and one of them leads here

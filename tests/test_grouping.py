@@ -324,3 +324,19 @@ def test_arrays_are_grouped_by_call() -> None:
     assert sorted(shapes) == [(4, 4), (4, 9)]
     with pytest.raises(BatchError, match="group_by failed: KeyError"):
         fn(y=np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    "option", [{"length": lambda x, y: x + y}, {"max_batch_length": 3, "length": lambda x, y: x + y}]
+)
+def test_items_of_several_columns_are_grouped_and_measured(flavour: Flavour, option: dict[str, Any]) -> None:
+    """The key of a group says no more which parameters were passed."""
+
+    def product(xs: list[int], y: list[int]) -> list[int]:
+        assert len({parity(x) for x in xs}) == 1
+        return [x * each for x, each in zip(xs, y, strict=True)]
+
+    fn = flavour.decorate(product, batch_size=2, timeout_ms=0, group_by=lambda x, y: parity(x), **option)
+    assert flavour.start(fn, 2, 3).result(PATIENCE_S) == 6
+    assert flavour.start(fn, [1, 2, 3], [4, 5, 6]).result(PATIENCE_S) == [4, 10, 18]
+    assert flavour.start(fn, [1, 2], y=[4, 5]).result(PATIENCE_S) == [4, 10]

@@ -627,3 +627,26 @@ def test_what_follows_in_a_long_list_tells_what_a_batch_takes() -> None:
         assert isinstance(scheduler.patience, Regroup)
         learned.append((scheduler.patience.service.fixed, scheduler.patience.service.each))
     assert learned[0] == learned[1]
+
+
+def test_what_has_failed_is_neither_late_nor_cleared() -> None:
+    """Its worker has yet to say that it is done, and answers it: nobody else does."""
+    options = Options(batch_size=2, timeout_ms=0, max_concurrent_batches=2)
+    for ends in ("late", "cleared"):
+        scheduler = Scheduler(options, Queue, "f")
+        call = listed(6)
+        call.deadline = 5.0
+        scheduler.push(call)
+        assert scheduler.delay(1.0) == 0.0
+        batch = scheduler.pop(1.0)
+        error = ValueError()
+        assert batch.fail(error, COLLATOR) == [call]
+        if ends == "late":
+            scheduler.delay(6.0)
+            assert scheduler.expired == []
+        else:
+            assert scheduler.clear() == []
+        scheduler.done(batch, 7.0)
+        stats = scheduler.stats(7.0)
+        assert call.error is error
+        assert (stats.total_failed, stats.total_cancelled, stats.total_expired) == (2, 4, 0)

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import weakref
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextvars import Context
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 import batched
 from batched import ClosedError, _waiting
 from batched._call import Call
+from batched._thread import Batcher
 from batched._waiting import Waiter, release
 from tests.gate import PATIENCE_S, Gate, turns, turns_until, until
 
@@ -726,3 +727,103 @@ def test_a_child_process_waits_for_no_wake_up_of_its_parents() -> None:
         os._exit(len(loop.ready))
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 2
+
+
+class Item:
+    """One that can be looked for."""
+
+
+@pytest.mark.parametrize("end", ["raise", "return an error", "cancel", "shutdown"])
+def test_a_list_that_ends_midway_lets_go_of_its_items_and_answers(end: str) -> None:
+    """At once, not when the collector comes: but for those of the batch whose frames its error leads to."""
+    gate = Gate(shut=True, note=len)
+
+    @batched.dynamically(batch_size=4, timeout_ms=0)
+    def fn(items: list[Any]) -> list[Any]:
+        gate(items)
+        if len(gate.batches) == 3 and end == "raise":
+            raise ValueError
+        return [
+            ValueError() if len(gate.batches) == 3 and end == "return an error" else Item() for _ in items
+        ]
+
+    items = [Item() for _ in range(100)]
+    alive = weakref.WeakSet(items)
+    future = fn.submit(items)
+    del items
+    gate.wait_for_batch()
+    gc.disable()
+    try:
+        for _ in range(2):
+            gate.let_through()
+            gate.wait_for_batch()
+        assert len(alive) == 92
+        if end == "cancel":
+            future.cancel()
+        elif end == "shutdown":
+            fn.shutdown(wait=False, cancel_futures=True)
+        gate.open()
+        with pytest.raises((ValueError, CancelledError)):
+            future.result(PATIENCE_S)
+        until(lambda: fn.stats.running_items == 0)
+        until(lambda: len(alive) <= 4)
+    finally:
+        gc.enable()
+    assert fn.stats.total_processed == 12
+    assert fn.stats.total_cancelled == 88
+
+
+def test_a_future_that_is_dropped_lets_go_of_its_results() -> None:
+    """It keeps its callbacks, and one of them leads to the call."""
+    fn = batched.dynamically(lambda items: [Item() for _ in items], batch_size=2, timeout_ms=0)
+    gc.disable()
+    try:
+        for asked in (1, [1, 2], [1, 2, 3, 4, 5]):
+            future = fn.submit(asked)
+            results = future.result(PATIENCE_S)
+            alive = weakref.WeakSet(results if isinstance(results, list) else [results])
+            until(lambda: fn.stats.running_items == 0)
+            del future, results
+            until(lambda alive=alive: not alive)
+    finally:
+        gc.enable()
+
+
+def test_who_is_answered_twice_has_the_first_answer() -> None:
+    """A worker that has just answered a call does not fail because another, or a shutdown, has too."""
+    call = Call().begin(list, None, 1, False, 0.0)
+    call.loop, call.waiter, call.missing = None, threading.Lock(), 0
+    call.waiter.acquire()
+    assert release([call]) == release([call]) == []
+    assert not call.waiter.locked()
+    call.loop, call.waiter, call.results = _waiting.FUTURE, Future(), "first"
+    future = call.waiter
+    _waiting.settle(release([call]))
+    call.error = ValueError()
+    _waiting.settle(release([call]))
+    assert future.result(0) == "first"
+
+
+def test_a_batch_is_not_lost_where_answering_those_who_are_late_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fault of this library reaches all whom it concerns, with several workers too."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, max_concurrent_batches=2)
+    first = [fn.submit(item) for item in (1, 2)]
+    gate.wait_for_batch()
+    gate.wait_for_batch()
+
+    def fail(self: Any) -> None:
+        self._scheduler.expired.clear()
+        monkeypatch.undo()
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(Batcher, "_answer_expired", fail)
+    fn.options(deadline_ms=1e-6).submit(3)
+    due = fn.submit(4)
+    gate.open()
+    with pytest.raises(RuntimeError, match="a fault"):
+        due.result(PATIENCE_S)
+    assert [future.result(PATIENCE_S) for future in first] == [1, 2]
+    assert fn(5) == 5

@@ -225,32 +225,27 @@ def _set_events(calls: list[Call]) -> None:
 def release(calls: list[Call]) -> list[Call]:
     """Wake the threads and event loops that wait for `calls`; return the calls that have futures instead."""
     first = calls[0].loop
-    if len(calls) == 1 and first is not FUTURE:  # a lone caller feels what the rest would take
-        if first is None:
-            _release(calls[0])
-        else:
+    threads, futures = calls, []
+    if len(calls) == 1 or {call.loop for call in calls} == {first}:
+        if first is FUTURE:
+            return calls[:]
+        if first is not None:
             _send(first, calls[:])
-        return []
-    groups: dict[Any, list[Call]] = {}
-    if {call.loop for call in calls} == {first}:
-        groups[first] = calls[:]
+            return []
     else:
+        groups: dict[Any, list[Call]] = {}
         for call in calls:
             groups.setdefault(call.loop, []).append(call)
-    futures = groups.pop(FUTURE, [])
-    for call in groups.pop(None, []):
-        _release(call)
-    for loop, theirs in groups.items():
-        _send(loop, theirs)
+        futures = groups.pop(FUTURE, [])
+        threads = groups.pop(None, [])
+        for loop, theirs in groups.items():
+            _send(loop, theirs)
+    for call in threads:
+        try:  # noqa: SIM105  costs a third of a release
+            call.waiter.release()
+        except RuntimeError:  # it was late, or all was shut down, while a worker answered it
+            pass
     return futures
-
-
-def _release(call: Call) -> None:
-    """Wake the thread that waits for `call`, unless it has been."""
-    try:  # noqa: SIM105  costs a third of a release
-        call.waiter.release()
-    except RuntimeError:  # it was late, or all was shut down, while a worker answered it
-        pass
 
 
 class _Outbox:
@@ -312,7 +307,7 @@ def settle(calls: list[Call]) -> None:
     """Resolve the futures of `calls`, which runs their callbacks: not to be done under the lock."""
     for call in calls:
         future = call.waiter
-        if future is None:  # it has been resolved, as in `_release`
+        if future is None:  # it has been resolved, as in `release`
             continue
         try:
             if call.left == "cancelled":

@@ -219,7 +219,7 @@ class Scheduler:
                 part.left = part.left or call.left
                 self.drop(part)
             return
-        if call.waiting in (call.size, call.missing):  # else a part of it may be running
+        if call.waiting and call.waiting in (call.size, call.missing):  # else a part of it may be running
             call.let_go()
         dropped = self.queue.drop(call) if call.waiting else 0
         call.missing = 0  # what of it runs already has nobody to go to

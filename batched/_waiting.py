@@ -287,9 +287,8 @@ def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
         outbox = _Outbox(loop)
         if len(_outboxes) > _FEW:
             _outboxes.clear()  # of loops that are gone, most of them
-        _outboxes[id(loop)] = ref(
-            outbox
-        )  # of two at once, as after this or of two threads, each does its work
+        # Of two at once, as after this or of two threads, each does its work.
+        _outboxes[id(loop)] = ref(outbox)
     outbox.lists.append(calls)
     if outbox.is_told:
         return

@@ -99,6 +99,8 @@ class SchedulerRules(RuleBasedStateMachine):
         call.left = "cancelled"
         self.scheduler.drop(call)
         self.scheduler.drop(call)  # saying so twice changes nothing
+        runs = any(call is piece[0] for batch, _ in self.running for piece in batch.slices)
+        assert (call.inputs is not None) == runs  # a batch may have yet to be collated
 
     @precondition(lambda self: self.scheduler.delay(self.now) == 0.0)
     @rule()

@@ -156,7 +156,8 @@ class Collator(Protocol):
     def chunk(self, function: Callable[[Any], Any], items: list[Any], now: float) -> Call:
         """Return a call, which keeps errors, of `chunk_size` elements of a `map` or fewer.
 
-        One that nothing is missing of has its answers already, and is not to be queued.
+        The list is its own from now on. One that nothing is missing of has its answers already, and is not to
+        be queued.
         """
         ...
 

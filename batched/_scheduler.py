@@ -475,6 +475,7 @@ class Scheduler:
         starts = [started, *ends[:-1]]
         arrived = batch.slices[0][0].arrived
         durations = [end - start for start, end in zip(starts, ends, strict=True)]
+        self._counters.processed += batch.size * len(ends)
         self._counters.ran_full(batch.size, durations, [start - arrived for start in starts])
         self._running[batch] = ends[-1]
         ends.clear()

@@ -278,7 +278,6 @@ class Counters:
     def ran_full(self, size: int, durations: list[float], waited: list[float]) -> None:
         """Count runs that started because there were `size` items, all of which had waited as long."""
         runs = len(durations)
-        self.processed += size * runs
         self._closed["full"] += runs
         self._count_sizes(size, runs)
         self._processing_time.add(durations)

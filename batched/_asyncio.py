@@ -29,7 +29,7 @@ from batched._process import register
 from batched._scheduler import Scheduler, is_guarded
 from batched._stats import Counters
 from batched._stream import open_stream
-from batched._waiting import Waiter, refusal, resolve_on_loop, set_unless_done, watch
+from batched._waiting import refusal, resolve_on_loop, set_unless_done, watch
 from batched.errors import ClosedError, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ class LoopBatcher:
         dispatcher = None if reference is None else reference()
         return dispatcher is not None and batch in dispatcher.running
 
-    def post_async(self, call: Call, patient: bool = False) -> Waiter:  # noqa: FBT001, FBT002
-        """Queue `call` of a task and return what is done once `call` is answered or late."""
+    def post_async(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Queue `call` for a task that then awaits it, until it is answered or late."""
         loop = get_running_loop()
         recent = self._recent  # found as an attribute, as in `acall`
         dispatcher = recent()
@@ -165,10 +165,7 @@ class LoopBatcher:
         if self.closed or dispatcher.running:
             self.check()
         call.loop = dispatcher
-        call.waiter = waiter = Waiter()
-        waiter._loop = loop  # noqa: SLF001  so it is called where tasks look for it
-        waiter.is_done = False
-        waiter.go_on = None
+        call._loop = loop  # noqa: SLF001  so it is called where tasks look for it
         arriving = dispatcher.arriving
         if self.guarded and (patient or not dispatcher.scheduler.is_welcome(call, len(arriving))):
             try:
@@ -177,7 +174,7 @@ class LoopBatcher:
                 dispatcher.plan(loop)
             if call.deadline is not None:  # after it has been admitted
                 watch(call, loop)
-            return waiter
+            return
         if call.deadline is not None:
             watch(call, loop)
         arriving.append(call)
@@ -188,12 +185,12 @@ class LoopBatcher:
             or (call.deadline and call.latest_start() < dispatcher.until)
         ):
             dispatcher.start(loop)
-        return waiter
 
     def open_async(self, call: Call) -> None:
         """Queue `call`, whose pieces a task will take as they come."""
         open_stream(call)
-        self.post_async(call).cancel()  # nobody waits for that
+        self.post_async(call)
+        call.cancel()  # nobody awaits that
         call.waiter = asyncio.Event()
 
     def _admit(self, call: Call, dispatcher: _Dispatcher, *, patient: bool) -> None:
@@ -207,7 +204,7 @@ class LoopBatcher:
                 raise
             dispatcher.scheduler.let_in.clear()  # they wait for their answers, not at the door
         if not call.missing:  # the cache knew it all by now
-            call.waiter.wake()
+            resolve_on_loop([call])
 
     def cancel(self, call: Call) -> None:
         """Say that nobody waits for `call` any more: what of it has not started never runs."""

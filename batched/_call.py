@@ -12,6 +12,8 @@ from functools import partial
 from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
+from batched._waiter import Waiter
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -40,8 +42,11 @@ class Row(tuple[Any, ...]):
     __slots__ = ()
 
 
-class Call:
-    """One caller's items: the unit of queueing, answering and cancelling, whatever its size."""
+class Call(Waiter):
+    """One caller's items: the unit of queueing, answering and cancelling, whatever its size.
+
+    A task awaits the call itself; other callers wait for its `waiter`.
+    """
 
     __slots__ = (
         "arrived",
@@ -76,8 +81,9 @@ class Call:
     order: list[int]
     """Where in the caller's list each item was; unset if it is as it was."""
     waiter: Any
-    """Set, with the loop that it belongs to if any, by the driver."""
+    """What its caller waits for, if that is not the call itself; set by the driver, ..."""
     loop: Any
+    """... as is where it waits."""
 
     def begin(  # noqa: PLR0913, PLR0917  flat and positional: it is asked once per call, on the caller's time
         self,
@@ -107,6 +113,8 @@ class Call:
         self.results: Any = None
         self.error: BaseException | None = None
         self.left: Literal["cancelled", "expired"] | None = None
+        self.is_woken = False
+        self._go_on = None
         return self
 
     def fail(self, error: BaseException) -> None:

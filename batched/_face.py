@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from batched._options import Options, Priority
     from batched._scheduler import NewQueue
     from batched._stats import Stats
-    from batched._waiting import Waiter
 
     Join: TypeAlias = Callable[[Any, Any, str, bool], tuple[Collator, NewQueue]]
     """From a function, its options and name, and whether it is bound, make its collator and kind of queue."""
@@ -72,11 +71,11 @@ class Driver(Protocol):
         """Raise if this is inside the batch function, which cannot wait for its own end."""
         ...
 
-    def post_async(self, call: Call, patient: bool = False) -> Waiter:  # noqa: FBT001, FBT002
-        """Queue `call`, whose caller is on the running loop, and return its waiter, unless `check` raises.
+    def post_async(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Queue `call` for the running task, which then awaits it; unless `check` raises.
 
-        The waiter is done once `call` is answered or late. One that is `patient` waits for
-        room in a queue that is bounded and full, whatever the options say.
+        That lasts until it is answered or late. One that is `patient` waits for room in a queue that is
+        bounded and full, whatever the options say.
         """
         ...
 
@@ -215,9 +214,9 @@ class Face(Bindable[DriverT]):
             batcher.check()
             return self._at_once(batcher, call)
         del args, named  # of many waiting tasks, none need keep them
-        waiter = batcher.post_async(call)
+        batcher.post_async(call)
         try:
-            await waiter
+            await call
         except BaseException:
             batcher.cancel(call)
             raise
@@ -268,9 +267,11 @@ class Face(Bindable[DriverT]):
         looking: dict[Call, asyncio.Task[None]] = {}  # those for which an asynchronous cache is asked
 
         async def collect(call: Call) -> Iterator[Any]:
-            waiter = looking.pop(call, call.waiter)
-            if waiter is not None:
-                await waiter
+            looks = looking.pop(call, None)
+            if looks is not None:
+                await looks
+            elif call.loop is not None:
+                await call
             if call.missing or call.error is not None:
                 batcher.refuse(call)
             return self._in_order(call, for_event_loop)
@@ -278,7 +279,7 @@ class Face(Bindable[DriverT]):
         def leave(call: Call) -> None:
             if call in looking:
                 looking.pop(call).cancel()
-            if call.waiter is not None:
+            if call.loop is not None:
                 batcher.cancel(call)
 
         post = partial(self._post_chunk, batcher, looking)
@@ -288,7 +289,7 @@ class Face(Bindable[DriverT]):
         self, batcher: DriverT, looking: dict[Call, asyncio.Task[None]], chunk: list[Any]
     ) -> Call:
         call = self._chunk(chunk)
-        call.waiter = None
+        call.loop = None  # it is not queued
         if not call.missing:  # it was refused at the door, or the cache knew it all
             batcher.count_cached(call)
         elif self._cache_is_async and isinstance(call, Lookup):
@@ -302,7 +303,8 @@ class Face(Bindable[DriverT]):
         if not call.missing:
             batcher.count_cached(call)
             return
-        await batcher.post_async(call, patient=True)
+        batcher.post_async(call, patient=True)
+        await call
         if not call.missing and call.error is None:
             await call.collator.keep(call)
 

@@ -34,7 +34,7 @@ from batched._process import park_at_exit, register
 from batched._scheduler import Scheduler, is_guarded
 from batched._stats import Counters
 from batched._stream import open_stream
-from batched._waiting import FUTURE, Waiter, refusal, release, set_unless_done, settle, tell, watch
+from batched._waiting import FUTURE, refusal, release, set_unless_done, settle, tell, watch
 from batched.errors import ClosedError, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
@@ -281,19 +281,15 @@ class Batcher:
         if call.missing or call.error is not None:
             self.refuse(call)
 
-    def post_async(self, call: Call, patient: bool = False) -> Waiter:  # noqa: FBT001, FBT002
-        """Queue `call` of a task and return what is done once `call` is answered or late."""
+    def post_async(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Queue `call` for a task that then awaits it, until it is answered or late."""
         if self.closed or _thread.get_ident() in self.idents:
             self.check()
         call.loop = loop = get_running_loop()
-        call.waiter = waiter = Waiter()
-        waiter._loop = loop  # noqa: SLF001  so it is called where tasks look for it
-        waiter.is_done = False
-        waiter.go_on = None
+        call._loop = loop  # noqa: SLF001  so it is called where tasks look for it
         self.push(call, patient)
         if call.deadline is not None:  # after the push, which may be refused
             watch(call, loop)
-        return waiter
 
     def refuse(self, call: Call) -> NoReturn:
         """Raise, in its caller, the error of `call`, or that it is late."""

@@ -20,13 +20,12 @@ from batched._process import park_at_exit
 from batched.errors import copied, for_event_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from batched._call import Call
 
 __all__ = [
     "FUTURE",
-    "Waiter",
     "refusal",
     "release",
     "resolve_on_loop",
@@ -57,89 +56,32 @@ _DONE: asyncio.Future[None] = asyncio.Future(loop=_NoLoop())  # type: ignore[arg
 _DONE.set_result(None)
 
 
-class Waiter:
-    """What one task waits for: as much of a future as tasks ask of those that are not asyncio's own.
-
-    (`asyncio.isfuture` tells what makes such an object.) For asyncio's own, the loop makes a handle each; of
-    these it needs one for all that are woken together. Only for the thread of the loop.
-    """
-
-    __slots__ = ("_asyncio_future_blocking", "_loop", "context", "go_on", "is_done")
-
-    # Set by whoever makes one: as `__init__` it would take twice as long.
-    is_done: bool
-    _loop: asyncio.AbstractEventLoop
-    go_on: Callable[[Any], object] | None
-    """What wakes the task, once it waits; and then it is forgotten, for some keep waiters for a while."""
-    context: Context | None
-    """Where to call that; unset before."""
-
-    def __await__(self) -> Any:
-        """Return what hands this to the task, if it has to wait: a generator would take twice the memory."""
-        if self.is_done:
-            return iter(())
-        self._asyncio_future_blocking = True  # the task makes it False, and so knows a `yield from`
-        return iter((self,))
-
-    def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context) -> None:
-        """Note how to wake the task, and in which context."""
-        self.go_on = go_on
-        self.context = context
-
-    def cancel(self, msg: object = None) -> bool:
-        """Have the task, which is being cancelled, raise `CancelledError`, unless it has been woken."""
-        if self.is_done:
-            return False
-        self.is_done = True
-        if self.go_on is not None:
-            cancelled = self._loop.create_future()
-            cancelled.cancel(msg)
-            self._loop.call_soon(self.go_on, cancelled, context=self.context)
-            self.go_on = self.context = None
-        return True
-
-    def wake(self) -> None:
-        """Let the task go on, here and now. Only for callbacks of the loop: of tasks, one runs at a time.
-
-        Raises what tasks do not keep to themselves: `KeyboardInterrupt` and `SystemExit`.
-        """
-        if self.is_done:
-            return
-        self.is_done = True
-        go_on = self.go_on
-        if go_on is None:
-            return  # it has yet to wait, and will not
-        context: Any = self.context
-        self.go_on = self.context = None
-        context.run(go_on, _DONE)
-
-
 class _Alarm:
     """The callers who wait on one loop and have a deadline: one timer for all of them.
 
     Only the timer keeps it, so that a loop that is closed forgets it.
     """
 
-    __slots__ = ("__weakref__", "_limit", "_order", "_timer", "_waiters", "_when")
+    __slots__ = ("__weakref__", "_calls", "_limit", "_order", "_timer", "_when")
 
     def __init__(self) -> None:
-        # By deadline, then as they came. Those that are done stay until they are met, or are too many.
-        self._waiters: list[tuple[float, int, Waiter]] = []
+        # By deadline, then as they came. Those that are answered stay until they are met, or are too many.
+        self._calls: list[tuple[float, int, ref[Call]]] = []
         self._order = count()
         self._limit = _FEW
         self._when = inf  # when the timer goes off
         self._timer: asyncio.TimerHandle | None = None
 
-    def set(self, deadline: float, waiter: Waiter, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake whoever waits for `waiter` when `deadline` has passed."""
-        waiters = self._waiters
-        heappush(waiters, (deadline, next(self._order), waiter))
+    def set(self, deadline: float, call: Call, loop: asyncio.AbstractEventLoop) -> None:
+        """Wake the caller of `call` when `deadline` has passed."""
+        calls = self._calls
+        heappush(calls, (deadline, next(self._order), ref(call)))
         if deadline < self._when:
             self._start(deadline, loop)
-        if len(waiters) > self._limit:
-            waiters[:] = [entry for entry in waiters if not entry[2].is_done]
-            heapify(waiters)
-            self._limit = max(_FEW, 2 * len(waiters))
+        if len(calls) > self._limit:
+            calls[:] = [entry for entry in calls if _waits(entry[2])]
+            heapify(calls)
+            self._limit = max(_FEW, 2 * len(calls))
 
     def _start(self, deadline: float, loop: asyncio.AbstractEventLoop, at_least: float = 0.0) -> None:
         if self._timer is not None:
@@ -151,15 +93,22 @@ class _Alarm:
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         self._when = inf
-        waiters = self._waiters
+        calls = self._calls
         try:
             now = monotonic()
-            while waiters and (waiters[0][0] <= now or waiters[0][2].is_done):
-                heappop(waiters)[2].wake()
+            while calls and (calls[0][0] <= now or not _waits(calls[0][2])):
+                call = heappop(calls)[2]()
+                if call is not None:
+                    call.wake(_DONE)
         finally:  # also after Ctrl-C
-            if waiters:
+            if calls:
                 # Some loops have clocks that are coarser, and would come back at once until then.
-                self._start(waiters[0][0], loop, _TURN_S)
+                self._start(calls[0][0], loop, _TURN_S)
+
+
+def _waits(known: ref[Call]) -> bool:
+    call = known()
+    return call is not None and not call.is_woken
 
 
 _alarms: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Alarm]] = WeakKeyDictionary()
@@ -172,7 +121,7 @@ def watch(call: Call, loop: asyncio.AbstractEventLoop) -> None:
     if alarm is None:
         alarm = _Alarm()
         _alarms[loop] = ref(alarm)
-    alarm.set(call.deadline or 0.0, call.waiter, loop)
+    alarm.set(call.deadline or 0.0, call, loop)
 
 
 def resolve_on_loop(calls: Iterable[Call]) -> None:
@@ -180,7 +129,7 @@ def resolve_on_loop(calls: Iterable[Call]) -> None:
     rest = iter(calls)
     try:
         for call in rest:
-            call.waiter.wake()
+            call.wake(_DONE)
     except BaseException:  # Ctrl-C
         asyncio.get_running_loop().call_soon(resolve_on_loop, [*rest])
         raise

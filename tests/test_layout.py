@@ -18,6 +18,7 @@ PACKAGE = Path(__file__).parents[1] / "batched"
 # A module imports only from layers above its own, type checking included; so none knows another of its own
 # layer, such as a driver its collator. A new module has to find its place here.
 LAYERS = (
+    {"_waiter"},
     {"_call", "_capacity", "_libraries", "_options", "_process", "_service", "_stats", "errors"},
     {
         "_binding",
@@ -69,6 +70,7 @@ PURE = {
     "_scheduler",
     "_service",
     "_stats",
+    "_waiter",
     "errors",
 }
 IMPURE = {"_thread", "asyncio", "concurrent", "numpy", "threading", "time", "torch"}

@@ -21,7 +21,7 @@ import batched
 from batched import ClosedError, _waiting
 from batched._call import Call
 from batched._thread import Batcher
-from batched._waiting import Waiter, release
+from batched._waiting import release
 from tests.gate import PATIENCE_S, Gate, turns, turns_until, until
 
 
@@ -575,15 +575,8 @@ class Loop:
     def call_on(self) -> Call:
         call = Call().begin(list, None, 1, False, 0.0)
         call.loop = self
-        call.waiter = Marked()
-        call.waiter.is_done = False
-        call.waiter.go_on = None
         call.missing = 0
         return call
-
-
-class Marked(Waiter):
-    """One that can be looked for."""
 
 
 def test_no_answer_is_lost_between_two_wake_ups() -> None:
@@ -593,14 +586,14 @@ def test_no_answer_is_lost_between_two_wake_ups() -> None:
     release(calls[:1])
     release(calls[1:2])
     assert len(loop.ready) == 1
-    calls[0].waiter.add_done_callback(lambda _: release(calls[2:3]), context=Context())  # in the middle of it
+    calls[0].add_done_callback(lambda _: release(calls[2:3]), context=Context())  # in the middle of it
     loop.ready[0]()
-    assert [call.waiter.is_done for call in calls[:3]] == [True, True, False]
+    assert [call.is_woken for call in calls[:3]] == [True, True, False]
     loop.ready[1]()
-    assert calls[2].waiter.is_done
+    assert calls[2].is_woken
     release(calls[3:])
     loop.ready[2]()
-    assert calls[3].waiter.is_done
+    assert calls[3].is_woken
 
 
 def test_loops_are_not_taken_for_others() -> None:
@@ -615,7 +608,7 @@ def test_loops_are_not_taken_for_others() -> None:
     for each in loops:
         for callback in each.ready:
             callback()
-    assert all(call.waiter.is_done for call in calls)
+    assert all(call.is_woken for call in calls)
     assert len(_waiting._outboxes) < 2000
 
 
@@ -623,15 +616,15 @@ def test_a_loop_that_is_closed_keeps_no_calls() -> None:
     """Nobody will ever come for them."""
     loop = Loop()
     told = loop.call_on()
-    waiters = [weakref.ref(told.waiter)]
+    calls = [weakref.ref(told)]
     release([told])
     loop.ready.clear()  # as `close` does
     loop.error = RuntimeError
     call = loop.call_on()
-    waiters.append(weakref.ref(call.waiter))
+    calls.append(weakref.ref(call))
     release([call])
     del told, call
-    assert [waiter() for waiter in waiters] == [None, None]
+    assert [call() for call in calls] == [None, None]
 
 
 def test_a_wake_up_that_is_interrupted_is_made_up_for() -> None:
@@ -646,7 +639,7 @@ def test_a_wake_up_that_is_interrupted_is_made_up_for() -> None:
     loop.ready.clear()  # the loop had just taken it out
     release(calls[2:])
     loop.ready[0]()
-    assert calls[2].waiter.is_done
+    assert calls[2].is_woken
 
 
 def test_who_is_told_goes_on_after_an_interruption() -> None:
@@ -661,12 +654,12 @@ def test_who_is_told_goes_on_after_an_interruption() -> None:
         def interrupt(_: object) -> None:
             raise KeyboardInterrupt
 
-        calls[1].waiter.add_done_callback(interrupt, context=Context())
+        calls[1].add_done_callback(interrupt, context=Context())
         with pytest.raises(KeyboardInterrupt):
             loop.ready[0]()
-        assert [call.waiter.is_done for call in calls] == [True, True, False, False]
+        assert [call.is_woken for call in calls] == [True, True, False, False]
         await asyncio.sleep(0)
-        assert [call.waiter.is_done for call in calls] == [True, True, True, True]
+        assert [call.is_woken for call in calls] == [True, True, True, True]
 
     asyncio.run(main())
 

@@ -18,7 +18,7 @@ import batched._asyncio
 import batched._waiting
 from batched import aio
 from batched._call import Call
-from batched._waiting import Waiter, watch
+from batched._waiting import watch
 from tests.gate import PATIENCE_S, turns
 
 
@@ -34,22 +34,17 @@ class Timer:
         self.callback = None
 
 
-class Sleeper:
-    """A waiter, as far as a deadline is concerned."""
+class Sleeper(Call):
+    """A call whose caller notes when it is woken."""
 
-    def __init__(self, loop: Loop) -> None:
-        self.woken_at: float | None = None
-        self._loop = loop
+    woken_at: float | None = None
+    clock: Loop
 
-    @property
-    def is_done(self) -> bool:
-        """Whether it was woken or answered."""
-        return self.woken_at is not None
-
-    def wake(self) -> None:
+    def wake(self, _: object = None) -> None:
         """Note when, unless it was before."""
-        if not self.is_done:
-            self.woken_at = self._loop.now
+        if not self.is_woken:
+            self.is_woken = True
+            self.woken_at = self.clock.now
 
 
 class Loop:
@@ -88,10 +83,10 @@ class Loop:
 
 
 def call(loop: Loop, deadline: float) -> Sleeper:
-    """Watch a new call, and return its waiter."""
-    waiting = Call().begin(list, 1, 1, False, loop.now, deadline)
-    waiting.waiter = sleeper = Sleeper(loop)
-    watch(waiting, loop)  # type: ignore[arg-type]
+    """Watch a new call, and return it."""
+    sleeper = Sleeper().begin(list, 1, 1, False, loop.now, deadline)
+    sleeper.clock = loop
+    watch(sleeper, loop)  # type: ignore[arg-type]
     return sleeper
 
 
@@ -153,39 +148,38 @@ def test_deadlines_that_come_in_order_share_a_timer(loop: Loop) -> None:
 
 
 def test_those_that_are_answered_are_forgotten_before_their_deadline(loop: Loop) -> None:
-    """An hour's deadline must not keep an hour's waiters."""
-    kept: weakref.WeakSet[Sleeper] = weakref.WeakSet()
+    """An hour's deadline must not keep an hour's calls, nor what leads to those that somebody else keeps."""
+    gone = weakref.ref(call(loop, loop.now + 3600.0))
+    assert gone() is None
+    kept = []
     for _ in range(5000):
-        waiter = call(loop, loop.now + 3600.0)
-        kept.add(waiter)
-        waiter.wake()
-    assert len(kept) <= 1025
+        kept.append(call(loop, loop.now + 3600.0))
+        kept[-1].wake()
+    alarm = batched._waiting._alarms[loop]()  # type: ignore[index]
+    assert alarm is not None
+    assert len(alarm._calls) <= 1025
 
 
 def test_nothing_is_kept_of_a_loop_that_is_closed() -> None:
     """With calls waiting, and timers set."""
 
-    class Marked(Waiter):
-        """One that can be looked for."""
-
-    async def main() -> weakref.ref[Marked]:
-        waiting = Call().begin(list, 1, 1, False, 0.0, 1e9)
+    async def main() -> weakref.ref[Any]:
+        kept.append(Call().begin(list, 1, 1, False, 0.0, 1e9))
         running = asyncio.get_running_loop()
-        waiting.waiter = Marked()
-        waiting.waiter.is_done = False
-        watch(waiting, running)
-        return weakref.ref(waiting.waiter)
+        watch(kept[0], running)
+        return batched._waiting._alarms[running]
 
-    gone = asyncio.run(main())
+    kept: list[Call] = []
+    alarm = asyncio.run(main())
     gc.collect()
-    assert gone() is None
+    assert alarm() is None
 
 
 def test_ctrl_c_while_callers_are_woken_leaves_the_others_their_deadline(loop: Loop) -> None:
     """The timer is set again, whatever was raised."""
     first, second = call(loop, 1.0), call(loop, 2.0)
 
-    def interrupt() -> None:
+    def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
     first.wake = interrupt  # type: ignore[method-assign]

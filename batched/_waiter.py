@@ -1,0 +1,71 @@
+"""What one task waits for: as much of a future as tasks ask of those that are not asyncio's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from contextvars import Context
+
+__all__ = ["Waiter"]
+
+
+class Waiter:
+    """What a task of an event loop can await, once. Only for the thread of that loop.
+
+    (`asyncio.isfuture` tells what makes such an object.) For asyncio's own, the loop makes a handle each; of
+    these it needs one for all that are woken together.
+    """
+
+    __slots__ = ("__weakref__", "_asyncio_future_blocking", "_go_on", "_go_on_in", "_loop", "is_woken")
+
+    is_woken: bool
+    """Whether the task need not wait, or no more; False to begin with."""
+    _loop: asyncio.AbstractEventLoop
+    """Whose task it is; to be set before that awaits this."""
+    _go_on: Callable[[Any], object] | None
+    """What wakes the task, once it waits; None to begin with."""
+    _go_on_in: Context | None
+    """Where to call that; unset before."""
+
+    def __await__(self) -> Any:
+        """Return what hands this to the task, if it has to wait: a generator would take twice the memory."""
+        if self.is_woken:
+            return iter(())
+        self._asyncio_future_blocking = True  # the task makes it False, and so knows a `yield from`
+        return iter((self,))
+
+    def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context) -> None:
+        """Note how to wake the task, and in which context."""
+        self._go_on = go_on
+        self._go_on_in = context
+
+    def cancel(self, msg: object = None) -> bool:
+        """Have the task, which is being cancelled, raise `CancelledError`, unless it has been woken."""
+        if self.is_woken:
+            return False
+        self.is_woken = True
+        if self._go_on is not None:
+            cancelled = self._loop.create_future()
+            cancelled.cancel(msg)
+            self._loop.call_soon(self._go_on, cancelled, context=self._go_on_in)
+            self._go_on = self._go_on_in = None
+        return True
+
+    def wake(self, done: asyncio.Future[None]) -> None:
+        """Show the task a future that is `done`: it goes on, here and now.
+
+        Only for callbacks of the loop: of tasks, one runs at a time. Raises what tasks do not keep to
+        themselves: `KeyboardInterrupt` and `SystemExit`.
+        """
+        if self.is_woken:
+            return
+        self.is_woken = True
+        go_on = self._go_on
+        if go_on is None:
+            return  # it has yet to wait, and will not
+        context: Any = self._go_on_in
+        self._go_on = self._go_on_in = None  # what is woken is forgotten, though this may be kept
+        context.run(go_on, done)

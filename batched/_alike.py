@@ -10,6 +10,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from batched._call import Batch
 from batched._lengths import Lengths, choose, longest_first
 from batched._queue import PAID_OUT, RESERVE, Queue
 
@@ -54,7 +55,7 @@ class LengthQueue(Queue):
         """Return the least number of further items that may fill a batch."""
         return super().lacks() if self.lengths.budget is None else 1
 
-    def take(self, room: int) -> list[Slice]:
+    def take(self, room: int) -> Batch:
         """Remove and return the next batch, of at most `room` items, which at least must wait."""
         lengths = self.lengths
         lengths.how = "arrival"
@@ -101,7 +102,7 @@ class LengthQueue(Queue):
         self._credit = min(max(credit - large_taken, 0.0), self._most_saved)
         self.items -= len(chosen)
         self._large_items -= large_taken
-        return self._removed(chosen)
+        return Batch(self._removed(chosen), len(chosen))
 
     def _most_large(self, small_items: int, room: int, large: list[Item] | None = None) -> int:
         """Return how many items of `large`, the waiting ones of large calls, the next batch may have."""

@@ -409,7 +409,7 @@ class _Dispatcher:
             # As in the thread: an error whose calls are found by way of this frame would keep itself alive.
             calls.clear()
             if batch is not None:
-                batch.slices.clear()
+                batch.clear()
 
     def _next(self) -> Batch | None:
         """Remove and return the next batch, None if none is due any more."""
@@ -549,7 +549,7 @@ class _Dispatcher:
         with self._lock:
             old = self.scheduler
             old.take_in(self.arriving, self.leaving)
-            again = [call for batch in old.again for call, _, _ in batch.slices if call.missing]
+            again = [call for batch in old.again for call in batch.calls if call.missing]
             calls = [*old.clear(), *again]
             self.scheduler = batcher.new_scheduler()
             self.scheduler.take_over(old)

@@ -197,6 +197,7 @@ class Batch:
     """Slices of calls that run together, at most once."""
 
     __slots__ = (
+        "_slices",
         "begun",
         "failed",
         "has_lists",
@@ -205,15 +206,19 @@ class Batch:
         "real",
         "reason",
         "shapes",
+        "singles",
         "size",
-        "slices",
     )
 
     shapes: Any
     """To which shapes it was padded; unset where nothing pads."""
 
-    def __init__(self, slices: list[Slice], size: int, reason: str) -> None:
-        self.slices = slices
+    def __init__(
+        self, slices: list[Slice] | None, size: int, reason: str = "", singles: list[Call] | None = None
+    ) -> None:
+        self._slices = slices
+        # Instead of slices: calls of one item each, no lists, for most batches are of nothing else.
+        self.singles = singles
         self.size = size
         self.reason = reason  # why it started, as `Stats.closed` names it
         self.begun = False  # whether its callers have got the first of several pieces
@@ -227,6 +232,30 @@ class Batch:
 
     def __len__(self) -> int:
         return self.size
+
+    @property
+    def slices(self) -> list[Slice]:
+        """The slices; to ask for them makes them those of any batch."""
+        if self._slices is None:
+            self._slices = [(call, 0, 1) for call in self.singles or ()]
+            self.singles = None
+        return self._slices
+
+    @property
+    def calls(self) -> list[Call]:
+        """The call of each slice."""
+        singles = self.singles
+        return [call for call, _, _ in self.slices] if singles is None else singles
+
+    def clear(self) -> None:
+        """Forget the calls, of which an error that one of them raised would keep all."""
+        (self.slices if self.singles is None else self.singles).clear()
+
+    def go_on(self, piece: Slice) -> None:
+        """Be the batch of the next slice of a list of which one has run."""
+        self.clear()  # as at the end of any batch, for who still looks at it
+        self._slices = [piece]
+        self.midway = True
 
     def halves(self) -> list[Batch]:
         """Return two batches of what of this one still has callers, none or one if that is all there is."""
@@ -259,7 +288,10 @@ class Batch:
 
     def run(self, collator: Collator) -> Any:
         """Return what the batch function returns for the batch's items."""
-        slices = self.slices  # the call gets no name here: an error of its function would keep it alive
+        # The call gets no name here: an error of its function would keep it alive.
+        if self.singles is not None:
+            return self.singles[0].function(collator.collate(self))
+        slices = self.slices
         if self.midway:
             return slices[0][0].function(slices[0][0].inputs[slices[0][1] : slices[0][2]])
         return slices[0][0].function(collator.collate(self))
@@ -275,25 +307,36 @@ class Batch:
                 call.inputs[start:stop] = outputs
                 call.missing -= self.size
             return []
-        split = collator.split(outputs, self)
+        parts = collator.split(outputs, self)
+        if self.singles is not None:
+            return self._answer(self.singles, parts)
+        done: list[Call] = []
+        for piece, part in zip(self.slices, parts, strict=True):
+            call, start, stop = piece
+            if stop - start == call.size or isinstance(part, BaseException):
+                done += self._answer([call], [part])
+            elif call.missing and self._place(piece, part, collator):
+                done.append(call)
+        return done
+
+    def _answer(self, calls: list[Call], parts: list[Any]) -> list[Call]:
+        """Hand each of `calls` its part, which is all that it waits for; return those that still waited."""
         done: list[Call] = []
         at = 0
-        for call, start, stop in self.slices:
-            part = split[at]
-            at += 1  # noqa: SIM113  for one slice, `zip` or `enumerate` take as long as all else here
+        for call in calls:
+            part = parts[at]
+            at += 1  # for one call, `zip` or `enumerate` take as long as all else here
             if isinstance(part, BaseException):
                 if not call.many:  # else the collator has counted the failed items
-                    self.failed += stop - start
+                    self.failed += call.size
                 if _refused(call, part):
                     done.append(call)
-            elif stop - start == call.size:
-                if call.missing:  # else its caller has left
-                    call.results = part
-                    call.missing = 0
-                    done.append(call)
-                call.function = call.inputs = None
-            elif call.missing and self._place((call, start, stop), part, collator):
+                continue
+            if call.missing:  # else its caller has left
+                call.results = part
+                call.missing = 0
                 done.append(call)
+            call.function = call.inputs = None
         return done
 
     def step(self, pieces: Any, collator: Collator) -> tuple[list[Call], bool]:
@@ -306,7 +349,7 @@ class Batch:
         wanted = False
         split = collator.split(pieces, self)
         self.begun = True
-        for (call, _, _), piece in zip(self.slices, split, strict=True):
+        for call, piece in zip(self.calls, split, strict=True):
             if call.left is not None or not call.missing:
                 continue
             if piece is DONE:
@@ -322,8 +365,8 @@ class Batch:
 
     def end(self) -> list[Call]:
         """Say that there are no more pieces; return the calls that have waited for some."""
-        done = [call for call, _, _ in self.slices if call.missing]
-        for call, _, _ in self.slices:
+        done = [call for call in self.calls if call.missing]
+        for call in self.calls:
             call.missing = 0
             call.function = call.inputs = None
         return done

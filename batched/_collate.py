@@ -79,6 +79,8 @@ class ListCollator:
 
     def collate(self, batch: Batch) -> list[Any]:
         """Return a new list of the batch's items."""
+        if batch.singles is not None:
+            return [call.inputs for call in batch.singles]
         slices = batch.slices
         call, start, stop = slices[0]
         if call.many and len(slices) == 1:
@@ -99,9 +101,9 @@ class ListCollator:
         rows = outputs if type(outputs) is list else self._rows(outputs)
         if len(rows) != batch.size:
             raise BatchError(self._miscounted(len(rows), batch.size))
-        slices = batch.slices
         if not batch.has_lists:
             return rows
+        slices = batch.slices
         if len(slices) == 1:
             call = slices[0][0]
             # Copied where it becomes the answer: the function may keep and reuse its own list.

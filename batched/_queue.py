@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from batched._call import Batch
+
 if TYPE_CHECKING:
     from batched._call import Call, Slice
     from batched._lengths import Lengths
@@ -130,21 +132,26 @@ class Queue:
         """Return the number of further items that fill a batch."""
         return self.batch_size - self.items
 
-    def take(self, room: int) -> list[Slice]:
+    def take(self, room: int) -> Batch:
         """Remove and return the next batch: `room` items, of which so many must wait, or less by `chunk`."""
-        slices: list[Slice] = []
         if not self._large_items:
             if self._credit < self._most_saved:
                 self._save(room)
             self._without_small = 0
             self.items -= room
-            _take(self._small, room, slices)
-            return slices
+            singles = _take_singles(self._small, room)
+            left = room - len(singles)
+            if not left:
+                return Batch(None, room, singles=singles)
+            slices = [(call, 0, 1) for call in singles]
+            _take(self._small, left, slices)
+            return Batch(slices, room)
+        slices = []
         small_items = self.items - self._large_items
         if not small_items:
             piece = self.take_next(self._large[0], room)
             if piece is not None:
-                return [piece]
+                return Batch([piece], room)
         self._save(room)
         left = room
         large = self._most_large(small_items, room)
@@ -159,7 +166,7 @@ class Queue:
         if left and large:
             left -= self._take_large(min(left, large), slices)
         self.items -= room - left
-        return slices
+        return Batch(slices, room - left)
 
     def take_next(self, call: Call, room: int) -> Slice | None:
         """Remove and return a full batch of `room` items of a large `call`, if `take` would return that.
@@ -207,6 +214,21 @@ def _head(calls: deque[Call]) -> Call:
     while not calls[0].waiting:
         calls.popleft()
     return calls[0]
+
+
+def _take_singles(calls: deque[Call], room: int) -> list[Call]:
+    """Remove and return the calls of single items that are first in `calls`, up to `room`."""
+    singles: list[Call] = []
+    while room and calls:
+        call = calls.popleft()
+        if call.waiting:  # else its caller has left
+            if call.many or call.size > 1:
+                calls.appendleft(call)
+                break
+            call.waiting = 0
+            singles.append(call)
+            room -= 1
+    return singles
 
 
 def _take(calls: deque[Call], room: int, slices: list[Slice]) -> int:

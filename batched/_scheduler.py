@@ -307,8 +307,8 @@ class Scheduler:
             queue = self._choose(now)
         waiting = queue.items
         room = queue.batch_size
-        slices = queue.take(room if room < waiting else waiting)  # noqa: FURB136  hot path
-        batch = Batch(slices, waiting - queue.items, self._reason)
+        batch = queue.take(room if room < waiting else waiting)  # noqa: FURB136  hot path
+        batch.reason = self._reason
         if not self._is_plain:
             self._took(batch)
         self._running[batch] = now
@@ -406,26 +406,26 @@ class Scheduler:
         if started is None:  # said before
             return
         size = batch.size
-        slices = batch.slices
+        calls = batch.calls
         counters = self._counters
         counters.processed += size
         counters.real += batch.real
         counters.padded += batch.padded
-        if len(slices) == 1:
-            counters.ran(batch.reason, size, now - started, started - slices[0][0].arrived)
+        if len(calls) == 1:
+            counters.ran(batch.reason, size, now - started, started - calls[0].arrived)
         else:
             counters.ran(batch.reason, size, now - started)
-            counters.waits([started - call.arrived for call, _, _ in slices])  # one item of each
-        if len(slices) < size:
-            self._ran_lists(slices, started)
+            counters.waits([started - call.arrived for call in calls])  # one item of each
+        if len(calls) < size:
+            self._ran_lists(batch.slices, started)
         if batch.failed:
             counters.failed += batch.failed
-            self._drop_rest(slices)
+            self._drop_rest(batch.slices)
         elif self._capacity.limit is not None:
             self._capacity.ran(size, self._options.batch_size)
             self._resize()
         if self._lengths is not None and batch.failed < size:
-            self._lengths.ran(slices, size, now - started)
+            self._lengths.ran(batch.slices, size, now - started)
         if self.patience.learns:
             self._learn(batch, started, now)
         if self._deadlines.heap and not self.queue.items:
@@ -436,10 +436,10 @@ class Scheduler:
         if patience.rests:
             self._learns = self._waits = patience.is_unusual(batch.size, now - started)
             return
-        slices = batch.slices
-        answered = sum([not call.missing and call.left is None for call, _, _ in slices])
+        calls = batch.calls
+        answered = sum([not call.missing and call.left is None for call in calls])
         measured = started if batch.failed < batch.size else None
-        patience.done(batch.size, len(slices), answered, now, measured)
+        patience.done(batch.size, len(calls), answered, now, measured)
         self.queue.chunk = patience.chunk()
         self._learns = self._waits = not patience.rests
 
@@ -461,9 +461,7 @@ class Scheduler:
         turns.append(now)
         if len(turns) == _TURNS:
             self._count_turns()
-        slices.clear()  # as at the end of any batch, for who still looks at it
-        batch.slices = [piece]
-        batch.midway = True
+        batch.go_on(piece)
         return True
 
     def _count_turns(self) -> None:
@@ -482,10 +480,11 @@ class Scheduler:
 
     def _can_follow(self, batch: Batch) -> bool:
         """Whether only what waits has a say in what follows `batch`; then so it is until that ends."""
+        if batch.singles is not None or not self._is_simple:
+            return False
         call = batch.slices[0][0]
         return (
-            self._is_simple
-            and len(batch.slices) == 1
+            len(batch.slices) == 1
             and call.many
             and call.results is call.inputs
             and batch.reason == "full"
@@ -536,7 +535,7 @@ class Scheduler:
 
     def running_calls(self) -> list[Call]:
         """Return the calls of which something runs."""
-        return [call for batch in (*self._running, *self.again) for call, _, _ in batch.slices]
+        return [call for batch in (*self._running, *self.again) for call in batch.calls]
 
     def waiting_calls(self) -> list[Call]:
         """Return the calls of which something waits, those for which there is no room too."""

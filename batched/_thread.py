@@ -545,7 +545,7 @@ class Batcher:
                         calls = batch.deliver(outputs, collator)
             except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
                 if self._retry(batch, error):
-                    batch.slices.clear()
+                    batch.clear()
                     return None
                 with self._delivery:
                     calls = batch.fail(without_own_frames(error), collator)
@@ -579,7 +579,7 @@ class Batcher:
             calls = batch.end()
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
             if not batch.begun and is_out_of_memory(error) and self._retry(batch, error):
-                batch.slices.clear()
+                batch.clear()
                 return
             failed = batch.failed
             calls = batch.fail(without_own_frames(error), self.collator)
@@ -595,7 +595,7 @@ class Batcher:
             self._scheduler.done(batch, monotonic())
         tell(calls)
         calls.clear()
-        batch.slices.clear()
+        batch.clear()
 
     async def _walk(self, batch: Batch, steps: AsyncGenerator[Any]) -> None:
         """Run an asynchronous generator, all of it in one task."""
@@ -656,7 +656,7 @@ class Batcher:
         # An error's traceback leads to this frame, by way of the function's: were its calls still found here,
         # the error would keep itself alive, and all that the function had at hand, until the collector comes.
         calls.clear()
-        batch.slices.clear()
+        batch.clear()
         return following
 
     def _await(self, awaitable: Any) -> Any:
@@ -711,15 +711,15 @@ class Batcher:
             each.fail(error, self.collator)
             with self._lock:
                 self._scheduler.done(each, monotonic())
-            for call, _, _ in each.slices:
+            for call in each.calls:
                 if not call.missing:
                     with contextlib.suppress(Exception):  # its caller has been released before
                         self._resolve([call])
-            each.slices.clear()  # `RUNNING` still leads there
+            each.clear()  # `RUNNING` still leads there
         if batch is not None:
             return
         with self._lock:
-            again = [call for batch in self._scheduler.again for call, _, _ in batch.slices if call.missing]
+            again = [call for batch in self._scheduler.again for call in batch.calls if call.missing]
             calls = [*self._clear(), *again]
             old = self._scheduler
             self._renew_scheduler()

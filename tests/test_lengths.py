@@ -326,9 +326,9 @@ def test_who_was_passed_over_and_has_gone_stands_in_nobodys_way(cheap: float, bu
         old, urgent = call_of([1]), call_of([90])
         queue.push_all(deque([old, urgent]), [])
         lengths.urgent, lengths.cost.per_length = urgent, 1.0
-        assert queue.take(2) == [(urgent, 0, 1)]
+        assert queue.take(2).slices == [(urgent, 0, 1)]
         lengths.urgent, lengths.cost.per_length = None, cheap
-        assert queue.take(1) == [(old, 0, 1)]
+        assert queue.take(1).slices == [(old, 0, 1)]
 
 
 def test_small_calls_go_before_large_ones_of_another_length() -> None:
@@ -570,7 +570,7 @@ def test_a_chunk_of_longer_items_than_usual_has_fewer(length: float, items: int)
     queue.chunk = 8
     queue.push_all(deque([call_of([length] * 100), call_of([length])]), [])
     taken = queue.take(32)
-    assert sum(stop - start for call, start, stop in taken if call.size > 1) == items
+    assert sum(stop - start for call, start, stop in taken.slices if call.size > 1) == items
 
 
 # -- callers -----------------------------------------------------------------------------------------------

@@ -100,9 +100,9 @@ class LengthQueue(Queue):
             # In order of arrival they would have had the room that small calls leave.
             credit += (len(chosen) - large_taken) * (room - small_items) / small_items
         self._credit = min(max(credit - large_taken, 0.0), self._most_saved)
-        self.items -= len(chosen)
         self._large_items -= large_taken
-        return Batch(self._removed(chosen), len(chosen))
+        self._plain = False  # what has been taken is still there
+        return self._taken(self._removed(chosen), len(chosen))
 
     def _most_large(self, small_items: int, room: int, large: list[Item] | None = None) -> int:
         """Return how many items of `large`, the waiting ones of large calls, the next batch may have."""

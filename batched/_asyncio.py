@@ -308,7 +308,7 @@ class _Dispatcher:
     ) -> None:
         self.scheduler = scheduler
         self.running: set[Batch | None] = set()
-        self.arriving: deque[Call] = deque()
+        self.arriving: list[Call] = []
         self.leaving: deque[Call] = deque()
         self.loop = loop
         self._batcher = batcher

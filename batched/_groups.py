@@ -6,7 +6,6 @@ item of it waits.
 
 from __future__ import annotations
 
-from collections import deque
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
@@ -59,18 +58,14 @@ class Groups:
             queue.resize(batch_size, threshold)
             self._list(queue)
 
-    def push_all(self, calls: deque[Call], urgent: list[Call]) -> int:
-        """Move `calls`, to which others may be adding, to the queues of their keys.
+    def push_all(self, calls: list[Call], urgent: list[Call]) -> int:
+        """Append `calls` to the queues of their keys.
 
         Adds those that have a deadline to `urgent`; returns how many items have come.
         """
-        arrived: dict[Hashable, deque[Call]] = {}
-        while calls:
-            call = calls.popleft()
-            theirs = arrived.get(call.key)
-            if theirs is None:
-                theirs = arrived[call.key] = deque()
-            theirs.append(call)
+        arrived: dict[Hashable, list[Call]] = {}
+        for call in calls:
+            arrived.setdefault(call.key, []).append(call)
         items = 0
         for key, theirs in arrived.items():
             queue = self._queues.get(key)

@@ -38,6 +38,7 @@ class Queue:
         "_large",
         "_large_items",
         "_most_saved",
+        "_plain",
         "_small",
         "_without_small",
         "batch_size",
@@ -52,6 +53,7 @@ class Queue:
     def __init__(self, batch_size: int, threshold: int) -> None:
         self.items = 0  # waiting, of both classes
         self._small: deque[Call] = deque()
+        self._plain = True  # all that is in there are single items, none of which has left
         self._large: deque[Call] = deque()
         self._large_items = 0
         self.chunk: int | None = None
@@ -67,34 +69,27 @@ class Queue:
         # Below four a batch, what is paid out at once would be all of it.
         self._most_saved = float(_SAVED * batch_size) if batch_size * PAID_OUT >= 1 else 1.0
         waiting = sorted(self.waiting_calls(), key=_arrived)
-        self._small.clear()
-        self._large.clear()
+        self._clear()
         self._large_items = 0
         for call in waiting:
             self._append(call)
 
-    def push_all(self, calls: deque[Call], urgent: list[Call]) -> int:
-        """Move `calls` here, each into the class that its size, or its caller, puts it in.
+    def push_all(self, calls: list[Call], urgent: list[Call]) -> int:
+        """Append `calls`, each to the class that its size, or its caller, puts it in.
 
-        Adds those that have a deadline to `urgent`; returns how many items have come. Others may be adding to
-        `calls` meanwhile.
+        Adds those that have a deadline to `urgent`; returns how many items have come.
         """
-        items = 0
-        threshold = self.threshold
-        while calls:
-            call = calls.popleft()
-            size = call.size
-            items += size
-            call.large = large = size > threshold if call.bulk is None else call.bulk
-            if large:
-                self._large.append(call)
-                self._large_items += size
-            else:
-                self._small.append(call)
-            if call.deadline is not None:
-                urgent.append(call)
-        self.items += items
-        return items
+        before = self.items
+        if self.threshold and _are_plain(calls):
+            self._small += calls
+            self.items += len(calls)
+        else:
+            for call in calls:
+                self._append(call)
+                self.items += call.size
+                if call.deadline is not None:
+                    urgent.append(call)
+        return self.items - before
 
     def _append(self, call: Call) -> None:
         call.large = call.size > self.threshold if call.bulk is None else call.bulk
@@ -103,6 +98,13 @@ class Queue:
             self._large_items += call.waiting
         else:
             self._small.append(call)
+            self._plain = self._plain and call.size == 1 and not call.many
+
+    def _clear(self) -> None:
+        """Forget calls of which nothing waits any more."""
+        self._small.clear()
+        self._large.clear()
+        self._plain = True
 
     def drop(self, call: Call) -> int:
         """Forget what of `call` still waits; return how many items that was."""
@@ -111,9 +113,10 @@ class Queue:
         self.items -= dropped
         if call.large:
             self._large_items -= dropped
+        else:
+            self._plain = False
         if not self.items:
-            self._small.clear()
-            self._large.clear()
+            self._clear()
         return dropped
 
     def oldest(self) -> float:
@@ -138,15 +141,8 @@ class Queue:
             if self._credit < self._most_saved:
                 self._save(room)
             self._without_small = 0
-            self.items -= room
-            singles = _take_singles(self._small, room)
-            left = room - len(singles)
-            if not left:
-                return Batch(None, room, singles=singles)
-            slices = [(call, 0, 1) for call in singles]
-            _take(self._small, left, slices)
-            return Batch(slices, room)
-        slices = []
+            return self._take_small(room)
+        slices: list[Slice] = []
         small_items = self.items - self._large_items
         if not small_items:
             piece = self.take_next(self._large[0], room)
@@ -165,8 +161,25 @@ class Queue:
             left -= _take(self._small, left, slices)
         if left and large:
             left -= self._take_large(min(left, large), slices)
-        self.items -= room - left
-        return Batch(slices, room - left)
+        return self._taken(slices, room - left)
+
+    def _take_small(self, room: int) -> Batch:
+        small = self._small
+        if not self._plain:
+            slices: list[Slice] = []
+            return self._taken(slices, _take(small, room, slices))
+        singles = [small.popleft() for _ in range(room)]
+        for call in singles:
+            call.waiting = 0
+        self.items -= room
+        return Batch(None, room, singles=singles)
+
+    def _taken(self, slices: list[Slice], size: int) -> Batch:
+        """Return the batch of what has been removed."""
+        self.items -= size
+        if not self.items:
+            self._clear()
+        return Batch(slices, size)
 
     def take_next(self, call: Call, room: int) -> Slice | None:
         """Remove and return a full batch of `room` items of a large `call`, if `take` would return that.
@@ -216,19 +229,13 @@ def _head(calls: deque[Call]) -> Call:
     return calls[0]
 
 
-def _take_singles(calls: deque[Call], room: int) -> list[Call]:
-    """Remove and return the calls of single items that are first in `calls`, up to `room`."""
-    singles: list[Call] = []
-    while room and calls:
-        call = calls.popleft()
-        if call.waiting:  # else its caller has left
-            if call.many or call.size > 1:
-                calls.appendleft(call)
-                break
-            call.waiting = 0
-            singles.append(call)
-            room -= 1
-    return singles
+def _are_plain(calls: list[Call]) -> bool:
+    """Whether these are single items, small as such, of which nothing else is known."""
+    for call in calls:
+        if call.size > 1 or call.many or call.bulk is not None or call.deadline is not None:
+            return False
+        call.large = False
+    return True
 
 
 def _take(calls: deque[Call], room: int, slices: list[Slice]) -> int:

@@ -104,7 +104,7 @@ class Scheduler:
 
     def push(self, call: Call) -> None:
         """Queue `call`, or its members."""
-        self.take_in(deque(call.members if isinstance(call, Family) else [call]), deque())
+        self.take_in([*call.members] if isinstance(call, Family) else [call], deque())
 
     def is_welcome(self, call: Call, arriving: int) -> bool:
         """Whether `call` can just be pushed, like the `arriving` ones before it: most single items can."""
@@ -188,15 +188,15 @@ class Scheduler:
         """Count items that the cache, or an equal item in flight, has answered."""
         self._counters.cached += items
 
-    def take_in(self, arriving: deque[Call], leaving: deque[Call]) -> None:
+    def take_in(self, arriving: list[Call], leaving: deque[Call]) -> None:
         """Queue all of `arriving`, drop those of `leaving`, and empty both, to which others may be adding."""
         gone = len(leaving)  # counted first: whoever has left by now came before
         if arriving:
+            new = arriving[:]
+            del arriving[: len(new)]  # what comes meanwhile comes later
             if self._learns:
-                new = [arriving.popleft() for _ in range(len(arriving))]  # what comes meanwhile comes later
                 self._untold += new
-                arriving = deque(new)
-            self._counters.accepted += self.queue.push_all(arriving, self._urgent)
+            self._counters.accepted += self.queue.push_all(new, self._urgent)
             if self._urgent:
                 self._deadlines.add(self._urgent)
                 self._urgent.clear()

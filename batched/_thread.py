@@ -87,7 +87,7 @@ class Batcher:
     def _reset(self) -> None:
         self._renew_scheduler()
         self._guarded = is_guarded(self.options)
-        self._inbox: deque[Call] = deque()
+        self._inbox: list[Call] = []
         self._leaving: deque[Call] = deque()
         self._blocked: dict[Call, _thread.LockType] = {}  # whose `submit` waits for room
         self._lock = _thread.allocate_lock()

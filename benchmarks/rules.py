@@ -29,7 +29,7 @@ class Shipped:
         self.scheduler = Scheduler(Options(batch_size=batch_size), Queue, "simulated")
         self.scheduler.patience = patience
         self.awaited = self.scheduler.awaited
-        self._inbox: deque[Call] = deque()
+        self._inbox: list[Call] = []
         self.push = self._inbox.append
         self._batch: Batch | None = None
 

@@ -437,9 +437,9 @@ def test_a_queue_that_is_empty_again_holds_on_to_nobody() -> None:
     """Though whoever has left was never asked for: who learns of calls forgets those too."""
     scheduler = Scheduler(Options(), Queue, "f")
     call = Call().begin(list, 1, 1, False, 0.0)
-    scheduler.take_in(deque([call]), deque())
+    scheduler.take_in([call], deque())
     call.left = "cancelled"
-    scheduler.take_in(deque(), deque([call]))
+    scheduler.take_in([], deque([call]))
     assert all(call not in value for value in vars(scheduler).values() if isinstance(value, list))
 
 

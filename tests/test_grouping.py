@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections import Counter, deque
+from collections import Counter
 from concurrent.futures import CancelledError
 from itertools import islice
 from typing import Any
@@ -271,7 +271,7 @@ def test_lists_of_groups_do_not_grow_under_a_load_that_never_ends() -> None:
         for _ in range(items):
             call = Call().begin(list, None, 1, False, now)  # type: ignore[arg-type]
             call.key = key
-            groups.push_all(deque([call]), [])
+            groups.push_all([call], [])
 
     push("waits", 0.0)
     push("full", 1.0, 5)

@@ -157,7 +157,7 @@ def test_a_hundred_thousand_keys_cost_a_few_looks_each(asked: type[CountedQueue]
     """All waiting at once, in one batch each; none is looked at again and again."""
     keys = 100_000
     scheduler, groups = scheduler_of(batch_size=2)
-    scheduler.take_in(deque(call_of(key, arrived=key / keys) for key in range(keys)), deque())
+    scheduler.take_in([call_of(key, arrived=key / keys) for key in range(keys)], deque())
     assert scheduler.delay(0.0) == WINDOW_S
     assert keys_of(run_all(scheduler, WINDOW_S + 1.0)) == [(key, 1) for key in range(keys)]
     assert asked.asked < 12 * keys
@@ -167,7 +167,7 @@ def test_a_hundred_thousand_keys_cost_a_few_looks_each(asked: type[CountedQueue]
 def test_waiting_keys_cost_a_busy_one_nothing(asked: type[CountedQueue]) -> None:
     """Ten thousand in their window, and a batch of another asks after a handful of them."""
     scheduler, _ = scheduler_of(batch_size=2)
-    scheduler.take_in(deque(call_of(key, arrived=1.0) for key in range(10_000)), deque())
+    scheduler.take_in([call_of(key, arrived=1.0) for key in range(10_000)], deque())
     asked.asked = 0
     for _ in range(1000):
         scheduler.push(call_of("busy", size=2, arrived=1.0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -324,7 +323,7 @@ def test_who_was_passed_over_and_has_gone_stands_in_nobodys_way(cheap: float, bu
     queue = LengthQueue(4, 1, lengths)
     for _ in range(2):
         old, urgent = call_of([1]), call_of([90])
-        queue.push_all(deque([old, urgent]), [])
+        queue.push_all([old, urgent], [])
         lengths.urgent, lengths.cost.per_length = urgent, 1.0
         assert queue.take(2).slices == [(urgent, 0, 1)]
         lengths.urgent, lengths.cost.per_length = None, cheap
@@ -568,7 +567,7 @@ def test_a_chunk_of_longer_items_than_usual_has_fewer(length: float, items: int)
     lengths.cost._length = 10.0  # ... which is this
     queue = LengthQueue(32, 1, lengths)
     queue.chunk = 8
-    queue.push_all(deque([call_of([length] * 100), call_of([length])]), [])
+    queue.push_all([call_of([length] * 100), call_of([length])], [])
     taken = queue.take(32)
     assert sum(stop - start for call, start, stop in taken.slices if call.size > 1) == items
 

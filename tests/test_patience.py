@@ -38,7 +38,7 @@ class Server:
         self.slow = 1.0
         self.fails = False
         self.coming: list[tuple[float, int, Any]] = []  # when, how many items, and when that one comes back
-        self.inbox: deque[Call] = deque()
+        self.inbox: list[Call] = []
         self.batches: list[int] = []
         self.held: list[float] = []  # how long each batch waited while the function was free
         self.latencies: list[float] = []

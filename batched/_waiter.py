@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from contextvars import Context
 
-__all__ = ["Waiter"]
+__all__ = ["Waiter", "wake_all"]
 
 
 class Waiter:
@@ -28,7 +28,7 @@ class Waiter:
     _go_on: Callable[[Any], object] | None
     """What wakes the task, once it waits; None to begin with."""
     _go_on_in: Context | None
-    """Where to call that; unset before."""
+    """Where to call that: the context of the task, once it waits; None to begin with."""
 
     def __await__(self) -> Any:
         """Return what hands this to the task, if it has to wait: a generator would take twice the memory."""
@@ -54,18 +54,20 @@ class Waiter:
             self._go_on = self._go_on_in = None
         return True
 
-    def wake(self, done: asyncio.Future[None]) -> None:
-        """Show the task a future that is `done`: it goes on, here and now.
 
-        Only for callbacks of the loop: of tasks, one runs at a time. Raises what tasks do not keep to
-        themselves: `KeyboardInterrupt` and `SystemExit`.
-        """
-        if self.is_woken:
-            return
-        self.is_woken = True
-        go_on = self._go_on
-        if go_on is None:
-            return  # it has yet to wait, and will not
-        context: Any = self._go_on_in
-        self._go_on = self._go_on_in = None  # what is woken is forgotten, though this may be kept
-        context.run(go_on, done)
+def wake_all(waiters: Iterable[Waiter], done: asyncio.Future[None]) -> None:
+    """Show the tasks that wait a future that is `done`: they go on, here and now.
+
+    Only for callbacks of their loop: of tasks, one runs at a time. Raises what tasks do not keep to
+    themselves, `KeyboardInterrupt` and `SystemExit`; the rest has not been woken then.
+    """
+    # Not a method for each: that would take a fifth of the time.
+    for waiter in waiters:
+        if waiter.is_woken:
+            continue
+        waiter.is_woken = True
+        go_on = waiter._go_on  # noqa: SLF001
+        if go_on is not None:  # else it has yet to wait, and will not
+            context: Any = waiter._go_on_in  # noqa: SLF001
+            waiter._go_on = waiter._go_on_in = None  # noqa: SLF001  they may be kept, and the task is not to be
+            context.run(go_on, done)

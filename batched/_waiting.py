@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 from batched._process import park_at_exit
+from batched._waiter import wake_all
 from batched.errors import copied, for_event_loop
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class _Alarm:
             while calls and (calls[0][0] <= now or not _waits(calls[0][2])):
                 call = heappop(calls)[2]()
                 if call is not None:
-                    call.wake(_DONE)
+                    wake_all([call], _DONE)
         finally:  # also after Ctrl-C
             if calls:
                 # Some loops have clocks that are coarser, and would come back at once until then.
@@ -128,8 +129,7 @@ def resolve_on_loop(calls: Iterable[Call]) -> None:
     """Wake the tasks that wait for `calls`, which are done. Only for callbacks of their loop."""
     rest = iter(calls)
     try:
-        for call in rest:
-            call.wake(_DONE)
+        wake_all(rest, _DONE)
     except BaseException:  # Ctrl-C
         asyncio.get_running_loop().call_soon(resolve_on_loop, [*rest])
         raise

@@ -18,6 +18,7 @@ import batched._asyncio
 import batched._waiting
 from batched import aio
 from batched._call import Call
+from batched._waiter import wake_all
 from batched._waiting import watch
 from tests.gate import PATIENCE_S, turns
 
@@ -35,16 +36,19 @@ class Timer:
 
 
 class Sleeper(Call):
-    """A call whose caller notes when it is woken."""
+    """A call whose caller notes when it goes on."""
 
-    woken_at: float | None = None
-    clock: Loop
+    went_on: list[float]
 
-    def wake(self, _: object = None) -> None:
-        """Note when, unless it was before."""
-        if not self.is_woken:
-            self.is_woken = True
-            self.woken_at = self.clock.now
+    @property
+    def woken_at(self) -> float | None:
+        """When it went on, if it has."""
+        assert len(self.went_on) <= 1
+        return self.went_on[0] if self.went_on else None
+
+    def wake(self) -> None:
+        """Be answered."""
+        wake_all([self], batched._waiting._DONE)
 
 
 class Loop:
@@ -85,7 +89,8 @@ class Loop:
 def call(loop: Loop, deadline: float) -> Sleeper:
     """Watch a new call, and return it."""
     sleeper = Sleeper().begin(list, 1, 1, False, loop.now, deadline)
-    sleeper.clock = loop
+    went_on = sleeper.went_on = []
+    sleeper.add_done_callback(lambda _: went_on.append(loop.now), context=contextvars.Context())
     watch(sleeper, loop)  # type: ignore[arg-type]
     return sleeper
 
@@ -182,7 +187,7 @@ def test_ctrl_c_while_callers_are_woken_leaves_the_others_their_deadline(loop: L
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
-    first.wake = interrupt  # type: ignore[method-assign]
+    first.add_done_callback(interrupt, context=contextvars.Context())
     with pytest.raises(KeyboardInterrupt):
         loop.run(1.5)
     loop.run(3.0)

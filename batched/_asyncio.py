@@ -13,6 +13,7 @@ import contextlib
 import logging
 import types
 import weakref
+from _thread import get_ident
 from asyncio import Task, current_task, get_running_loop
 from collections import deque
 from contextlib import aclosing
@@ -79,6 +80,9 @@ class LoopBatcher:
         self._dispatchers: dict[int, weakref.ref[_Dispatcher]] = {}
         self._recent: Callable[[], _Dispatcher | None] = _nobody  # of the loop that has called last
         self.counters = Counters()
+        # Who wakes callers, its loop and thread: tasks that it lets go on need not ask where they are, which
+        # takes as long as all else to queue a call. (No other loop runs below a callback of this one.)
+        self.waking: tuple[_Dispatcher, asyncio.AbstractEventLoop, int] | None = None
 
     @property
     def stats(self) -> Stats:
@@ -153,15 +157,12 @@ class LoopBatcher:
 
     def post_async(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002
         """Queue `call` for a task that then awaits it, until it is answered or late."""
-        loop = get_running_loop()
-        recent = self._recent  # found as an attribute, as in `acall`
-        dispatcher = recent()
-        if dispatcher is None:
-            dispatcher = self._of(loop)
+        waking = self.waking
+        if waking is not None and waking[2] == get_ident():
+            dispatcher, loop, _ = waking
         else:
-            its_loop = dispatcher.loop
-            if its_loop() is not loop:
-                dispatcher = self._of(loop)
+            loop = get_running_loop()
+            dispatcher = self._of(loop)
         if self.closed or dispatcher.running:
             self.check()
         call.loop = dispatcher
@@ -243,6 +244,10 @@ class LoopBatcher:
 
     def _of(self, loop: asyncio.AbstractEventLoop) -> _Dispatcher:
         """Return the queue of `loop`, a new one if it has none."""
+        recent = self._recent  # found as an attribute, as in `acall`
+        dispatcher = recent()
+        if dispatcher is not None and dispatcher.loop() is loop:
+            return dispatcher
         key = id(loop)
         known = self._dispatchers.get(key, _nobody)
         dispatcher = known()
@@ -492,7 +497,12 @@ class _Dispatcher:
 
     def _wake(self, calls: tuple[Call, ...]) -> None:
         """Wake those who wait for `calls`, and note whether anybody has called by then."""
-        resolve_on_loop(calls)
+        batcher = self._batcher
+        batcher.waking = self, get_running_loop(), get_ident()
+        try:
+            resolve_on_loop(calls)
+        finally:
+            batcher.waking = None
         self._stays = bool(self.arriving)
 
     def _whole(self, calls: list[Call]) -> list[Call]:

@@ -216,7 +216,7 @@ class Face(Bindable[DriverT]):
         del args, named  # of many waiting tasks, none need keep them
         batcher.post_async(call)
         try:
-            await call
+            await call.wait()
         except BaseException:
             batcher.cancel(call)
             raise
@@ -271,7 +271,7 @@ class Face(Bindable[DriverT]):
             if looks is not None:
                 await looks
             elif call.loop is not None:
-                await call
+                await call.wait()
             if call.missing or call.error is not None:
                 batcher.refuse(call)
             return self._in_order(call, for_event_loop)
@@ -304,7 +304,7 @@ class Face(Bindable[DriverT]):
             batcher.count_cached(call)
             return
         batcher.post_async(call, patient=True)
-        await call
+        await call.wait()
         if not call.missing and call.error is None:
             await call.collator.keep(call)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
     from contextvars import Context
+    from typing import Self
 
 __all__ = ["Waiter", "wake_all"]
 
@@ -30,12 +32,12 @@ class Waiter:
     _go_on_in: Context | None
     """Where to call that: the context of the task, once it waits; None to begin with."""
 
-    def __await__(self) -> Any:
-        """Return what hands this to the task, if it has to wait: a generator would take twice the memory."""
-        if self.is_woken:
-            return iter(())
-        self._asyncio_future_blocking = True  # the task makes it False, and so knows a `yield from`
-        return iter((self,))
+    @types.coroutine
+    def wait(self) -> Generator[Self, None, None]:
+        """Wait until woken."""
+        if not self.is_woken:
+            self._asyncio_future_blocking = True  # the task makes it False, and so knows a `yield from`
+            yield self
 
     def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context) -> None:
         """Note how to wake the task, and in which context."""

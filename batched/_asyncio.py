@@ -420,6 +420,11 @@ class _Dispatcher:
         """Remove and return the next batch, None if none is due any more."""
         scheduler = self.scheduler
         with self._lock:
+            if self.arriving and not self.leaving:
+                came = len(self.arriving)
+                batch = scheduler.pop_arriving(self.arriving, came, monotonic())
+                if batch is not None:
+                    return batch
             scheduler.take_in(self.arriving, self.leaving)
             now = monotonic()
             batch = scheduler.pop(now) if scheduler.delay(now) == 0.0 else None
@@ -493,12 +498,12 @@ class _Dispatcher:
         if self._batcher.streams:
             _tell(calls)
         else:
-            loop.call_soon(self._wake, tuple(calls))
+            loop.call_soon(self._wake, tuple(calls), loop)
 
-    def _wake(self, calls: tuple[Call, ...]) -> None:
+    def _wake(self, calls: tuple[Call, ...], loop: asyncio.AbstractEventLoop) -> None:
         """Wake those who wait for `calls`, and note whether anybody has called by then."""
         batcher = self._batcher
-        batcher.waking = self, get_running_loop(), get_ident()
+        batcher.waking = self, loop, get_ident()
         try:
             resolve_on_loop(calls)
         finally:

@@ -168,11 +168,28 @@ class Queue:
         if not self._plain:
             slices: list[Slice] = []
             return self._taken(slices, _take(small, room, slices))
-        singles = [small.popleft() for _ in range(room)]
-        for call in singles:
+        singles: list[Call] = []
+        for _ in range(room):
+            call = small.popleft()
             call.waiting = 0
+            singles.append(call)
         self.items -= room
-        return Batch(None, room, singles=singles)
+        return Batch(None, room, "", singles)
+
+    def pass_by(self, calls: list[Call]) -> Batch | None:
+        """Return the batch of `calls`, which fill one at most, as `take` would if they were all that waits.
+
+        If not all of them are plain they are to be pushed, as nothing has been done then: returns None.
+        """
+        if not self.threshold or not _are_plain(calls):
+            return None
+        size = len(calls)
+        if self._credit < self._most_saved:
+            self._save(size)
+        self._without_small = 0
+        for call in calls:
+            call.waiting = 0
+        return Batch(None, size, "", calls)
 
     def _taken(self, slices: list[Slice], size: int) -> Batch:
         """Return the batch of what has been removed."""

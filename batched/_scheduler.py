@@ -318,6 +318,34 @@ class Scheduler:
             self._let_in()
         return batch
 
+    def pop_arriving(self, arriving: list[Call], came: int, now: float) -> Batch | None:
+        """Remove and return the batch of all who are `arriving`, of whom so many `came` before `now`.
+
+        Returns None if that is not the next batch, or if one of them has to be queued: as when several wait,
+        it is not due, or they are no plain single items. Others may be adding to `arriving` meanwhile.
+        """
+        queue = self.queue
+        size = queue.batch_size
+        if (
+            queue.items
+            or came > size
+            or (came < size and self._waits)
+            or not self._is_plain
+            or self._learns
+            or self._draining
+            or self._outside
+            or self.again
+            or self._deadlines.heap
+        ):
+            return None
+        batch: Batch | None = queue.pass_by(arriving[:came])
+        if batch is not None:
+            del arriving[:came]
+            self._counters.accepted += came
+            batch.reason = self._at_once if came < size else "full"
+            self._running[batch] = now
+        return batch
+
     def _took(self, batch: Batch) -> None:
         """Note how `batch` was chosen, and from which queue."""
         if self._lengths is not None:

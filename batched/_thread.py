@@ -508,8 +508,14 @@ class Batcher:
     def _choose(self, now: float | None = None) -> tuple[float | None, Batch | None]:
         """Return the seconds until the next batch is due, and the batch if it is. Needs the lock."""
         scheduler = self._scheduler
-        if self._inbox or self._leaving:
-            scheduler.take_in(self._inbox, self._leaving)
+        inbox = self._inbox
+        if inbox or self._leaving:
+            if inbox and not self._leaving and not self.closed:
+                came = len(inbox)
+                batch = scheduler.pop_arriving(inbox, came, monotonic())
+                if batch is not None:
+                    return 0.0, batch
+            scheduler.take_in(inbox, self._leaving)
             now = None  # nobody has arrived later
         if now is None:
             now = monotonic()

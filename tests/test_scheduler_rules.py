@@ -5,7 +5,7 @@ It holds for one queue, and for queues by key, of which each has its batches to 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -16,12 +16,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from batched._call import Batch, Call
+from batched._call import Batch, Call, Slice
 from batched._collate import ListCollator
 from batched._family import GroupingCollator, complete
 from batched._groups import Groups
 from batched._options import Options
-from batched._patience import Regroup, Window
+from batched._patience import Regroup
 from batched._queue import Queue
 from batched._scheduler import Scheduler
 from batched.errors import QueueFullError
@@ -35,14 +35,12 @@ class SchedulerRules(RuleBasedStateMachine):
 
     queue: Any = Queue
     keys = 1
-
-    def patience(self) -> Window:
-        """Return what decides when a batch that is not full starts."""
-        return Window(WINDOW_S)
+    window_s = WINDOW_S
+    adaptive = False
 
     def latest(self, oldest: float) -> float:
         """Return until when a batch with an item of that time may wait."""
-        return oldest + WINDOW_S
+        return oldest + self.window_s
 
     @initialize(batch_size=st.integers(1, 9), threshold=st.integers(0, 4))
     def start(self, batch_size: int, threshold: int) -> None:
@@ -51,11 +49,13 @@ class SchedulerRules(RuleBasedStateMachine):
         self.batch_size = batch_size
         self.threshold = threshold
         self.scheduler = Scheduler(
-            Options(batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=WINDOW_S * 1000),
+            Options(
+                batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=self.window_s * 1000,
+                adaptive=self.adaptive,
+            ),
             self.queue,
             "f",
-        )
-        self.scheduler.patience = self.patience()
+        )  # fmt: skip
         self.freed = 0.0
         self.calls: list[Call] = []
         self.running: list[tuple[Batch, list[Any]]] = []
@@ -63,7 +63,7 @@ class SchedulerRules(RuleBasedStateMachine):
         self.large_passed_over: Counter[int] = Counter()
 
     @rule(
-        size=st.integers(1, 20),
+        size=st.integers(0, 20),
         bulk=st.sampled_from([None, True, False]),
         allowed_s=st.sampled_from([None, 0.5, 2.0, 5.0]),
         keep_errors=st.booleans(),
@@ -72,13 +72,34 @@ class SchedulerRules(RuleBasedStateMachine):
     def push(
         self, size: int, bulk: bool | None, allowed_s: float | None, keep_errors: bool, key: int
     ) -> None:
-        """A caller comes; its items know whose they are."""
+        """A caller comes."""
         deadline = None if allowed_s is None else self.now + allowed_s
-        items = [(len(self.calls), index) for index in range(size)]
-        call = Call().begin(echo, items[:], size, True, self.now, deadline, bulk, keep_errors)
+        self.scheduler.push(self.call_of(size, deadline, bulk, keep_errors, key))
+
+    def call_of(
+        self,
+        size: int,
+        deadline: float | None = None,
+        bulk: bool | None = None,
+        keep_errors: bool = False,
+        key: int = 0,
+    ) -> Call:
+        """Return a call whose items know whose they are; one of no size is of a single item, not a list."""
+        items = [(len(self.calls), index) for index in range(size or 1)]
+        call = Call().begin(
+            echo, items[:] if size else items[0], size or 1, size > 0, self.now, deadline, bulk, keep_errors
+        )
         call.key = key % self.keys
         self.calls.append(call)
-        self.scheduler.push(call)
+        return call
+
+    @rule(sizes=st.lists(st.sampled_from([0, 0, 0, 0, 0, 0, 0, 1, 5]), min_size=1, max_size=12))
+    def come_while_a_slot_is_free(self, sizes: list[int]) -> None:
+        """Who comes at once need not be queued, if they are alike and the next batch; it is the same one."""
+        arriving = [self.call_of(size) for size in sizes]
+        self.check_next(lambda: self.scheduler.pop_arriving(arriving, len(arriving), self.now))
+        self.scheduler.take_in(arriving, deque())
+        assert not arriving
 
     @rule(seconds=st.floats(0, 3))
     def wait(self, seconds: float) -> None:
@@ -99,7 +120,7 @@ class SchedulerRules(RuleBasedStateMachine):
         call.left = "cancelled"
         self.scheduler.drop(call)
         self.scheduler.drop(call)  # saying so twice changes nothing
-        runs = any(call is piece[0] for batch, _ in self.running for piece in batch.slices)
+        runs = any(call is piece[0] for batch, _ in self.running for piece in slices_of(batch))
         assert (call.inputs is not None) == runs  # a batch may have yet to be collated
 
     @precondition(lambda self: self.scheduler.delay(self.now) == 0.0)
@@ -118,13 +139,14 @@ class SchedulerRules(RuleBasedStateMachine):
 
         if batch is None:
             return None
-        assert sum(stop - start for _, start, stop in batch.slices) == len(batch)
-        key = batch.slices[0][0].key
+        slices = slices_of(batch)
+        assert sum(stop - start for _, start, stop in slices) == len(batch)
+        key = slices[0][0].key
         mine = [call for call in everybody if call.key == key]
         small = [call for call in mine if not call.large]
         large = [call for call in mine if call.large]
         crowded = sum(before[id(call)] for call in small) >= self.batch_size and large
-        assert all(call.key == key for call, _, _ in batch.slices)
+        assert all(call.key == key for call, _, _ in slices)
         most = min(self.batch_size, sum(before[id(call)] for call in mine))
         chunk = self.scheduler.queue.chunk
         if chunk is None:
@@ -132,13 +154,12 @@ class SchedulerRules(RuleBasedStateMachine):
         else:  # large calls may get less, but not nothing
             smalls = sum(before[id(call)] for call in small)
             assert max(1, min(smalls, most)) <= len(batch) <= most
-        assert len(batch) == sum(stop - start for _, start, stop in batch.slices)
-        assert all(call.deadline is None or call.deadline > self.now for call, _, _ in batch.slices)
-        assert all(before[id(call)] for call, _, _ in batch.slices)
+        assert all(call.deadline is None or call.deadline > self.now for call, _, _ in slices)
+        assert all(before[id(call)] for call, _, _ in slices)
         self.check_turn(mine, everybody, full, len(batch))
         self.check_classes(small, large, before)
         self.check_reserve(
-            bool(crowded), sum(stop - start for call, start, stop in batch.slices if call.large), key
+            bool(crowded), sum(stop - start for call, start, stop in slices if call.large), key
         )
         items = COLLATOR.collate(batch)
         self.ran += items
@@ -157,7 +178,7 @@ class SchedulerRules(RuleBasedStateMachine):
         for call in everybody:
             oldest[call.key] = min(call.arrived, oldest.get(call.key, call.arrived))
         key = mine[0].key
-        if min(oldest.values()) + WINDOW_S <= self.now:
+        if min(oldest.values()) + self.window_s <= self.now:
             assert oldest[key] == min(oldest.values())
             return
         urgent = [(call.arrived + call.deadline) / 2 for call in mine if call.deadline is not None]
@@ -170,6 +191,15 @@ class SchedulerRules(RuleBasedStateMachine):
         self.large_passed_over[key] = passed_over
         assert passed_over < 8 + self.batch_size
         assert not crowded or large_items <= max(self.batch_size / 4, 1)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def look(self, data: Any) -> None:
+        """Somebody looks at a batch that runs, as `current_batch` does."""
+        batch, _ = data.draw(st.sampled_from(self.running))
+        expected = slices_of(batch)
+        assert batch.slices == expected
+        assert batch.calls == [call for call, _, _ in expected]
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), outcome=st.sampled_from(["answers", "raises", "one fails"]))
@@ -230,7 +260,7 @@ class SchedulerRules(RuleBasedStateMachine):
             assert indexes == list(range(len(indexes)))
             if call.error is None and call.left is None and not call.missing:
                 assert len(indexes) == call.size
-                for index, result in enumerate(call.results):
+                for index, result in enumerate(call.results if call.many else [call.results]):
                     assert result == ("out", number, index) or isinstance(result, ZeroDivisionError)
 
     @invariant()
@@ -264,16 +294,20 @@ class SchedulerRules(RuleBasedStateMachine):
         assert not self.waiting()
 
 
+class GreedySchedulerRules(SchedulerRules):
+    """The same where nobody waits for company."""
+
+    window_s = 0.0
+
+
 class AdaptiveSchedulerRules(SchedulerRules):
     """The same with the learned patience, whose window begins anew when the function becomes free."""
 
-    def patience(self) -> Window:
-        """Return the default."""
-        return Regroup(WINDOW_S, self.batch_size)
+    adaptive = True
 
     def latest(self, oldest: float) -> float:
         """Return until when a batch with an item of that time may wait."""
-        return max(oldest, self.freed) + WINDOW_S
+        return max(oldest, self.freed) + self.window_s
 
     def check_turn(self, mine: list[Call], everybody: list[Call], full: set[int], size: int) -> None:
         """There is one key, and no window that a batch has to wait for."""
@@ -500,6 +534,14 @@ class ServerRules(RuleBasedStateMachine):
 def echo(items: list[Any]) -> list[Any]:
     return items
 
+
+def slices_of(batch: Batch) -> list[Slice]:
+    """Return the slices of `batch`, which stays as it is."""
+    return batch.slices if batch.singles is None else [(call, 0, 1) for call in batch.singles]
+
+
+TestGreedySchedulerRules = GreedySchedulerRules.TestCase
+TestGreedySchedulerRules.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
 
 TestAdaptiveSchedulerRules = AdaptiveSchedulerRules.TestCase
 TestAdaptiveSchedulerRules.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)

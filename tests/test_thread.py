@@ -281,24 +281,25 @@ def test_an_exception_thrown_into_the_worker_does_not_end_it(caplog: pytest.LogC
     assert fn(2) == 2
 
 
+@pytest.mark.parametrize(("items", "way"), [(2, "pop_arriving"), ([2], "pop")])
 def test_what_a_worker_has_just_chosen_is_answered_too_when_an_exception_hits_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    items: Any, way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Between two batches as well: nobody waits for a batch that was taken and never ran."""
     gate = Gate(shut=True)
     fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
     running = fn.submit(1)
     gate.wait_for_batch()
-    chosen = fn.submit(2)
+    chosen = fn.submit(items)
     scheduler = fn._batcher._scheduler
-    pop = scheduler.pop
+    pop = getattr(scheduler, way)
 
-    def pop_and_fail(now: float) -> Any:
-        pop(now)
+    def pop_and_fail(*args: Any) -> Any:
+        assert pop(*args)
         monkeypatch.undo()
         raise ZeroDivisionError
 
-    monkeypatch.setattr(scheduler, "pop", pop_and_fail)
+    monkeypatch.setattr(scheduler, way, pop_and_fail)
     gate.open()
     assert running.result(PATIENCE_S) == 1
     assert isinstance(chosen.exception(PATIENCE_S), ZeroDivisionError)

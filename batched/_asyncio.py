@@ -196,6 +196,7 @@ class LoopBatcher:
 
     def _admit(self, call: Call, dispatcher: _Dispatcher, *, patient: bool) -> None:
         wait = patient or self.options.on_full == "wait"
+        call.note_context()
         with self.lock:
             dispatcher.scheduler.take_in(dispatcher.arriving, dispatcher.leaving)
             try:

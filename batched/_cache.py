@@ -47,6 +47,10 @@ class Lookup(Call):
     stored: int
     """How often results had been stored when the cache was asked."""
 
+    def note_context(self) -> None:
+        """Note it for what may run in its place."""
+        self.asked.note_context()
+
 
 class Flight:
     """The one run of an item that somebody waits for."""
@@ -322,6 +326,7 @@ class CachingCollator:
         if asked.many:
             inputs = self._collator.pick(asked.inputs, places)
             errand = Call().begin(asked.function, inputs, len(places), True, asked.arrived)  # noqa: FBT003
+            errand.context = asked.context
             if hasattr(asked, "key"):
                 errand.key = asked.key
         errand.deadline = lookup.deadline

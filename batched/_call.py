@@ -6,7 +6,7 @@ calls it finished.
 
 from __future__ import annotations
 
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from enum import Enum
 from functools import partial
 from math import gcd
@@ -105,8 +105,7 @@ class Call(Waiter):
         self.arrived = arrived
         self.deadline = deadline
         self.bulk = bulk  # what its caller says; None lets the size decide whether it is `large`
-        # The caller's, for `current_batch`. Most are empty, and of those there need not be one for each call.
-        self.context = copy_context() or None
+        self.context: Context | None = None
         self.keep_errors = keep_errors
         self.waiting = size  # items not yet chosen for a batch
         self.missing = size  # items not yet answered; 0 means done
@@ -114,8 +113,17 @@ class Call(Waiter):
         self.error: BaseException | None = None
         self.left: Literal["cancelled", "expired"] | None = None
         self.is_woken = False
-        self._go_on = None
+        self._go_on = self._go_on_in = None
         return self
+
+    def note_context(self) -> None:
+        """Note the caller's context variables, for `current_batch`; who awaits the call need not."""
+        self.context = copy_context() or None  # most are empty, and of those there need not be one for each
+
+    def caller_context(self) -> Context:
+        """Return a copy of the caller's context; an empty one if it no longer waits."""
+        context = self.context or self._go_on_in
+        return Context() if context is None else context.copy()
 
     def fail(self, error: BaseException) -> None:
         """Answer the whole call with `error`; what of it still waits is the scheduler's to drop."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from contextvars import Context, ContextVar
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextvars import Context
 
     from batched._call import Batch
 
@@ -37,12 +38,10 @@ class CurrentBatch:
 
     @property
     def contexts(self) -> list[Context]:
-        """The context variables of each item's caller, as they were at its call."""
+        """The context variables of each item's caller, as they were at its call; none of who has left."""
         contexts: list[Context] = []
         for call, start, stop in self._slices:
-            if call.context is None:
-                call.context = Context()
-            contexts += [call.context] * (stop - start)
+            contexts += [call.caller_context()] * (stop - start)
         return contexts
 
     def cancelled(self) -> bool:

@@ -144,6 +144,7 @@ class Face(Bindable[DriverT]):
         call = self._collator.one(self._function, args, named, monotonic())
         self._apply_options(call)
         call.keep_errors = False  # there is no place in a stream but its end
+        call.note_context()
         return call
 
     def configure(self, **changes: Unpack[Changes]) -> None:
@@ -330,6 +331,7 @@ class Face(Bindable[DriverT]):
         """Return the call for some elements of a `map`."""
         call = self._collator.chunk(self._function, items, monotonic())
         self._collator.own(call)
+        call.note_context()
         self._apply_options(call)
         for part in [call, *call.members] if isinstance(call, Family) else [call]:
             part.keep_errors = True

@@ -33,6 +33,11 @@ class Family(Call):
 
     members: list[Member]
 
+    def note_context(self) -> None:
+        """Note it for the members, which run in its place."""
+        for member in self.members:
+            member.note_context()
+
 
 def complete(calls: list[Call]) -> tuple[list[Call], list[Call]]:
     """Return the calls to answer now that `calls` are done, and those to drop as their family has failed."""
@@ -179,4 +184,5 @@ def keys_of(
 def _like(kind: type[CallT], call: Call, inputs: Any, size: int) -> CallT:
     like = kind().begin(call.function, inputs, size, call.many, call.arrived, call.deadline, call.bulk)
     like.keep_errors = call.keep_errors
+    like.context = call.context
     return like

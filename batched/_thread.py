@@ -205,6 +205,7 @@ class Batcher:
         """Queue `call` now, or later if it can `wait`; then return the lock that is released when it is."""
         gate = None
         futures: list[Call] = []
+        call.note_context()
         with self._lock:
             moved = bool(self._inbox)
             self._empty_inbox()

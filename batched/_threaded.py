@@ -146,6 +146,7 @@ class ThreadedFunction(Face[Batcher]):
         call = read(self._function, args, named, monotonic())
         if self._call_options is not NO_OPTIONS:
             self._apply_options(call)
+        call.note_context()
         return call
 
 

@@ -30,7 +30,7 @@ class Waiter:
     _go_on: Callable[[Any], object] | None
     """What wakes the task, once it waits; None to begin with."""
     _go_on_in: Context | None
-    """Where to call that: the context of the task, once it waits; None to begin with."""
+    """Where to call that: in the context of the task; None to begin with."""
 
     @types.coroutine
     def wait(self) -> Generator[Self, None, None]:

@@ -380,12 +380,14 @@ class _Dispatcher:
         streams = self._batcher.streams
         going_on = turn_due = True
         hurrying_since = None
+        task: Task[None] | None = None
         while going_on:
             calls: list[Call] = []
             batch = None
             try:
                 if turn_due:
                     await _turn()
+                    task = task or current_task(loop)
                     hurrying_since = None
                 batch = self._next()
                 if batch is not None:
@@ -405,7 +407,7 @@ class _Dispatcher:
             self._busy -= 1
             self.running.discard(batch)
             # Not if the function has not listened to a cancel, or what it has set in its context would stay.
-            can_go_on = going_on and len(context) <= 1 and not _is_cancelled(loop)
+            can_go_on = going_on and len(context) <= 1 and not (task and task.cancelling())
             going_on = self.plan(loop, batch, calls, can_go_on)
             turn_due = True
             if going_on and self.scheduler.queue.is_full():
@@ -595,9 +597,3 @@ def _tell(calls: list[Call]) -> None:
 def _turn() -> Generator[None, None, Any]:
     """Wait for the next turn of the loop."""
     yield
-
-
-def _is_cancelled(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether somebody wants the running task to end, even if the batch function has not listened."""
-    task = current_task(loop)
-    return task is not None and task.cancelling() > 0

@@ -209,8 +209,9 @@ class Face(Bindable[DriverT]):
         call = read(self._function, args, named, monotonic())
         if self._call_options is not NO_OPTIONS:
             self._apply_options(call)
-        if self._cache_is_async and isinstance(call, Lookup):
-            await call.collator.look(call)
+        lookup = call if self._cache_is_async and isinstance(call, Lookup) else None
+        if lookup is not None:
+            await lookup.collator.look(lookup)
         if not call.missing:
             batcher.check()
             return self._at_once(batcher, call)
@@ -223,8 +224,8 @@ class Face(Bindable[DriverT]):
             raise
         if call.missing or call.error is not None:
             batcher.refuse(call)
-        if self._cache_is_async and isinstance(call, Lookup):
-            await call.collator.keep(call)
+        if lookup is not None:
+            await lookup.collator.keep(lookup)
         return call.results if not call.keep_errors else own_errors(call)
 
     def _at_once(self, batcher: DriverT, call: Call) -> Any:

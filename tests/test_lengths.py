@@ -104,6 +104,12 @@ class LengthRules(SchedulerRules):
         self.calls.append(call)
         self.scheduler.push(call)
 
+    def call_of(self, size: int, *args: Any, **named: Any) -> Call:
+        """Return a call of items that are all as long."""
+        call = super().call_of(size, *args, **named)
+        call.lengths = [10.0] * call.size
+        return call
+
     @rule(budget=st.sampled_from([None, 1, 50]))
     def configure(self, budget: int | None) -> None:
         """The budget changes while calls wait."""
@@ -161,7 +167,7 @@ class LengthRules(SchedulerRules):
         for number, call in enumerate(self.calls):
             if call.error is None and call.left is None and not call.missing:
                 assert sum(owner == number for owner, _ in self.ran) == call.size
-                for index, result in enumerate(call.results):
+                for index, result in enumerate(call.results if call.many else [call.results]):
                     assert result == ("out", number, index) or isinstance(result, ZeroDivisionError)
 
 

@@ -222,10 +222,10 @@ class Batch:
     """To which shapes it was padded; unset where nothing pads."""
 
     def __init__(
-        self, slices: list[Slice] | None, size: int, reason: str = "", singles: list[Call] | None = None
+        self, slices: list[Slice], size: int, reason: str = "", singles: list[Call] | None = None
     ) -> None:
         self._slices = slices
-        # Instead of slices: calls of one item each, no lists, for most batches are of nothing else.
+        # Instead of slices: calls of one item each, no lists. Most batches are of nothing else.
         self.singles = singles
         self.size = size
         self.reason = reason  # why it started, as `Stats.closed` names it
@@ -243,25 +243,29 @@ class Batch:
 
     @property
     def slices(self) -> list[Slice]:
-        """The slices; to ask for them makes them those of any batch."""
-        if self._slices is None:
-            self._slices = [(call, 0, 1) for call in self.singles or ()]
+        """The slices of any batch; one of singles becomes one of slices when they are asked for."""
+        if self.singles is not None:
+            self._slices = [(call, 0, 1) for call in self.singles]
             self.singles = None
         return self._slices
 
     @property
     def calls(self) -> list[Call]:
         """The call of each slice."""
-        singles = self.singles
-        return [call for call, _, _ in self.slices] if singles is None else singles
+        if self.singles is not None:
+            return self.singles
+        slices = self._slices
+        return [slices[0][0]] if len(slices) == 1 else [call for call, _, _ in slices]
 
     def clear(self) -> None:
-        """Forget the calls, of which an error that one of them raised would keep all."""
-        (self.slices if self.singles is None else self.singles).clear()
+        """Forget the calls: an error that one of them raised would keep all."""
+        self._slices.clear()
+        if self.singles is not None:
+            self.singles.clear()
 
     def go_on(self, piece: Slice) -> None:
         """Be the batch of the next slice of a list of which one has run."""
-        self.clear()  # as at the end of any batch, for who still looks at it
+        self._slices.clear()  # as at the end of any batch, for who still looks at it
         self._slices = [piece]
         self.midway = True
 
@@ -299,7 +303,7 @@ class Batch:
         # The call gets no name here: an error of its function would keep it alive.
         if self.singles is not None:
             return self.singles[0].function(collator.collate(self))
-        slices = self.slices
+        slices = self._slices
         if self.midway:
             return slices[0][0].function(slices[0][0].inputs[slices[0][1] : slices[0][2]])
         return slices[0][0].function(collator.collate(self))
@@ -310,7 +314,7 @@ class Batch:
         Raises, before any call has got anything, if `outputs` are not one row per item.
         """
         if self.midway and type(outputs) is list and len(outputs) == self.size and holds_no_error(outputs):
-            call, start, stop = self.slices[0]
+            call, start, stop = self._slices[0]
             if call.missing:
                 call.inputs[start:stop] = outputs
                 call.missing -= self.size
@@ -319,7 +323,10 @@ class Batch:
         if self.singles is not None:
             return self._answer(self.singles, parts)
         done: list[Call] = []
-        for piece, part in zip(self.slices, parts, strict=True):
+        at = 0
+        for piece in self._slices:
+            part = parts[at]
+            at += 1  # noqa: SIM113  for one slice, `zip` or `enumerate` take as long as all else here
             call, start, stop = piece
             if stop - start == call.size or isinstance(part, BaseException):
                 done += self._answer([call], [part])
@@ -333,7 +340,7 @@ class Batch:
         at = 0
         for call in calls:
             part = parts[at]
-            at += 1  # for one call, `zip` or `enumerate` take as long as all else here
+            at += 1  # as in `deliver`
             if isinstance(part, BaseException):
                 if not call.many:  # else the collator has counted the failed items
                     self.failed += call.size

@@ -174,7 +174,7 @@ class Queue:
             call.waiting = 0
             singles.append(call)
         self.items -= room
-        return Batch(None, room, "", singles)
+        return Batch([], room, "", singles)
 
     def pass_by(self, calls: list[Call]) -> Batch | None:
         """Return the batch of `calls`, which fill one at most, as `take` would if they were all that waits.
@@ -189,7 +189,7 @@ class Queue:
         self._without_small = 0
         for call in calls:
             call.waiting = 0
-        return Batch(None, size, "", calls)
+        return Batch([], size, "", calls)
 
     def _taken(self, slices: list[Slice], size: int) -> Batch:
         """Return the batch of what has been removed."""

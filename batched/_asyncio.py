@@ -80,8 +80,9 @@ class LoopBatcher:
         self._dispatchers: dict[int, weakref.ref[_Dispatcher]] = {}
         self._recent: Callable[[], _Dispatcher | None] = _nobody  # of the loop that has called last
         self.counters = Counters()
-        # Who wakes callers, its loop and thread: tasks that it lets go on need not ask where they are, which
-        # takes as long as all else to queue a call. (No other loop runs below a callback of this one.)
+        # Who wakes callers, its loop and thread: the tasks that go on need not ask where they are, and need no
+        # `check`, which takes as long as all else to queue a call. (No other loop runs below a callback of this
+        # one, nor does a batch start.)
         self.waking: tuple[_Dispatcher, asyncio.AbstractEventLoop, int] | None = None
 
     @property
@@ -163,8 +164,8 @@ class LoopBatcher:
         else:
             loop = get_running_loop()
             dispatcher = self._of(loop)
-        if self.closed or dispatcher.running:
-            self.check()
+            if self.closed or dispatcher.running:
+                self.check()
         call.loop = dispatcher
         call._loop = loop  # noqa: SLF001  so it is called where tasks look for it
         arriving = dispatcher.arriving
@@ -230,6 +231,7 @@ class LoopBatcher:
     async def aclose(self) -> None:
         """Take no more calls, run what is queued, and return when no loop runs a batch any more."""
         self.closed = True
+        self.waking = None
         loop = get_running_loop()
         drained = []
         for dispatcher in self._alive():
@@ -506,7 +508,8 @@ class _Dispatcher:
     def _wake(self, calls: tuple[Call, ...], loop: asyncio.AbstractEventLoop) -> None:
         """Wake those who wait for `calls`, and note whether anybody has called by then."""
         batcher = self._batcher
-        batcher.waking = self, loop, get_ident()
+        if not self.running and not batcher.closed:
+            batcher.waking = self, loop, get_ident()
         try:
             resolve_on_loop(calls)
         finally:

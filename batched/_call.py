@@ -338,15 +338,19 @@ class Batch:
         """Hand each of `calls` its part, which is all that it waits for; return those that still waited."""
         done: list[Call] = []
         at = 0
+        fine = None  # the type of the last part: to ask those of one type only once takes half of the time
         for call in calls:
             part = parts[at]
             at += 1  # as in `deliver`
-            if isinstance(part, BaseException):
-                if not call.many:  # else the collator has counted the failed items
-                    self.failed += call.size
-                if _refused(call, part):
-                    done.append(call)
-                continue
+            kind = type(part)
+            if kind is not fine:
+                if issubclass(kind, BaseException):
+                    if not call.many:  # else the collator has counted the failed items
+                        self.failed += call.size
+                    if _refused(call, part):
+                        done.append(call)
+                    continue
+                fine = kind
             if call.missing:  # else its caller has left
                 call.results = part
                 call.missing = 0

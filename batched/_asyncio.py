@@ -80,9 +80,9 @@ class LoopBatcher:
         self._dispatchers: dict[int, weakref.ref[_Dispatcher]] = {}
         self._recent: Callable[[], _Dispatcher | None] = _nobody  # of the loop that has called last
         self.counters = Counters()
-        # Who wakes callers, its loop and thread: the tasks that go on need not ask where they are, and need no
-        # `check`, which takes as long as all else to queue a call. (No other loop runs below a callback of this
-        # one, nor does a batch start.)
+        # Who wakes callers, its loop and thread: the tasks that go on need not ask where they are, and need
+        # no `check`, which takes as long as all else to queue a call. (No other loop runs below a callback
+        # of this one, nor does a batch start.)
         self.waking: tuple[_Dispatcher, asyncio.AbstractEventLoop, int] | None = None
 
     @property

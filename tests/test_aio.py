@@ -40,6 +40,44 @@ def plain_echo(items: list[Any]) -> list[Any]:
 # -- calling -------------------------------------------------------------------------------------------
 
 
+def test_a_thread_that_a_woken_caller_starts_is_on_its_own_loop(run: Any) -> None:
+    """Also while the loop that has woken it waits for that thread, and so wakes nobody else."""
+    fn = aio.dynamically(echo, timeout_ms=0)
+
+    def elsewhere(item: int) -> Any:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, fn(item)).result(PATIENCE_S)
+
+    async def caller(item: int) -> list[Any]:
+        first = await fn(item)
+        return [first, elsewhere(item + 10), await fn(item + 20)]
+
+    async def main() -> list[list[Any]]:
+        return await asyncio.gather(*map(caller, range(4)))
+
+    assert run(main()) == [[item, item + 10, item + 20] for item in range(4)]
+
+
+def test_who_is_woken_after_one_that_has_shut_it_down_is_refused(run: Any) -> None:
+    """Though both were answered by one batch."""
+    fn = aio.dynamically(echo, timeout_ms=0)
+
+    async def closing() -> None:
+        await fn(1)
+        await fn.aclose()
+
+    async def calling() -> None:
+        await fn(2)
+        with pytest.raises(ClosedError):
+            await fn(3)
+
+    async def main() -> None:
+        await asyncio.wait_for(asyncio.gather(closing(), calling()), PATIENCE_S)
+        assert fn.stats.total_batches == 1
+
+    run(main())
+
+
 @pytest.mark.parametrize("function", [echo, plain_echo])
 def test_every_way_to_call(run: Any, function: Any) -> None:
     """A call, `acall`, `amap`, options, and the end."""

@@ -119,6 +119,54 @@ def options_of_lists() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("which", range(4), ids=["plain", "group_by", "cache", "both"])
+def test_items_have_their_callers_context_whatever_runs_in_its_place(flavour: Flavour, which: int) -> None:
+    """A list that was divided, or looked up, runs as other calls; elements of a `map` run as chunks."""
+    if flavour.name == "threads":
+        pytest.skip("a thread begins with an empty context")
+
+    def look(items: list[int]) -> list[str]:
+        return [context.get(REQUEST, "none") for context in batched.current_batch().contexts]
+
+    fn = flavour.decorate(look, batch_size=4, timeout_ms=0, **options_of_lists()[which])
+
+    def ask(request: str, items: Any) -> Any:
+        REQUEST.set(request)
+        return flavour.start(fn, items)
+
+    futures = [
+        contextvars.copy_context().run(ask, request, items)
+        for request, items in [("a", 1), ("b", [2, 3, 4, 5, 6, 7]), ("c", 8)]
+    ]
+    futures.append(flavour.start(fn, 9))
+    assert [future.result(PATIENCE_S) for future in futures] == ["a", ["b"] * 6, "c", "none"]
+
+    def elements(request: str) -> list[str]:
+        REQUEST.set(request)
+        return flavour.map(fn, range(10, 20))
+
+    assert contextvars.copy_context().run(elements, "d") == ["d"] * 10
+
+
+def test_a_context_that_is_looked_at_stays_its_callers(flavour: Flavour) -> None:
+    """What the function sets in one, its caller does not see, nor the next who looks."""
+
+    def change(items: list[int]) -> list[str]:
+        for context in batched.current_batch().contexts:
+            context.run(REQUEST.set, "the function's")
+        return [context.get(REQUEST, "none") for context in batched.current_batch().contexts]
+
+    fn = flavour.decorate(change, timeout_ms=0)
+    assert flavour.call(fn, 1) == "none"
+
+    async def main() -> tuple[str, str]:
+        REQUEST.set("a")
+        return await fn.acall(1), REQUEST.get()
+
+    if hasattr(fn, "acall"):
+        assert asyncio.run(main()) == ("a", "a")
+
+
+@pytest.mark.parametrize("which", range(4), ids=["plain", "group_by", "cache", "both"])
 def test_a_list_that_was_cancelled_is_so_in_all_its_batches(flavour: Flavour, which: int) -> None:
     """Though it was divided, or looked up: the function can stop early without anybody's help."""
     if not flavour.cancels:

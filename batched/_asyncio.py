@@ -157,7 +157,7 @@ class LoopBatcher:
         return dispatcher is not None and batch in dispatcher.running
 
     def post_async(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Queue `call` for a task that then awaits it, until it is answered or late."""
+        """Queue `call` for the running task, which then waits until it is answered or late."""
         waking = self.waking
         if waking is not None and waking[2] == get_ident():
             dispatcher, loop, _ = waking
@@ -192,7 +192,7 @@ class LoopBatcher:
         """Queue `call`, whose pieces a task will take as they come."""
         open_stream(call)
         self.post_async(call)
-        call.cancel()  # nobody awaits that
+        call.cancel()  # nobody waits for that
         call.waiter = asyncio.Event()
 
     def _admit(self, call: Call, dispatcher: _Dispatcher, *, patient: bool) -> None:

@@ -45,7 +45,7 @@ class Row(tuple[Any, ...]):
 class Call(Waiter):
     """One caller's items: the unit of queueing, answering and cancelling, whatever its size.
 
-    A task awaits the call itself; other callers wait for its `waiter`.
+    A task waits for the call itself; other callers for its `waiter`.
     """
 
     __slots__ = (
@@ -117,7 +117,7 @@ class Call(Waiter):
         return self
 
     def note_context(self) -> None:
-        """Note the caller's context variables, for `current_batch`; who awaits the call need not."""
+        """Note the caller's context variables, for `current_batch`. A task that waits has told its own."""
         self.context = copy_context() or None  # most are empty, and of those there need not be one for each
 
     def caller_context(self) -> Context:

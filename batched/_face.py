@@ -72,10 +72,10 @@ class Driver(Protocol):
         ...
 
     def post_async(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Queue `call` for the running task, which then awaits it; unless `check` raises.
+        """Queue `call` for the running task, unless `check` raises.
 
-        That lasts until it is answered or late. One that is `patient` waits for room in a queue that is
-        bounded and full, whatever the options say.
+        It then waits for `call.wait()`, until that is answered or late. One that is `patient` waits for room
+        in a queue that is bounded and full, whatever the options say.
         """
         ...
 

@@ -283,9 +283,10 @@ class Batcher:
             self.refuse(call)
 
     def post_async(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Queue `call` for a task that then awaits it, until it is answered or late."""
+        """Queue `call` for the running task, which then waits until it is answered or late."""
         if self.closed or _thread.get_ident() in self.idents:
             self.check()
+        call.note_context()  # a worker may be faster than the task, which has yet to wait
         call.loop = loop = get_running_loop()
         call._loop = loop  # noqa: SLF001  so it is called where tasks look for it
         self.push(call, patient)

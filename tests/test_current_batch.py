@@ -147,6 +147,33 @@ def test_items_have_their_callers_context_whatever_runs_in_its_place(flavour: Fl
     assert contextvars.copy_context().run(elements, "d") == ["d"] * 10
 
 
+def test_a_worker_that_is_faster_than_the_caller_knows_its_context() -> None:
+    """The batch runs before the task, which has called, waits."""
+    seen: list[str] = []
+    done = threading.Event()
+
+    def look(items: list[int]) -> list[int]:
+        seen.extend(context.get(REQUEST, "none") for context in batched.current_batch().contexts)
+        done.set()
+        return items
+
+    fn = batched.dynamically(look, timeout_ms=0)
+
+    def ask() -> Any:
+        REQUEST.set("a")
+        asking = fn.acall(1)
+        asking.send(None)  # as a task does, that then takes its time
+        return asking
+
+    async def main() -> None:
+        asking = contextvars.copy_context().run(ask)
+        assert done.wait(PATIENCE_S)
+        asking.close()
+
+    asyncio.run(main())
+    assert seen == ["a"]
+
+
 def test_a_context_that_is_looked_at_stays_its_callers(flavour: Flavour) -> None:
     """What the function sets in one, its caller does not see, nor the next who looks."""
 

@@ -170,17 +170,18 @@ class FeatureCollator:
 
     def collate(self, batch: Batch) -> dict[Hashable, Array]:
         """Return a new array for each feature, padded where rows differ."""
-        layout = batch.slices[0][0].inputs.layout
+        slices = batch.slices
+        layout = slices[0][0].inputs.layout
         blocks = zip(
             *[
                 call.inputs.blocks
                 if stop - start == call.size
                 else [block[start:stop] for block in call.inputs.blocks]
-                for call, start, stop in batch.slices
+                for call, start, stop in slices
             ],
             strict=True,
         )
-        lengths = zip(*[call.inputs.lengths for call, _, _ in batch.slices], strict=True)
+        lengths = zip(*[call.inputs.lengths for call, _, _ in slices], strict=True)
         collated: dict[Hashable, Array] = {}
         for feature, fill, theirs, long in zip(layout.features, layout.fills, blocks, lengths, strict=True):
             collated[feature.key] = self._joined(feature, fill, theirs, long, batch)
@@ -261,15 +262,16 @@ class FeatureCollator:
             raise TypeError(f"{self._name}: {error}") from None
         if not leaves:
             raise TypeError(f"{self._name} returned no array, but {outputs!r}")
-        rows = batch.size if batch.slices[0][0].inputs.rows else 0
+        slices = batch.slices
+        rows = batch.size if slices[0][0].inputs.rows else 0
         libraries = [self._library(leaf, rows) for leaf in leaves]
         cuts = self._cuts(outputs, leaves, batch)
-        sizes = [call.size for call, _, _ in batch.slices]
+        sizes = [call.size for call, _, _ in slices]
         if shape is True and not cuts and sum(sizes) == rows:
             return libraries[0].cut(outputs, sizes)  # whole calls, and nothing but rows: the way of most
         parts: list[Any] = []
         at = 0
-        for piece in batch.slices:
+        for piece in slices:
             _, start, stop = piece
             to = at + (stop - start if rows else 0)
             parts.append(self._part(piece, at, to, shape, leaves, libraries, cuts))

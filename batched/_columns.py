@@ -141,8 +141,9 @@ class ColumnCollator:
 
     def collate(self, batch: Batch) -> list[list[Any]]:
         """Return the columns, each a new list."""
-        columns: list[list[Any]] = [[] for _ in batch.slices[0][0].inputs]
-        for call, start, stop in batch.slices:
+        slices = batch.slices
+        columns: list[list[Any]] = [[] for _ in slices[0][0].inputs]
+        for call, start, stop in slices:
             if call.many:
                 batch.has_lists = True
                 for column, inputs in zip(columns, call.inputs, strict=True):

@@ -81,8 +81,8 @@ class LoopBatcher:
         self._recent: Callable[[], _Dispatcher | None] = _nobody  # of the loop that has called last
         self.counters = Counters()
         # Who wakes callers, its loop and thread: the tasks that go on need not ask where they are, and need
-        # no `check`, which takes as long as all else to queue a call. (No other loop runs below a callback
-        # of this one, nor does a batch start.)
+        # no `check`, which takes as long as all else to queue a call: below a callback of a loop no other
+        # callback runs, nor another loop.
         self.waking: tuple[_Dispatcher, asyncio.AbstractEventLoop, int] | None = None
 
     @property
@@ -191,9 +191,9 @@ class LoopBatcher:
     def open_async(self, call: Call) -> None:
         """Queue `call`, whose pieces a task will take as they come."""
         open_stream(call)
+        call.waiter = asyncio.Event()
         self.post_async(call)
         call.cancel()  # nobody waits for that
-        call.waiter = asyncio.Event()
 
     def _admit(self, call: Call, dispatcher: _Dispatcher, *, patient: bool) -> None:
         wait = patient or self.options.on_full == "wait"
@@ -382,14 +382,12 @@ class _Dispatcher:
         streams = self._batcher.streams
         going_on = turn_due = True
         hurrying_since = None
-        task: Task[None] | None = None
         while going_on:
             calls: list[Call] = []
             batch = None
             try:
                 if turn_due:
                     await _turn()
-                    task = task or current_task(loop)
                     hurrying_since = None
                 batch = self._next()
                 if batch is not None:
@@ -409,7 +407,7 @@ class _Dispatcher:
             self._busy -= 1
             self.running.discard(batch)
             # Not if the function has not listened to a cancel, or what it has set in its context would stay.
-            can_go_on = going_on and len(context) <= 1 and not (task and task.cancelling())
+            can_go_on = going_on and len(context) <= 1 and not _is_cancelled(loop)
             going_on = self.plan(loop, batch, calls, can_go_on)
             turn_due = True
             if going_on and self.scheduler.queue.is_full():
@@ -494,6 +492,8 @@ class _Dispatcher:
             expired = scheduler.expired
             if expired:
                 scheduler.expired = []
+            if scheduler.let_in:
+                scheduler.let_in.clear()  # as in `_next`
         if fault is not None:
             expired += self._give_up(fault)
         return ([*calls, *self._late(expired)] if expired else calls), delay
@@ -508,7 +508,8 @@ class _Dispatcher:
     def _wake(self, calls: tuple[Call, ...], loop: asyncio.AbstractEventLoop) -> None:
         """Wake those who wait for `calls`, and note whether anybody has called by then."""
         batcher = self._batcher
-        if not self.running and not batcher.closed:
+        # `nest_asyncio` says so when it has made loops run below callbacks.
+        if not (self.running or batcher.closed or hasattr(asyncio, "_nest_patched")):
             batcher.waking = self, loop, get_ident()
         try:
             resolve_on_loop(calls)
@@ -571,7 +572,7 @@ class _Dispatcher:
             old = self.scheduler
             old.take_in(self.arriving, self.leaving)
             again = [call for batch in old.again for call in batch.calls if call.missing]
-            calls = [*old.clear(), *again]
+            calls = [*old.clear(fault), *again]
             self.scheduler = batcher.new_scheduler()
             self.scheduler.take_over(old)
         for call in calls:
@@ -600,3 +601,9 @@ def _tell(calls: list[Call]) -> None:
 def _turn() -> Generator[None, None, Any]:
     """Wait for the next turn of the loop."""
     yield
+
+
+def _is_cancelled(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether somebody wants the running task to end, even if the batch function has not listened."""
+    task = current_task(loop)
+    return task is not None and task.cancelling() > 0

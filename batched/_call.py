@@ -1,7 +1,7 @@
 """What callers ask for, and the batches made of it.
 
-Knows nothing of time, threads or who waits: a driver gives a call its `waiter` and asks a batch which
-calls it finished.
+Knows nothing of time, threads or how callers wait: that is the drivers' business, who ask a batch which calls
+it finished.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Call(Waiter):
         self.context = copy_context() or None  # most are empty, and of those there need not be one for each
 
     def caller_context(self) -> Context:
-        """Return a copy of the caller's context; an empty one if it no longer waits."""
+        """Return a copy of what `note_context` has noted, or else of the context of the task that waits."""
         context = self.context or self._go_on_in
         return Context() if context is None else context.copy()
 
@@ -328,8 +328,13 @@ class Batch:
             part = parts[at]
             at += 1  # noqa: SIM113  for one slice, `zip` or `enumerate` take as long as all else here
             call, start, stop = piece
-            if stop - start == call.size or isinstance(part, BaseException):
+            if stop - start == call.size:
                 done += self._answer([call], [part])
+            elif isinstance(part, BaseException):
+                if not call.many:  # else the collator has counted the failed items
+                    self.failed += stop - start
+                if _refused(call, part):
+                    done.append(call)
             elif call.missing and self._place(piece, part, collator):
                 done.append(call)
         return done
@@ -345,7 +350,7 @@ class Batch:
             kind = type(part)
             if kind is not fine:
                 if issubclass(kind, BaseException):
-                    if not call.many:  # else the collator has counted the failed items
+                    if not call.many:  # as in `deliver`
                         self.failed += call.size
                     if _refused(call, part):
                         done.append(call)

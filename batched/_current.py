@@ -38,7 +38,11 @@ class CurrentBatch:
 
     @property
     def contexts(self) -> list[Context]:
-        """The context variables of each item's caller, as they were at its call; none of who has left."""
+        """Copies of the context variables of each item's caller, as they were at its call.
+
+        Of a task that waits on the function's own loop, as they are now. They may be empty for a caller that
+        has left.
+        """
         contexts: list[Context] = []
         for call, start, stop in self._slices:
             contexts += [call.caller_context()] * (stop - start)

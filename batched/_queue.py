@@ -113,6 +113,8 @@ class Queue:
         self.items -= dropped
         if call.large:
             self._large_items -= dropped
+            if not self._large_items:
+                self._large.clear()
         else:
             self._plain = False
         if not self.items:

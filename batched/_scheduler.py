@@ -192,11 +192,11 @@ class Scheduler:
         """Queue all of `arriving`, drop those of `leaving`, and empty both, to which others may be adding."""
         gone = len(leaving)  # counted first: whoever has left by now came before
         if arriving:
-            new = arriving[:]
-            del arriving[: len(new)]  # what comes meanwhile comes later
+            new = arriving[:]  # what comes meanwhile comes later
             if self._learns:
                 self._untold += new
             self._counters.accepted += self.queue.push_all(new, self._urgent)
+            del arriving[: len(new)]  # last, so that Ctrl-C loses nobody
             if self._urgent:
                 self._deadlines.add(self._urgent)
                 self._urgent.clear()
@@ -240,8 +240,8 @@ class Scheduler:
         for call in self._deadlines.passed(now):
             if call.missing:  # else it has just failed, and its worker answers it
                 call.left = "expired"
+                call.error = TimeoutError(call.overdue(self.name))  # first: its caller may be looking
                 self.drop(call)
-                call.fail(TimeoutError(call.overdue(self.name)))
                 self.expired.append(call)
 
     # -- calls are done ---------------------------------------------------------------------------------
@@ -569,10 +569,12 @@ class Scheduler:
         """Return the calls of which something waits, those for which there is no room too."""
         return [*self.queue.waiting_calls(), *self._outside]
 
-    def clear(self) -> list[Call]:
-        """Cancel all that waits; return the calls it belongs to, but for those that are answered already."""
+    def clear(self, error: BaseException) -> list[Call]:
+        """Answer all that waits with `error`; return the calls it belongs to but those answered already."""
         calls = self.waiting_calls()
         unanswered = [call for call in calls if call.missing]
+        for call in unanswered:
+            call.error = error  # first, as above
         for call in calls:
             self.drop(call)
         self.let_in.clear()

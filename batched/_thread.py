@@ -205,7 +205,6 @@ class Batcher:
         """Queue `call` now, or later if it can `wait`; then return the lock that is released when it is."""
         gate = None
         futures: list[Call] = []
-        call.note_context()
         with self._lock:
             moved = bool(self._inbox)
             self._empty_inbox()
@@ -344,11 +343,11 @@ class Batcher:
             self.check_outside()
         self.closed = True
         if cancel_futures:
+            error = CancelledError(f"{self.name} was shut down")
             with self._lock:
-                calls = self._clear()
+                calls = self._clear(error)
             for call in calls:
                 call.left = "cancelled"
-                call.fail(CancelledError(f"{self.name} was shut down"))
             self._resolve(calls)
         with self._lock:  # which `_start` holds until the thread has started
             threads = list(self._threads)
@@ -395,9 +394,7 @@ class Batcher:
                     error = no_thread
                 else:
                     return
-            calls = self._clear()
-        for call in calls:
-            call.fail(error)
+            calls = self._clear(error)
         self._resolve(calls)
 
     def _start_thread(self) -> None:
@@ -700,10 +697,10 @@ class Batcher:
         if self._scheduler.let_in:
             self._unblock()
 
-    def _clear(self) -> list[Call]:
-        """Take out all that waits. Needs the lock."""
+    def _clear(self, error: BaseException) -> list[Call]:
+        """Answer all that waits with `error`, and return it. Needs the lock."""
         self._empty_inbox()
-        calls = self._scheduler.clear()
+        calls = self._scheduler.clear(error)
         for gate in self._blocked.values():
             gate.release()
         self._blocked.clear()
@@ -728,7 +725,7 @@ class Batcher:
             return
         with self._lock:
             again = [call for batch in self._scheduler.again for call in batch.calls if call.missing]
-            calls = [*self._clear(), *again]
+            calls = [*self._clear(error), *again]
             old = self._scheduler
             self._renew_scheduler()
             self._scheduler.take_over(old)

@@ -40,6 +40,39 @@ def plain_echo(items: list[Any]) -> list[Any]:
 # -- calling -------------------------------------------------------------------------------------------
 
 
+def test_nothing_is_kept_of_calls_that_were_cancelled_at_the_door(run: Any) -> None:
+    """Where they waited for room: neither they nor their contexts, while nobody else calls."""
+    request = contextvars.ContextVar[Any]("request")
+
+    class Item:
+        pass
+
+    async def function(items: list[Any]) -> list[Any]:
+        await asyncio.sleep(0)
+        return items
+
+    fn = aio.dynamically(function, timeout_ms=0, max_queue_size=2, on_full="wait")
+    items: list[weakref.ref[Item]] = []
+
+    async def leaver() -> None:
+        item = Item()
+        request.set(item)
+        items.append(weakref.ref(item))
+        task = asyncio.create_task(fn.acall(1))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)  # a time limit would keep the context
+
+    async def main() -> None:
+        await asyncio.wait_for(asyncio.gather(*(leaver() for _ in range(5))), PATIENCE_S)
+        await turns_until(lambda: not fn.stats.running_items)
+        await turns(3)
+        gc.collect()
+        assert [item() for item in items] == [None] * 5
+
+    run(main())
+
+
 def test_a_thread_that_a_woken_caller_starts_is_on_its_own_loop(run: Any) -> None:
     """Also while the loop that has woken it waits for that thread, and so wakes nobody else."""
     fn = aio.dynamically(echo, timeout_ms=0)
@@ -56,6 +89,31 @@ def test_a_thread_that_a_woken_caller_starts_is_on_its_own_loop(run: Any) -> Non
         return await asyncio.gather(*map(caller, range(4)))
 
     assert run(main()) == [[item, item + 10, item + 20] for item in range(4)]
+
+
+def test_loops_that_are_made_to_nest_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `nest_asyncio` makes them: another one runs while a task that was woken goes on."""
+    fn = aio.dynamically(echo, timeout_ms=0)
+    monkeypatch.setattr(asyncio, "_nest_patched", True, raising=False)
+
+    def nested() -> Any:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio._set_running_loop(None)
+        asyncio.tasks._leave_task(loop, task)
+        try:
+            return asyncio.run(asyncio.wait_for(fn(2), PATIENCE_S))
+        finally:
+            asyncio.tasks._enter_task(loop, task)
+            asyncio._set_running_loop(loop)
+
+    async def main() -> None:
+        assert await fn(1) == 1
+        assert nested() == 2
+        assert await fn(3) == 3
+
+    asyncio.run(main())
 
 
 def test_who_is_woken_after_one_that_has_shut_it_down_is_refused(run: Any) -> None:

@@ -254,6 +254,22 @@ def kind(batch: dict[str, Any]) -> Any:
 # -- what may be passed -------------------------------------------------------------------------------------
 
 
+def test_only_rows_that_ran_can_have_failed() -> None:
+    """Of a call in several batches, the first of which cannot be divided among its rows."""
+    fn = inference.dynamically(
+        lambda features: {"y": features["a"] + features["b"]},
+        batch_size=2,
+        timeout_ms=0,
+        unpad_outputs=True,
+        small_batch_threshold=1,
+    )
+    a = [np.zeros(2), np.zeros(3)] * 3
+    with pytest.raises(BatchError):
+        fn({"a": a, "b": a[1:] + a[:1]})
+    fn.shutdown()
+    assert (fn.stats.total_processed, fn.stats.total_failed, fn.stats.total_cancelled) == (2, 2, 4)
+
+
 @pytest.mark.parametrize(
     "mapping",
     [dict, OrderedDict, UserDict, MappingProxyType],

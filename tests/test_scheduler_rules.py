@@ -5,6 +5,7 @@ It holds for one queue, and for queues by key, of which each has its batches to 
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from itertools import pairwise
 from operator import attrgetter, itemgetter
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -24,7 +26,7 @@ from batched._options import Options
 from batched._patience import Regroup
 from batched._queue import Queue
 from batched._scheduler import Scheduler
-from batched.errors import QueueFullError
+from batched.errors import ClosedError, QueueFullError
 
 WINDOW_S = 1.0
 COLLATOR = ListCollator("f", 4)
@@ -535,6 +537,10 @@ def echo(items: list[Any]) -> list[Any]:
     return items
 
 
+def single() -> Call:
+    return Call().begin(echo, 1, 1, False, 0.0)
+
+
 def slices_of(batch: Batch) -> list[Slice]:
     """Return the slices of `batch`, which stays as it is."""
     return batch.slices if batch.singles is None else [(call, 0, 1) for call in batch.singles]
@@ -673,6 +679,54 @@ def test_what_follows_in_a_long_list_tells_what_a_batch_takes() -> None:
     assert learned[0] == learned[1]
 
 
+@pytest.mark.parametrize("ends", ["late", "cleared"])
+def test_nobody_seems_answered_without_an_error(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks while it is dropped, as a caller may whose deadline has passed, finds why."""
+    scheduler = Scheduler(Options(batch_size=8, timeout_ms=9000), Queue, "f")
+    calls = [single(), listed(3)]
+    found = []
+    drop = scheduler.drop
+
+    def look(call: Call) -> None:
+        drop(call)
+        found.append((call.missing, call.error))
+
+    monkeypatch.setattr(scheduler, "drop", look)
+    for call in calls:
+        call.deadline = 5.0
+        scheduler.push(call)
+    if ends == "late":
+        scheduler.delay(6.0)
+        assert scheduler.expired == calls
+    else:
+        assert scheduler.clear(ClosedError()) == calls
+    assert [missing for missing, _ in found] == [0, 0]
+    assert {type(error) for _, error in found} == {TimeoutError if ends == "late" else ClosedError}
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "failed"])
+def test_a_large_call_that_has_ended_is_not_kept(ends: str) -> None:
+    """Though others wait, or the last that waited were taken."""
+    scheduler = Scheduler(Options(batch_size=2, timeout_ms=0, small_batch_threshold=1), Queue, "f")
+    call = listed(6)
+    scheduler.push(call)
+    assert scheduler.delay(1.0) == 0.0
+    batch = scheduler.pop(1.0)
+    for _ in range(3):
+        scheduler.push(single())
+    if ends == "failed":
+        batch.fail(ValueError(), COLLATOR)
+    else:
+        call.left = "cancelled"
+        scheduler.drop(call)
+    scheduler.done(batch, 2.0)
+    batch.clear()
+    gone = weakref.ref(call)
+    del call
+    assert scheduler.queue.items == 3
+    assert gone() is None
+
+
 def test_what_has_failed_is_neither_late_nor_cleared() -> None:
     """Its worker has yet to say that it is done, and answers it: nobody else does."""
     options = Options(batch_size=2, timeout_ms=0, max_concurrent_batches=2)
@@ -689,7 +743,7 @@ def test_what_has_failed_is_neither_late_nor_cleared() -> None:
             scheduler.delay(6.0)
             assert scheduler.expired == []
         else:
-            assert scheduler.clear() == []
+            assert scheduler.clear(ZeroDivisionError()) == []
         scheduler.done(batch, 7.0)
         stats = scheduler.stats(7.0)
         assert call.error is error

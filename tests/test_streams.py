@@ -794,3 +794,30 @@ def test_a_loop_that_was_closed_harms_no_other_consumer() -> None:
     del lost
     gc.collect()
     assert steps.closed.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    "options", [{"group_by": lambda item: 0}, {"max_queue_size": 4}], ids=["keys", "bound"]
+)
+def test_a_stream_that_is_late_at_the_door_harms_nobody(options: dict[str, Any]) -> None:
+    """It raises `TimeoutError`, and who waits beside it gets its pieces."""
+
+    async def once(items: list[int]) -> AsyncIterator[list[Any]]:
+        yield items
+        yield [DONE] * len(items)
+
+    fn = batched.aio.dynamically(once, batch_size=4, timeout_ms=100, adaptive=False, **options)
+
+    async def pieces(view: Any, item: int) -> list[Any]:
+        return [piece async for piece in view.astream(item)]
+
+    async def main() -> None:
+        waiting = asyncio.create_task(pieces(fn, 1))
+        await asyncio.sleep(0)
+        late = fn.options(deadline_ms=1e-6, priority="bulk")
+        for _ in range(4):
+            with pytest.raises(TimeoutError):
+                await pieces(late, 2)
+        assert await asyncio.wait_for(waiting, PATIENCE_S) == [1]
+
+    asyncio.run(main())

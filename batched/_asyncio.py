@@ -46,6 +46,9 @@ __all__ = ["LoopBatcher"]
 
 _HURRY_S = 0.0005  # for how long full batches of a function that never waits keep others from their turn
 
+# Where `nest_asyncio` says that it has made loops run below callbacks.
+_ASYNCIO = vars(asyncio)
+
 _logger = logging.getLogger("batched")
 
 
@@ -508,8 +511,7 @@ class _Dispatcher:
     def _wake(self, calls: tuple[Call, ...], loop: asyncio.AbstractEventLoop) -> None:
         """Wake those who wait for `calls`, and note whether anybody has called by then."""
         batcher = self._batcher
-        # `nest_asyncio` says so when it has made loops run below callbacks.
-        if not (self.running or batcher.closed or hasattr(asyncio, "_nest_patched")):
+        if not (self.running or batcher.closed or "_nest_patched" in _ASYNCIO):
             batcher.waking = self, loop, get_ident()
         try:
             resolve_on_loop(calls)

@@ -331,9 +331,7 @@ class Batch:
             if stop - start == call.size:
                 done += self._answer([call], [part])
             elif isinstance(part, BaseException):
-                if not call.many:  # else the collator has counted the failed items
-                    self.failed += stop - start
-                if _refused(call, part):
+                if self._refuses(call, part, stop - start):
                     done.append(call)
             elif call.missing and self._place(piece, part, collator):
                 done.append(call)
@@ -350,9 +348,7 @@ class Batch:
             kind = type(part)
             if kind is not fine:
                 if issubclass(kind, BaseException):
-                    if not call.many:  # as in `deliver`
-                        self.failed += call.size
-                    if _refused(call, part):
+                    if self._refuses(call, part, call.size):
                         done.append(call)
                     continue
                 fine = kind
@@ -362,6 +358,12 @@ class Batch:
                 done.append(call)
             call.function = call.inputs = None
         return done
+
+    def _refuses(self, call: Call, error: BaseException, items: int) -> bool:
+        """Answer `call`, of which so many `items` failed, with `error`; return whether it still waited."""
+        if not call.many:  # else the collator has counted them
+            self.failed += items
+        return _refused(call, error)
 
     def step(self, pieces: Any, collator: Collator) -> tuple[list[Call], bool]:
         """Hand each call that streams the next of its pieces; it is done when that is `DONE` or an exception.

@@ -704,6 +704,24 @@ def test_nobody_seems_answered_without_an_error(ends: str, monkeypatch: pytest.M
     assert {type(error) for _, error in found} == {TimeoutError if ends == "late" else ClosedError}
 
 
+def test_an_interruption_while_calls_are_queued_loses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that gives up then finds them where they came."""
+    scheduler = Scheduler(Options(batch_size=8, timeout_ms=0), Queue, "f")
+    calls = [single(), listed(3)]
+    arriving = calls[:]
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Queue, "push_all", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            scheduler.take_in(arriving, deque())
+    assert arriving == calls
+    scheduler.take_in(arriving, deque())
+    assert scheduler.clear(ClosedError()) == calls
+
+
 @pytest.mark.parametrize("ends", ["cancelled", "failed"])
 def test_a_large_call_that_has_ended_is_not_kept(ends: str) -> None:
     """Though others wait, or the last that waited were taken."""

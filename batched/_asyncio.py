@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopBatcher"]
 
+_LOOK_S = 0.1  # how often one who waits for other loops looks whether they still run
+
 _HURRY_S = 0.0005  # for how long full batches of a function that never waits keep others from their turn
 
 # Where `nest_asyncio` says that it has made loops run below callbacks.
@@ -99,12 +101,13 @@ class LoopBatcher:
             now = monotonic()
             running = [batch for each in dispatchers for batch in each.scheduler.running(now)]
             fitting = [each.scheduler.fits for each in dispatchers if each.scheduler.fits is not None]
+            most = max((each.scheduler for each in known), key=_cohorts, default=None)
             stats = self.counters.snapshot(
                 waiting=waiting + arriving,
                 running=running,
                 again=sum(each.scheduler.retrying for each in dispatchers),
                 fits=min(fitting, default=None),
-                learned=next((each.scheduler.learned for each in reversed(known)), None),
+                learned=None if most is None else most.learned,
             )
         accepted = stats.total_accepted + arriving
         ended = stats.total_processed + stats.total_cancelled + stats.total_expired
@@ -122,9 +125,7 @@ class LoopBatcher:
                 dispatcher.scheduler.take_in(dispatcher.arriving, dispatcher.leaving)
                 dispatcher.scheduler.configure(options)
         for dispatcher in dispatchers:
-            loop = dispatcher.loop()
-            if loop is not None and loop.is_running():
-                loop.call_soon_threadsafe(dispatcher.plan, loop)
+            dispatcher.replan()
 
     def count_cached(self, call: Call) -> None:
         """Count the items of a call for which nothing is to be queued, as the cache has answered it."""
@@ -223,7 +224,7 @@ class LoopBatcher:
             dispatcher: _Dispatcher = call.loop
             dispatcher.leaving.append(call)
             if isinstance(call, Family | Lookup) and dispatcher.running:
-                dispatcher.heed()
+                dispatcher.replan()
 
     def refuse(self, call: Call) -> NoReturn:
         """Raise, in its caller, the error of `call`, or that it is late."""
@@ -232,17 +233,21 @@ class LoopBatcher:
         raise_as_was(refusal(call, self.name))
 
     async def aclose(self) -> None:
-        """Take no more calls, run what is queued, and return when no loop runs a batch any more."""
+        """Take no more calls, run what is queued, and return when no loop runs a batch any more.
+
+        A loop that stops meanwhile is not waited for.
+        """
         self.closed = True
         self.waking = None
         loop = get_running_loop()
-        drained = []
+        draining = []
         for dispatcher in self._alive():
             rested = loop.create_future()
             if dispatcher.drain(partial(_wake, loop, rested)):
-                drained.append(rested)
-        for rested in drained:
-            await rested
+                draining.append((dispatcher, rested))
+        for dispatcher, rested in draining:
+            while not rested.done() and dispatcher.is_running():
+                await asyncio.wait([rested], timeout=_LOOK_S)  # a loop says nothing when it stops
 
     def new_scheduler(self) -> Scheduler:
         """Return one that nothing waits in."""
@@ -271,6 +276,11 @@ class LoopBatcher:
 
 def _nobody() -> None:
     return None
+
+
+def _cohorts(scheduler: Scheduler) -> int:
+    cohorts: int = scheduler.patience.cohorts
+    return cohorts
 
 
 def _forget_loop(resting: dict[int, _Dispatcher], key: int, _: object) -> None:
@@ -337,23 +347,35 @@ class _Dispatcher:
         loop = self.loop()
         return loop is not None and not loop.is_closed()
 
+    def is_running(self) -> bool:
+        """Whether the loop runs; one that has stopped may run again."""
+        loop = self.loop()
+        return loop is not None and loop.is_running()
+
     def drain(self, then: Callable[[], object]) -> bool:
         """Have the loop, whose thread may be another, run what is queued and call `then`.
 
         Returns whether it will: not if it does not run.
         """
-        loop = self.loop()
-        if loop is None or not loop.is_running():
-            return False
-        loop.call_soon_threadsafe(self._drain, then)
-        return True
+        return self.is_running() and self._ask(self._drain, then)
 
-    def heed(self) -> None:
-        """Have what is in a batch that runs, for callers who have just left, know of it soon."""
+    def replan(self) -> None:
+        """Have the loop, whose thread may be another, plan anew: callers have left, or options changed."""
+        self._ask(self._replan)
+
+    def _replan(self) -> None:
+        self.plan(get_running_loop())
+
+    def _ask(self, callback: Callable[..., object], *args: object) -> bool:
+        """Have the loop call `callback` soon; return whether it can, as it is not closed."""
         loop = self.loop()
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(self.plan, loop)
+        if loop is None:
+            return False
+        try:
+            loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:  # the loop was closed
+            return False
+        return True
 
     def _drain(self, then: Callable[[], object]) -> None:
         with self._lock:

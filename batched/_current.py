@@ -41,12 +41,10 @@ class CurrentBatch:
         """Copies of the context variables of each item's caller, as they were at its call.
 
         Of a task that waits on the function's own loop, as they are now. They may be empty for a caller that
-        has left.
+        has left. Each item has a copy of its own, also if one call brought several, so that the function may
+        enter several at once, in threads for instance.
         """
-        contexts: list[Context] = []
-        for call, start, stop in self._slices:
-            contexts += [call.caller_context()] * (stop - start)
-        return contexts
+        return [call.caller_context() for call, start, stop in self._slices for _ in range(start, stop)]
 
     def cancelled(self) -> bool:
         """Whether every caller has left, so that nobody wants the results any more."""

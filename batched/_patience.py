@@ -37,6 +37,8 @@ class Window:
     """Whether it has to be told what happens; if not, only `start` is called."""
     rests = False
     """Whether a wait can save nothing, so that neither need be done until a batch `is_unusual`."""
+    cohorts = 0
+    """From how many batches that have answered callers it has learned."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -132,7 +134,6 @@ class Regroup(Window):
         "_burst",
         "_close",
         "_close_s",
-        "_cohorts",
         "_due",
         "_ended",
         "_ended_answered",
@@ -160,6 +161,7 @@ class Regroup(Window):
         "_unit",
         "_until",
         "_weight",
+        "cohorts",
         "rests",
         "service",
     )
@@ -185,7 +187,7 @@ class Regroup(Window):
         self._late = 0  # calls that came when it was too late to be one of it
         # All cohorts, those that found nobody waiting apart from those that did: calls that come by the clock
         # look like returning ones, but not to both. Instead of old ones fading, new ones weigh more and more.
-        self._cohorts = 0
+        self.cohorts = 0
         self._profiles = (Profile(), Profile())
         self._profile = self._profiles[0]  # that the cohort belongs to
         self._weight = 0.0  # of one of the cohort
@@ -267,8 +269,8 @@ class Regroup(Window):
         """Return when to start a batch that is not full: `items` wait, the first since `oldest`."""
         if self._ended <= now:
             self._open_cohort()
-        if self._cohorts < _WARM:
-            cold = self._cohorts < _COLD
+        if self.cohorts < _WARM:
+            cold = self.cohorts < _COLD
             self.reason = "window" if cold else "trial"
             return oldest + self.timeout_s if cold else now
         missing = self._answered - self._back
@@ -322,7 +324,7 @@ class Regroup(Window):
             self.service.add(size, now - started)
         if self._new_gaps >= _GAPS:
             self._learn_bursts()
-            self.rests = self.service.fixed < _NOT_FELT_S and self._cohorts >= _WARM
+            self.rests = self.service.fixed < _NOT_FELT_S and self.cohorts >= _WARM
 
     def is_unusual(self, size: int, duration: float) -> bool:
         """Whether a batch took much longer than others, though it `rests`; from now on it does not."""
@@ -338,7 +340,7 @@ class Regroup(Window):
 
     def chunk(self) -> int | None:
         """Return how many items take a few times the fixed cost, if a full batch takes longer."""
-        if self._cohorts < _WARM:
+        if self.cohorts < _WARM:
             return None
         longest = _CHUNK * (self.service.fixed + _OVERHEAD_S)
         each = self.service.each
@@ -346,7 +348,7 @@ class Regroup(Window):
 
     def learned(self) -> Learned | None:
         """Return the fitted costs, and how long the last batches were held back."""
-        if self._cohorts < _COLD:
+        if self.cohorts < _COLD:
             return None
         fixed, each = self.service.fixed, self.service.each
         return Learned(
@@ -359,7 +361,7 @@ class Regroup(Window):
     def _open_cohort(self) -> None:
         """Close the cohort, and open that of the batch which ended last."""
         if self._answered:
-            self._cohorts += 1
+            self.cohorts += 1
             beyond = self._ended - self._free - self._unit
             if beyond > 0.0:
                 self._anyway = _KEEP * self._anyway + self._late

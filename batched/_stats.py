@@ -150,7 +150,11 @@ class Stats:
     padding costs more.
     """
     learned: Learned | None
-    """What it has learned; None before, and with `adaptive=False` or `timeout_ms=0`."""
+    """What it has learned; None before, and with `adaptive=False` or `timeout_ms=0`.
+
+    Event loops that each batch for their own callers learn apart: it is what the loop has learned which has
+    answered the most batches.
+    """
     wait: Distribution
     """Seconds from each item's call to the start of its batch."""
     processing_time: Distribution

@@ -816,6 +816,68 @@ def test_aclose_drains_a_window_and_does_not_wait_for_a_loop_that_has_stopped(ru
     stopped.close()
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_aclose_ends_though_another_loop_stops_while_it_drains(run: Any, closes: bool) -> None:
+    """With a batch that runs there, and a call that waits, whether that loop may run again or is closed."""
+    entered, end = threading.Event(), asyncio.Event()
+
+    @aio.dynamically(batch_size=1, timeout_ms=60_000)
+    async def fn(items: list[int]) -> list[int]:
+        entered.set()
+        await asyncio.Event().wait()
+        return items
+
+    other = asyncio.new_event_loop()
+    callers = [other.create_task(fn(item)) for item in range(2)]
+
+    def work() -> None:
+        other.run_until_complete(end.wait())
+        if closes:
+            other.close()
+
+    async def main() -> None:
+        closing = asyncio.create_task(fn.aclose())
+        await turns()
+        assert not closing.done()
+        other.call_soon_threadsafe(end.set)
+        await closing
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert entered.wait(PATIENCE_S)
+    until(lambda: fn.stats.total_accepted == 2)
+    run(main())
+    thread.join(PATIENCE_S)
+    if not closes:
+        for caller in callers:
+            caller.cancel()
+        other.run_until_complete(asyncio.wait(callers))
+        other.close()
+
+
+def test_what_is_learned_is_that_of_the_loop_that_has_learned_most() -> None:
+    """Neither of the newest loop, which may know nothing, nor of the first."""
+    fn = aio.dynamically(echo, timeout_ms=5)
+
+    async def call(times: int) -> None:
+        for _ in range(times):
+            await fn.acall([1, 2])
+
+    few, many, none = (asyncio.new_event_loop() for _ in range(3))
+    few.run_until_complete(call(5))
+    of_few = fn.stats.learned
+    assert of_few is not None
+    many.run_until_complete(call(9))
+    of_many = fn.stats.learned
+    assert of_many not in (None, of_few)
+    none.run_until_complete(call(1))
+    assert fn.stats.learned == of_many
+    few.run_until_complete(call(1))
+    assert fn.stats.learned == of_many
+    for loop in (few, many, none):
+        loop.close()
+
+
 @pytest.mark.parametrize("state", ["window", "batch", "backlog", "first step"])
 def test_a_loop_closed_with_calls_pending_leaves_nothing_behind(state: str) -> None:
     """Neither the loop, nor the items, nor the instance; and later loops find nothing amiss."""

@@ -194,6 +194,25 @@ def test_a_context_that_is_looked_at_stays_its_callers(flavour: Flavour) -> None
 
 
 @pytest.mark.parametrize("which", range(4), ids=["plain", "group_by", "cache", "both"])
+def test_contexts_of_all_items_can_be_entered_at_once(flavour: Flavour, which: int) -> None:
+    """Though one caller has brought several: what is set for one item is not seen by another."""
+
+    def enter(contexts: list[contextvars.Context]) -> list[str]:
+        if not contexts:
+            return []
+        first, *rest = contexts
+        return first.run(lambda: (REQUEST.set(str(len(rest))), [*enter(rest), REQUEST.get()])[1])
+
+    def look(items: list[int]) -> list[str]:
+        contexts = batched.current_batch().contexts
+        enter(contexts)
+        return [context[REQUEST] for context in reversed(contexts)]
+
+    fn = flavour.decorate(look, batch_size=4, timeout_ms=0, **options_of_lists()[which])
+    assert flavour.call(fn, [2, 4, 6, 8]) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("which", range(4), ids=["plain", "group_by", "cache", "both"])
 def test_a_list_that_was_cancelled_is_so_in_all_its_batches(flavour: Flavour, which: int) -> None:
     """Though it was divided, or looked up: the function can stop early without anybody's help."""
     if not flavour.cancels:

@@ -18,8 +18,9 @@ from batched._binding import NO_OPTIONS, Bindable, name_of
 from batched._cache import Lookup, is_async
 from batched._family import Family
 from batched._map import amap_items, as_async
-from batched._options import CallOptions, Changes, checked, knows_lengths
+from batched._options import SELF, CallChanges, Changes, check_names, knows_lengths, takes, with_changes
 from batched._stream import AsyncStream
+from batched._waiting import own_errors
 from batched.errors import copied, for_event_loop, raise_as_was
 
 if TYPE_CHECKING:
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
     from typing import TypeAlias, Unpack
 
     from batched._call import Call, Collator
-    from batched._options import Options, Priority
+    from batched._options import Options
     from batched._scheduler import NewQueue
     from batched._stats import Stats
 
     Join: TypeAlias = Callable[[Any, Any, str, bool], tuple[Collator, NewQueue]]
     """From a function, its options and name, and whether it is bound, make its collator and kind of queue."""
 
-__all__ = ["Driver", "Face", "is_bound", "own_errors"]
+__all__ = ["Driver", "Face", "is_bound", "is_stream"]
 
 _NO_ISOLATION = "isolate_errors does not go with a function that streams: items cannot run twice"
 
@@ -147,6 +148,7 @@ class Face(Bindable[DriverT]):
         call.note_context()
         return call
 
+    @takes(SELF, Changes)
     def configure(self, **changes: Unpack[Changes]) -> None:
         """Change options of this batcher, all at once; what is queued follows them from the next batch on.
 
@@ -154,10 +156,7 @@ class Face(Bindable[DriverT]):
         `isolate_errors` and, where lengths have been known from the start, `max_batch_length`; `TypeError`
         for others. Of a method, this changes only the instance's.
         """
-        if fixed := changes.keys() - Changes.__annotations__.keys():
-            raise TypeError(
-                f"configure cannot change {min(fixed)!r}; it can change {', '.join(Changes.__annotations__)}"
-            )
+        check_names("configure cannot change", "can change", changes, Changes.__annotations__)
         if self._streams and changes.get("isolate_errors"):
             raise TypeError(_NO_ISOLATION)
         settings = self._settings
@@ -170,31 +169,26 @@ class Face(Bindable[DriverT]):
         with _configuring:  # two that change different options must not undo each other
             batcher.configure(replace(batcher.options, **changes))
 
-    def options(
-        self,
-        *,
-        deadline_ms: float | None = None,
-        priority: Priority | None = None,
-        return_exceptions: bool = False,
-    ) -> Self:
+    @takes(SELF, CallChanges)
+    def options(self, **changes: Unpack[CallChanges]) -> Self:
         """Return a view of this function, with the same methods, for calls that want something else.
+
+        A view of a view keeps what it does not change.
 
         Args:
             deadline_ms: The most that a call may take, waiting and running, counted from the call; then it
-                raises `TimeoutError`, and what has not started never runs.
+                raises `TimeoutError`, and what has not started never runs. None means no deadline.
             priority: "interactive" goes ahead of "bulk"; None lets the size decide.
             return_exceptions: Return an exception in its item's place instead of raising the first.
 
         """
         options = None
         try:  # noqa: SIM105  on the caller's time
-            options = checked(deadline_ms, priority, return_exceptions)
+            options = with_changes(self._call_options, **changes)
         except TypeError:  # not hashable, or refused
             pass
         if options is None:
-            options = CallOptions(
-                deadline_ms=deadline_ms, priority=priority, return_exceptions=return_exceptions
-            )
+            options = with_changes.__wrapped__(self._call_options, **changes)
         return self._view(_call_options=options, _key=self._owner())
 
     @property
@@ -383,13 +377,3 @@ def is_stream(func: Any, options: Options) -> bool:
     if streams and options.cache is not None:
         raise TypeError("cache does not go with a function that streams: it keeps results, not pieces")
     return streams
-
-
-def own_errors(call: Call) -> Any:
-    """Return the results of a caller that keeps errors, with its own copies of them."""
-    results = call.results
-    if isinstance(results, BaseException):
-        return copied(results)
-    if call.many and isinstance(results, list) and any(isinstance(row, BaseException) for row in results):
-        return [copied(row) if isinstance(row, BaseException) else row for row in results]
-    return results

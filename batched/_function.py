@@ -9,7 +9,7 @@ from batched._collate import ListCollator
 from batched._columns import ColumnCollator, parameters_of
 from batched._groups import Groups
 from batched._layers import layered
-from batched._options import ListKeywordOptions, Options, decorate
+from batched._options import FUNC, ListKeywordOptions, Options, decorate, takes
 from batched._queue import Queue
 from batched._threaded import ThreadedFunction
 
@@ -262,6 +262,7 @@ def dynamically(
     small_batch_threshold: int = ...,
     **options: Unpack[ListKeywordOptions],
 ) -> Decorator: ...
+@takes(FUNC, Options)
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
     """Batch the calls of a function that takes a list.
 

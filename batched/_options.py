@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from functools import lru_cache, partial
-from inspect import iscoroutinefunction
+from inspect import Parameter, Signature, iscoroutinefunction
 from numbers import Real
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+from typing import Any, ClassVar, Literal, Protocol, TypedDict, TypeVar, cast, get_type_hints
 
 __all__ = [
     "ALWAYS_SHOWN",
+    "FUNC",
+    "SELF",
     "ArrayOptions",
+    "CallChanges",
     "CallOptions",
     "Changes",
     "KeywordOptions",
     "ListKeywordOptions",
     "Options",
     "Priority",
-    "checked",
+    "check_names",
     "decorate",
     "knows_lengths",
+    "takes",
+    "with_changes",
 ]
 
 Priority = Literal["interactive", "bulk"]
@@ -36,6 +39,11 @@ PaddingSide = Literal["right", "left"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What a batcher is told once."""
+
+    other_names: ClassVar[Mapping[str, str]] = {}
+    """Further names of options, each with the name of the option."""
+    not_taken: ClassVar[Mapping[str, str]] = {}
+    """Options that are refused, each with the reason."""
 
     batch_size: int = 32
     timeout_ms: float = 5.0
@@ -138,6 +146,11 @@ class ListKeywordOptions(KeywordOptions, total=False):
 class ArrayOptions(Options):
     """What a batcher of arrays is told besides."""
 
+    other_names: ClassVar[Mapping[str, str]] = {"pad_tokens": "pad_token"}
+    not_taken: ClassVar[Mapping[str, str]] = {
+        "length": "length does not go with arrays, which know how long they are"
+    }
+
     pad_token: Any = 0
     padding_side: PaddingSide = "right"
     pad_to_multiple_of: int | None = None
@@ -147,8 +160,6 @@ class ArrayOptions(Options):
     def __post_init__(self) -> None:
         """Check every value; `unpad_outputs` becomes True, or a dict of outputs and features, maybe empty."""
         Options.__post_init__(self)
-        if self.length is not None:
-            raise TypeError("length does not go with arrays, which know how long they are")
         if isinstance(self.pad_token, Mapping):
             _set(self, "pad_token", dict(self.pad_token))
         values = self.pad_token.values() if isinstance(self.pad_token, dict) else [self.pad_token]
@@ -201,11 +212,20 @@ class CallOptions:
             raise TypeError(f"return_exceptions must be True or False, got {self.return_exceptions!r}")
 
 
+class CallChanges(TypedDict, total=False):
+    """Which of the options of a call a caller can set: all."""
+
+    deadline_ms: float | None
+    priority: Priority | None
+    return_exceptions: bool
+
+
 # Callers that say what they want with every call say the same.
 @lru_cache(maxsize=128, typed=True)
-def checked(deadline_ms: float | None, priority: Priority | None, return_exceptions: bool) -> CallOptions:  # noqa: FBT001
-    """Return what a caller has said of its calls; the values must be hashable."""
-    return CallOptions(deadline_ms=deadline_ms, priority=priority, return_exceptions=return_exceptions)
+def with_changes(options: CallOptions, /, **changes: Any) -> CallOptions:
+    """Return `options` with `changes`, which must be hashable."""
+    check_names("options has no option", "has", changes, CallChanges.__annotations__)
+    return replace(options, **changes)
 
 
 _POSITIONAL = ("batch_size", "timeout_ms", "small_batch_threshold")
@@ -218,15 +238,7 @@ def decorate(
     func: Any = None
     if args and (callable(args[0]) or isinstance(args[0], classmethod | staticmethod)):
         func, *args = args  # type: ignore[assignment]
-    if len(args) > len(_POSITIONAL):
-        raise TypeError(f"dynamically takes {', '.join(_POSITIONAL)} by position, got {args!r}")
-    positional = dict(zip(_POSITIONAL, args, strict=False))
-    if twice := positional.keys() & named.keys():
-        raise TypeError(f"{min(twice)} was given twice, by position and by name")
-    names = [field.name for field in fields(kind)]
-    if unknown := named.keys() - set(names):
-        raise TypeError(f"dynamically has no option {min(unknown)!r}; it has {', '.join(names)}")
-    options = kind(**positional, **named)
+    options = _checked(kind, args, named)
     if func is not None:
         return face(func, options)
 
@@ -234,6 +246,75 @@ def decorate(
         if not callable(func) and not isinstance(func, classmethod | staticmethod):
             raise TypeError(f"dynamically decorates a function, got {func!r}")
         return face(func, options)
+
+    return decorator
+
+
+def _checked(kind: type[Options], args: tuple[Any, ...], named: dict[str, Any]) -> Options:
+    """Return options of `kind`, or raise for those that there are not, or that are given twice."""
+    if len(args) > len(_POSITIONAL):
+        raise TypeError(f"dynamically takes {', '.join(_POSITIONAL)} by position, got {args!r}")
+    positional = dict(zip(_POSITIONAL, args, strict=False))
+    if twice := positional.keys() & named.keys():
+        raise TypeError(f"{min(twice)} was given twice, by position and by name")
+    for other, name in kind.other_names.items():
+        if other in named:
+            if name in named:
+                raise TypeError(f"{name} was given twice, as {other} too")
+            named[name] = named.pop(other)
+    for name, reason in kind.not_taken.items():
+        if named.pop(name, None) is not None:
+            raise TypeError(reason)
+    check_names("dynamically has no option", "has", named, _defaults(kind))
+    return kind(**positional, **named)
+
+
+def check_names(refusal: str, can: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `TypeError` for the first name of `given` that is not `known`, and say which may be meant."""
+    names = [*known]
+    for name in given:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise TypeError(f"{refusal} {name!r}{meant}; it {can} {', '.join(names)}")
+
+
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    """Return the options of `kind`, under all their names, and their defaults.
+
+    Of a `TypedDict`, what is left out stays as it is.
+    """
+    if not issubclass(kind, Options):
+        return dict.fromkeys(kind.__annotations__, ...)
+    defaults = {field.name: field.default for field in fields(kind) if field.name not in kind.not_taken}
+    return defaults | {other: defaults[name] for other, name in kind.other_names.items()}
+
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+FUNC = Parameter("func", Parameter.POSITIONAL_ONLY, default=None, annotation=Callable[..., Any] | None)
+SELF = Parameter("self", Parameter.POSITIONAL_ONLY)
+
+
+def takes(first: Parameter, kind: type[Any]) -> Callable[[FunctionT], FunctionT]:
+    """Return a decorator that gives a function the signature `first`, and the options of `kind` by name."""
+    types = get_type_hints(kind)
+    by_position, other_names = (_POSITIONAL, kind.other_names) if issubclass(kind, Options) else ((), {})
+    parameters = [
+        Parameter(
+            name,
+            Parameter.POSITIONAL_OR_KEYWORD if name in by_position else Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=types[other_names.get(name, name)],
+        )
+        for name, default in _defaults(kind).items()
+    ]
+
+    def decorator(function: FunctionT) -> FunctionT:
+        function.__signature__ = Signature([first, *parameters])  # type: ignore[attr-defined]
+        function.__qualname__ = function.__name__  # as callers know it
+        return function
 
     return decorator
 

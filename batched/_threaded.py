@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from batched._binding import NO_OPTIONS, name_of
 from batched._call import Row
-from batched._face import Face, is_bound, is_stream, own_errors
+from batched._face import Face, is_bound, is_stream
 from batched._map import map_items
 from batched._stream import Stream
 from batched._thread import Batcher
+from batched._waiting import own_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

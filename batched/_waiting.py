@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FUTURE",
+    "own_errors",
     "refusal",
     "release",
     "resolve_on_loop",
@@ -146,6 +147,16 @@ def refusal(call: Call, name: str) -> BaseException:
     return error if call.loop is None else for_event_loop(error)
 
 
+def own_errors(call: Call) -> Any:
+    """Return the results of a caller that keeps errors, with copies of the errors for this caller alone."""
+    results = call.results
+    if isinstance(results, BaseException):
+        return copied(results)
+    if call.many and isinstance(results, list) and any(isinstance(row, BaseException) for row in results):
+        return [copied(row) if isinstance(row, BaseException) else row for row in results]
+    return results
+
+
 def set_unless_done(future: asyncio.Future[None]) -> None:
     """Wake whoever waits for `future`."""
     if not future.done():
@@ -263,7 +274,7 @@ def settle(calls: list[Call]) -> None:
             elif call.error is not None:
                 future.set_exception(copied(call.error))
             else:
-                future.set_result(call.results)
+                future.set_result(own_errors(call) if call.keep_errors else call.results)
         except InvalidStateError:  # cancelled by its caller
             pass
         except BaseException:  # a callback of the caller's; an Exception is logged by the future

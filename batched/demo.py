@@ -1,4 +1,4 @@
-"""Watch batching pay: `python -m batched.demo`, after `pip install "batched[demo]"`.
+"""Watch batching pay: `python -m batched.demo`, after `pip install numpy rich`.
 
 Threads, asyncio tasks and one long list ask the same model at the same time, first one item at a time, then
 batched. The model has random weights but does real work, and nothing sleeps: a call mostly costs the reading
@@ -34,7 +34,7 @@ try:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
     from rich.table import Table
 except ModuleNotFoundError as missing:
-    raise SystemExit(f'The demo needs {missing.name}: pip install "batched[demo]"') from None
+    raise SystemExit(f"The demo needs {missing.name}: pip install {missing.name}") from None
 
 Vector: TypeAlias = NDArray[np.float32]
 

@@ -9,7 +9,7 @@ from batched._arrays import FeatureCollator
 from batched._face import is_stream
 from batched._groups import Groups
 from batched._layers import layered
-from batched._options import ArrayOptions, decorate
+from batched._options import FUNC, ArrayOptions, decorate, takes
 from batched._options import KeywordOptions as CommonOptions
 from batched._threaded import ThreadedFunction
 
@@ -128,6 +128,7 @@ def dynamically(
     small_batch_threshold: int = ...,
     **options: Unpack[KeywordOptions],
 ) -> Decorator: ...
+@takes(FUNC, ArrayOptions)
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
     """Batch the calls of a function that takes a dict of arrays.
 
@@ -166,13 +167,4 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         ValueError: An option is out of range.
 
     """
-    return decorate(BatchedInference, ArrayOptions, args, renamed(options))
-
-
-def renamed(options: dict[str, Any]) -> dict[str, Any]:
-    """Call `pad_tokens` by its other name."""
-    if "pad_tokens" in options:
-        if "pad_token" in options:
-            raise TypeError("pad_token was given twice, as pad_tokens too")
-        options["pad_token"] = options.pop("pad_tokens")
-    return options
+    return decorate(BatchedInference, ArrayOptions, args, options)

@@ -1,4 +1,4 @@
-"""All live batchers on a Prometheus page: `Collector()`, once. Needs `pip install "batched[prometheus]"`.
+"""All live batchers on a Prometheus page: `Collector()`, once. Needs `pip install prometheus-client`.
 
 Every process has a page of its own. Under a server with several workers, such as gunicorn, whichever answers
 a scrape would speak for itself alone, and the multi-process mode of `prometheus_client` has no room for
@@ -37,7 +37,7 @@ try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 except ModuleNotFoundError as missing:
     raise ImportError(
-        f'batched.prometheus needs {missing.name}: pip install "batched[prometheus]"', name=missing.name
+        f"batched.prometheus needs {missing.name}: pip install prometheus-client", name=missing.name
     ) from None
 
 __all__ = ["Collector"]

@@ -1507,7 +1507,7 @@ def test_an_input_that_needs_grad_gets_it_and_gives_it_to_nobody_else(flavour: F
         ({"unpad_outputs": None}, TypeError, "unpad_outputs must be True, False, the names or positions"),
         ({"spread_kwargs": 1}, TypeError, "spread_kwargs must be True or False, got 1"),
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
-        ({"padding": 0}, TypeError, "no option 'padding'; it has batch_size, .*, spread_kwargs"),
+        ({"padding": 0}, TypeError, "no option 'padding'.*; it has batch_size, .*, spread_kwargs"),
     ],
 )
 def test_a_senseless_option_is_refused_at_decoration(options: Any, error: Any, message: str) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import pickle
 import random
+import time
 import traceback
 import weakref
 from collections import UserList, deque
@@ -349,6 +350,34 @@ def test_return_exceptions_leaves_them_in_their_places(flavour: Flavour) -> None
     assert flavour.call(fn, [1])[0].code == 1
 
 
+def test_errors_that_are_returned_are_each_callers_own(flavour: Flavour) -> None:
+    """As those that are raised: of a failing batch, a failing item, a list, two equal items of a cache."""
+    found = ValueError("found"), KeyError("raised")
+
+    def picky(items: list[str]) -> list[Any]:
+        if "raise" in items or "raise too" in items:
+            raise found[1]
+        return [found[0]] * len(items)
+
+    for options in ({}, {"cache": {}}):
+        gate = Gate(picky, shut=True)
+        fn = flavour.decorate(gate, batch_size=5, timeout_ms=0, **options)
+        view = fn.options(return_exceptions=True)
+        first = flavour.start(view, "first")
+        gate.wait_for_batch()
+        futures = [flavour.start(view, asked) for asked in ("a", "d", ["b", "c", "b"])]
+        gate.let_through(2)
+        errors: list[Any] = [first.result(PATIENCE_S), *found]
+        for future in futures:
+            answer = future.result(PATIENCE_S)
+            errors += answer if isinstance(answer, list) else [answer]
+        futures = [flavour.start(view, asked) for asked in ("raise", "raise too")]
+        gate.open()
+        errors += [future.result(PATIENCE_S) for future in futures]
+        assert list(map(type, errors)) == [ValueError] * 2 + [KeyError] + [ValueError] * 5 + [KeyError] * 2
+        assert len(set(map(id, errors))) == len(errors)
+
+
 def test_a_list_of_another_kind_is_what_it_iterates_over(flavour: Flavour) -> None:
     """However it is cut or indexed."""
 
@@ -622,6 +651,34 @@ def test_everyone_gets_their_own_answer(flavour: Flavour) -> None:
     )
     assert stats.avg_batch_size == stats.total_processed / stats.total_batches
     assert stats.avg_processing_time > 0
+
+
+def test_options_of_a_view_add_to_those_it_was_made_of(flavour: Flavour) -> None:
+    """Until they are given again: None takes a deadline back."""
+    gate = Gate(shut=True)
+    fn = flavour.decorate(gate, batch_size=1, timeout_ms=0, small_batch_threshold=1)
+    first = flavour.start(fn, 0)
+    gate.wait_for_batch()
+    late = fn.options(deadline_ms=1, return_exceptions=True)
+    asked = time.monotonic()
+    futures = [
+        flavour.start(view, item)
+        for item, view in enumerate(
+            [
+                late.options(priority="bulk").options(),
+                late.options(priority="bulk").options(deadline_ms=None),
+                late.options(priority="bulk", deadline_ms=None).options(priority="interactive"),
+            ],
+            1,
+        )
+    ]
+    until(lambda: time.monotonic() > asked + 0.001)
+    gate.open()
+    assert first.result(PATIENCE_S) == 0
+    with pytest.raises(TimeoutError):
+        futures[0].result(PATIENCE_S)
+    assert [future.result(PATIENCE_S) for future in futures[1:]] == [2, 3]
+    assert gate.batches == [[0], [3], [2]]
 
 
 # -- map ------------------------------------------------------------------------------------------------

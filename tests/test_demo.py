@@ -64,4 +64,4 @@ def test_the_demo_says_what_it_lacks(package: str) -> None:
     )
     assert demo.returncode == 1
     assert demo.stdout == ""
-    assert demo.stderr == f'The demo needs {package}: pip install "batched[demo]"\n'
+    assert demo.stderr == f"The demo needs {package}: pip install {package}\n"

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 import pytest
 
 import batched
+from batched import aio, inference
+from batched._options import ArrayOptions, Options
+
+DECORATORS = (
+    (batched.dynamically, Options, {"length": len}),
+    (inference.dynamically, ArrayOptions, {"pad_tokens": 3}),
+    (aio.dynamically, Options, {"length": len}),
+    (aio.inference.dynamically, ArrayOptions, {"pad_tokens": 3}),
+)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +35,12 @@ import batched
         ({"timeout_ms": None}, TypeError, "timeout_ms must be a number of milliseconds, got None"),
         ({"small_batch_threshold": -1}, ValueError, "small_batch_threshold must be at least 0, got -1"),
         ({"name": 3}, TypeError, "name must be a string, got 3"),
-        ({"max_batch_size": 3}, TypeError, "no option 'max_batch_size'; it has batch_size, "),
+        (
+            {"max_batch_size": 3},
+            TypeError,
+            r"no option 'max_batch_size' \(did you mean 'batch_size'\?\); it has batch_size, ",
+        ),
+        ({"priority_strategy": 3}, TypeError, "no option 'priority_strategy'; it has batch_size, "),
     ],
 )
 def test_a_senseless_option_is_refused_at_decoration(options: Any, error: Any, message: str) -> None:
@@ -66,3 +81,52 @@ def test_a_name_of_ones_own_is_used_in_errors_and_thread_names() -> None:
         fn(1)
     assert fn._batcher._threads[0].name == "batched: embed queries"
     assert "embed queries" in repr(fn)
+
+
+@pytest.mark.parametrize(("decorator", "kind", "extra"), DECORATORS)
+def test_the_signature_of_a_decorator_says_every_option(decorator: Any, kind: Any, extra: Any) -> None:
+    """Name, default and type, as they are checked; what the signature refuses is refused."""
+    signature = inspect.signature(decorator)
+    plain = kind()
+    for name, parameter in signature.parameters.items():
+        if name == "func":
+            continue
+        assert parameter.annotation is not parameter.empty
+        decorator(**{name: parameter.default})
+        assert name in extra or getattr(plain, name) == parameter.default or parameter.default is False
+    assert extra.keys() <= signature.parameters.keys()
+    bound = signature.bind(len, 64, 1.5, small_batch_threshold=2, cache={}, cache_key=len, **extra)
+    assert decorator(*bound.args, **bound.kwargs).__wrapped__ is len
+    with pytest.raises(TypeError):
+        signature.bind(len, 64, 1.5, 2, True)
+
+
+def test_the_signatures_of_what_changes_options_say_all_names() -> None:
+    """What is left out stays as it is, so there are no defaults."""
+    fn = batched.dynamically(len)
+    assert list(inspect.signature(fn.options).parameters) == [
+        "deadline_ms",
+        "priority",
+        "return_exceptions",
+    ]
+    for parameter in inspect.signature(fn.configure).parameters.values():
+        assert (parameter.kind, parameter.default) == (parameter.KEYWORD_ONLY, ...)
+    assert "batch_size" in inspect.signature(fn.configure).parameters
+
+
+@pytest.mark.parametrize(("decorator", "kind", "extra"), DECORATORS)
+def test_a_misspelt_option_is_told_the_nearest_name(decorator: Any, kind: Any, extra: Any) -> None:
+    """In every place that takes options, and never with the name of a class that users do not know."""
+    fn = decorator(len)
+    for take, name, meant, can in (
+        (decorator, "bach_size", "batch_size", "has batch_size, "),
+        (fn.configure, "timeout", "timeout_ms", "can change .*batch_size, "),
+        (fn.options, "dedline_ms", "deadline_ms", "has deadline_ms, priority, return_exceptions"),
+    ):
+        with pytest.raises(TypeError, match=rf"'{name}' \(did you mean '{meant}'\?\); it {can}"):
+            take(**{name: 1})
+        with pytest.raises(TypeError, match="'zzz'; it "):
+            take(zzz=1)
+    for take in (fn.configure, fn.options):
+        with pytest.raises(TypeError, match=rf"^{take.__name__}\(\) takes 1 positional"):
+            take(64)

@@ -532,7 +532,7 @@ def test_without_prometheus_client_the_error_says_what_to_install() -> None:
             print(error)
         """
     )
-    assert output == 'batched.prometheus needs prometheus_client: pip install "batched[prometheus]"\n'
+    assert output == "batched.prometheus needs prometheus_client: pip install prometheus-client\n"
 
 
 # -- the dashboard -----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overloa
 
 from batched._function import Outputs, join_lists
 from batched._looped import LoopedFunction
-from batched._options import ListKeywordOptions, Options, decorate
+from batched._options import FUNC, ListKeywordOptions, Options, decorate, takes
 from batched.aio import inference
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def dynamically(
     small_batch_threshold: int = ...,
     **options: Unpack[ListKeywordOptions],
 ) -> Decorator: ...
+@takes(FUNC, Options)
 def dynamically(*args: Any, **options: Any) -> Any:
     """Batch the calls of a function that takes a list, `async def` or not; callers await them.
 

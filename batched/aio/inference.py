@@ -6,8 +6,8 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from batched._looped import LoopedFunction
-from batched._options import ArrayOptions, decorate
-from batched.inference import Feature, Features, KeywordOptions, check_arrays, join_arrays, renamed
+from batched._options import FUNC, ArrayOptions, decorate, takes
+from batched.inference import Feature, Features, KeywordOptions, check_arrays, join_arrays
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -73,9 +73,10 @@ def dynamically(
     small_batch_threshold: int = ...,
     **options: Unpack[KeywordOptions],
 ) -> Decorator: ...
+@takes(FUNC, ArrayOptions)
 def dynamically(*args: Any, **options: Any) -> Any:
     """Batch the calls of a function that takes a dict of arrays, `async def` or not; callers await them.
 
     The options, and what is raised for wrong ones, are those of `batched.inference.dynamically`.
     """
-    return decorate(BatchedInference, ArrayOptions, args, renamed(options))
+    return decorate(BatchedInference, ArrayOptions, args, options)

@@ -210,9 +210,7 @@ class CachingCollator:
         return lookup
 
     def own(self, call: Call) -> None:
-        """Copy what of the inputs the caller could still change."""
-        if isinstance(call, Lookup):
-            self._collator.own(call.asked)
+        """Do nothing: a lookup that runs has inputs of its own."""
 
     def answers(self, call: Call) -> Iterable[Any]:
         """Return one answer per element of a chunk."""
@@ -244,6 +242,10 @@ class CachingCollator:
             return self.answered(lookup)
         if not self.is_async:
             self._look(lookup)
+        if lookup.missing:
+            # An equal call may wait for the same run when this caller has left and changes what it passed.
+            self._collator.own(call)
+            call.inputs = _own(call.inputs)
         return lookup
 
     def know(self, lookup: Lookup, place: int, result: Any) -> None:

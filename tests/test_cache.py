@@ -429,6 +429,72 @@ def test_results_are_nobody_elses(flavour: Flavour) -> None:
     assert len(gate.batches) == 2
 
 
+def content(value: Any) -> bytes:
+    """A key of arrays, however they are passed."""
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    return b"|".join(map(content, value.values() if isinstance(value, dict) else value))
+
+
+def zeros() -> np.ndarray[Any, Any]:
+    return np.zeros((1, 2))
+
+
+def doubled_features(features: dict[str, Any]) -> Any:
+    return features["x"] * 2
+
+
+CHANGEABLE: list[Any] = [
+    # what is asked for, how it is changed in place, and what the function makes of one item
+    pytest.param(lambda: {"x": zeros()}, lambda asked: asked["x"].fill(9), None, id="features"),
+    pytest.param(
+        lambda: {"x": [np.zeros(2), np.zeros(1)]}, lambda asked: asked["x"][0].fill(9), None, id="rows"
+    ),
+    pytest.param(zeros, lambda asked: asked.fill(9), lambda item: item * 2, id="array"),
+    pytest.param(lambda: [zeros()], lambda asked: asked[0].fill(9), lambda item: item * 2, id="arrays"),
+    pytest.param(
+        lambda: {"x": zeros()},
+        lambda asked: asked.update(x=zeros() + 9),
+        lambda item: item["x"] * 2,
+        id="dict",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "change", "function"), CHANGEABLE)
+def test_a_caller_that_has_left_may_change_what_it_has_asked_for(
+    flavour: Flavour, make: Any, change: Any, function: Any
+) -> None:
+    """Whether cancelled or late: an equal call that joined it, and the cache, get the answer of the key."""
+    cache: dict[Any, Any] = {}
+    options: dict[str, Any] = {"batch_size": 2, "timeout_ms": 0, "cache": cache, "cache_key": content}
+    ones: Any = {"x": zeros() + 1} if isinstance(make(), dict) else zeros() + 1
+    if function is None:
+        gate = Gate(doubled_features, shut=True)
+        fn = flavour.decorate_arrays(gate, **options)
+    else:
+        gate = Gate(lambda items: [function(item) for item in items], shut=True)
+        fn = flavour.decorate(gate, **options)
+    busy = flavour.start(fn, ones)
+    gate.wait_for_batch()
+
+    mine = make()
+    first = flavour.start(fn if flavour.cancels else fn.options(deadline_ms=1000), mine)
+    with ThreadPoolExecutor(1) as pool:
+        second: Any = pool.submit(flavour.call, fn, make())
+        until(lambda: fn.stats.total_cached)
+        if flavour.cancels:
+            flavour.cancel(first)
+        else:
+            assert isinstance(first.exception(PATIENCE_S), TimeoutError)
+        change(mine)
+        gate.open()
+        assert not np.any(second.result(PATIENCE_S))
+    busy.result(PATIENCE_S)
+    assert not any(np.any(result) for key, result in cache.items() if key != content(ones))
+    flavour.close(fn)
+
+
 def test_instances_do_not_share_results_unless_cache_key_says_so() -> None:
     """One mapping for all of a class; with a key that names the model they do."""
     shared: dict[Any, Any] = {}

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 
-__all__ = ["CHOICES", "REASONS", "Counters", "Distribution", "Histogram", "Learned", "Padding", "Stats"]
+__all__ = [
+    "CHOICES",
+    "REASONS",
+    "Counters",
+    "Distribution",
+    "Learned",
+    "Padding",
+    "Sizes",
+    "Stats",
+    "Times",
+]
 
-_BUCKETS = 45  # of microseconds: up to half a year
+_SECONDS: tuple[float, ...] = tuple(1e-6 * 2.0 ** (index / 8) for index in range(8 * 60))  # nothing is longer
+_SIZE_BITS = 12
 _RUNS = 256  # counted at once, ...
 _WAITS = 512  # ... as are the waits of items: together they take a fraction of the time
 REASONS: tuple[str, ...] = (
@@ -30,19 +42,25 @@ CHOICES: tuple[str, ...] = ("arrival", "length")
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How many values fell where. The buckets are fixed and each is twice as wide as the one before."""
+    """How many values fell where: buckets, of which only those that hold a value are kept."""
 
     bounds: tuple[float, ...]
-    """The upper bound of each bucket."""
+    """The upper bound of each bucket, in ascending order."""
     cumulative: tuple[int, ...]
     """How many values are at most the bound."""
+    growth: float
+    """A bucket begins at its bound divided by this: 1 where a bucket holds equal values only."""
     sum: float
     """The sum of all values, exactly."""
+    min: float
+    """The least value, exactly; 0 if there are none."""
+    max: float
+    """The greatest value, exactly; 0 if there are none."""
 
     @property
     def count(self) -> int:
         """How many values there are."""
-        return self.cumulative[-1]
+        return self.cumulative[-1] if self.cumulative else 0
 
     @property
     def mean(self) -> float:
@@ -50,17 +68,25 @@ class Distribution:
         return self.sum / self.count if self.count else 0.0
 
     def percentile(self, percent: float) -> float:
-        """Return the value that `percent` % of all are below, to the precision of its bucket."""
+        """Return the value that `percent` % of all values are at most; 0 if there are none.
+
+        It is as precise as the bucket that it falls into, and never outside of `min` and `max`.
+        """
         if not 0 <= percent <= 100:  # noqa: PLR2004
             raise ValueError(f"percent must be from 0 to 100, got {percent!r}")
+        if not self.count:
+            return 0.0
         rank = self.count * percent / 100
-        lower, below = 0.0, 0
-        for bound, cumulative in zip(self.bounds, self.cumulative, strict=True):
-            if cumulative and cumulative >= rank:
-                share = (rank - below) / (cumulative - below) if cumulative > below else 1.0
-                return lower + (bound - lower) * share
-            lower, below = bound, cumulative
-        return 0.0
+        at = bisect_left(self.cumulative, rank)
+        below = self.cumulative[at - 1] if at else 0
+        share = (rank - below) / (self.cumulative[at] - below)
+        lower = self.bounds[at] / self.growth
+        return min(max(lower + (self.bounds[at] - lower) * share, self.min), self.max)
+
+    def at_most(self, bound: float) -> int:
+        """Return how many values are at most `bound`, leaving out those of a bucket that it divides."""
+        buckets = bisect_right(self.bounds, bound)
+        return self.cumulative[buckets - 1] if buckets else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +120,10 @@ class Learned:
     """The items a second of full batches, back to back, by these costs."""
 
     def __str__(self) -> str:
-        length = f" and {self.length_ms:.3g} ms a unit of length" if self.length_ms else ""
+        length = f" and {_short(self.length_ms)} ms a unit of length" if self.length_ms else ""
         return (
-            f"{self.batch_ms:.3g} ms a batch + {self.item_ms:.3g} ms an item{length}, so at most "
-            f"{self.capacity:,.0f} items/s; held back for {self.wait_ms:.3g} ms"
+            f"{_short(self.batch_ms)} ms a batch + {_short(self.item_ms)} ms an item{length}, so at most "
+            f"{self.capacity:,.0f} items/s; held back for {_short(self.wait_ms)} ms"
         )
 
 
@@ -171,7 +197,7 @@ class Stats:
 
     def __str__(self) -> str:
         closed = ", ".join(f"{count} {reason}" for reason, count in self.closed.items()) or "none"
-        ages = ", ".join(f"{age:.3g} s" for age in self.running) or "none"
+        ages = ", ".join(f"{_short(age)} s" for age in self.running) or "none"
         rows = [
             ("waiting", f"{self.queue_size}"),
             ("running", f"{self.running_items} (batches since: {ages})"),
@@ -197,36 +223,82 @@ class Stats:
 
 
 def _row(values: Distribution, scale: float, unit: str) -> str:
-    percentiles = ", ".join(f"p{p} {values.percentile(p) * scale:.3g}" for p in (50, 90, 99))
-    return f"mean {values.mean * scale:.3g}, {percentiles}{unit}"
+    figures = {
+        "mean": values.mean,
+        **{f"p{p}": values.percentile(p) for p in (50, 90, 99)},
+        "max": values.max,
+    }
+    return ", ".join(f"{name} {_short(value * scale)}" for name, value in figures.items()) + unit
+
+
+def _short(value: float) -> str:
+    """Return three digits of `value`, or more of a large one, but never a power of ten for it."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"  # noqa: PLR2004
 
 
 class Histogram:
-    """Counts values in buckets that double; `unit` is the bound of the first."""
+    """Counts values in buckets, by the upper bound of each; `growth` is that of a `Distribution`."""
 
-    __slots__ = ("_per_unit", "counts", "sum", "unit")
+    __slots__ = ("_counts", "_growth", "_max", "_min", "_sum")
 
-    def __init__(self, unit: float) -> None:
-        self.unit = unit
-        self._per_unit = 1 / unit
-        self.counts = [0] * _BUCKETS
-        self.sum = 0.0
+    def __init__(self, growth: float) -> None:
+        self._growth = growth
+        self._counts: defaultdict[float, int] = defaultdict(int)
+        self._sum = 0.0
+        self._min = inf
+        self._max = 0.0
 
-    def add(self, values: list[float], times: int = 1) -> None:
-        """Count each of `values` so many times: sorted, as most of them share few buckets."""
-        self.sum += sum(values) * times
-        values.sort()
-        at = 0
-        while at < len(values):
-            bucket = int(values[at] * self._per_unit).bit_length()  # the logarithm
-            after = bisect_left(values, self.unit * 2.0**bucket, at + 1)
-            self.counts[bucket] += (after - at) * times
-            at = after
+    def _saw(self, least: float, greatest: float, total: float) -> None:
+        self._min = min(self._min, least)
+        self._max = max(self._max, greatest)
+        self._sum += total
 
     def snapshot(self) -> Distribution:
         """Return the counts so far."""
-        bounds = tuple(self.unit * 2.0**index for index in range(_BUCKETS))
-        return Distribution(bounds, tuple(accumulate(self.counts)), self.sum)
+        bounds = sorted(self._counts)
+        cumulative = tuple(accumulate(self._counts[bound] for bound in bounds))
+        least = self._min if bounds else 0.0
+        return Distribution(tuple(bounds), cumulative, self._growth, self._sum, least, self._max)
+
+
+class Sizes(Histogram):
+    """Counts sizes one by one up to 4,096, and above, so that memory is bounded, to 0.05 %."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(growth=1)
+
+    def add(self, size: int, times: int = 1) -> None:
+        """Count `size` so many times."""
+        self._saw(size, size, size * times)
+        below = size - 1
+        dropped = max(below.bit_length() - _SIZE_BITS, 0)
+        self._counts[((below >> dropped) + 1) << dropped] += times
+
+
+class Times(Histogram):
+    """Counts seconds in eight buckets for each doubling; the first is up to a microsecond."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(growth=2 ** (1 / 8))
+
+    def add(self, values: list[float], times: int = 1) -> None:
+        """Count each of `values` so many times: sorted, as there are fewer buckets than values."""
+        if not values:
+            return
+        total = sum(values) * times
+        values.sort()
+        self._saw(values[0], values[-1], total)
+        first, last = bisect_left(_SECONDS, values[0]), bisect_left(_SECONDS, values[-1])
+        at = 0
+        for bound in _SECONDS[first : last + 1]:
+            after = bisect_right(values, bound, at)
+            if after > at:
+                self._counts[bound] += (after - at) * times
+                at = after
 
 
 class Counters:
@@ -263,9 +335,9 @@ class Counters:
         self.padded = 0
         self.chosen: dict[str, int] = dict.fromkeys(CHOICES, 0)
         self._closed: dict[str, int] = dict.fromkeys(REASONS, 0)
-        self._batch_size = Histogram(1)
-        self._processing_time = Histogram(1e-6)
-        self._wait = Histogram(1e-6)
+        self._batch_size = Sizes()
+        self._processing_time = Times()
+        self._wait = Times()
         self._runs: list[tuple[str, int, float, float | None]] = []
         self._waited: list[float] = []
 
@@ -283,13 +355,9 @@ class Counters:
         """Count runs that started because there were `size` items, all of which had waited as long."""
         runs = len(durations)
         self._closed["full"] += runs
-        self._count_sizes(size, runs)
+        self._batch_size.add(size, runs)
         self._processing_time.add(durations)
         self._wait.add(waited, size)
-
-    def _count_sizes(self, size: int, times: int) -> None:
-        self._batch_size.sum += size * times
-        self._batch_size.counts[(size - 1).bit_length()] += times  # so that 8 is in the bucket up to 8
 
     def waits(self, seconds: list[float]) -> None:
         """Count how long items of a batch have waited."""
@@ -306,18 +374,18 @@ class Counters:
         runs, self._runs = self._runs, []
         if not runs:
             return
-        reasons, sizes, durations, _ = zip(*runs, strict=True)
+        reasons, sizes, durations, waits = zip(*runs, strict=True)
         for reason, times in Counter(reasons).items():
             self._closed[reason] += times
         for size, times in Counter(sizes).items():
-            self._count_sizes(size, times)
+            self._batch_size.add(size, times)
         self._processing_time.add(list(durations))
-        waits: dict[int, list[float]] = {}  # by how many have waited so long
-        for _, size, _, waited in runs:
+        alike: defaultdict[int, list[float]] = defaultdict(list)  # by how many have waited so long
+        for size, waited in zip(sizes, waits, strict=True):
             if waited is not None:
-                waits.setdefault(size, []).append(waited)
-        for size, waited_each in waits.items():
-            self._wait.add(waited_each, size)
+                alike[size].append(waited)
+        for size, each in alike.items():
+            self._wait.add(each, size)
 
     def snapshot(
         self,

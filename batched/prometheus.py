@@ -66,11 +66,14 @@ _LABELLED: dict[str, tuple[str, str, tuple[str, ...], Callable[[Stats], Mapping[
     "batches": ("Runs of the batch function by why they started", "reason", REASONS, lambda s: s.closed),
     "chosen_batches": ("Runs, where lengths are known, by choice", "how", CHOICES, lambda s: s.chosen),
 }
-# Of the 45 bounds those that tell something: from 64 microseconds to 4.5 minutes, and up to 4,096 items.
-_HISTOGRAMS: dict[str, tuple[str, slice, Callable[[Stats], Distribution]]] = {
-    "wait_seconds": ("From each item's call to the start of its batch", slice(6, 29), lambda s: s.wait),
-    "execution_seconds": ("A run of the batch function", slice(6, 29), lambda s: s.processing_time),
-    "batch_size_items": ("Items of a run", slice(13), lambda s: s.batch_size),
+# Every bound is a series: so each is twice the one before, from 64 microseconds to 4.5 minutes, and up to
+# 4,096 items. All of them are bounds of the buckets that are counted, so that the figures are exact.
+_SECONDS = [1e-6 * 2.0**exponent for exponent in range(6, 29)]
+_ITEMS = [2.0**exponent for exponent in range(13)]
+_HISTOGRAMS: dict[str, tuple[str, list[float], Callable[[Stats], Distribution]]] = {
+    "wait_seconds": ("From each item's call to the start of its batch", _SECONDS, lambda s: s.wait),
+    "execution_seconds": ("A run of the batch function", _SECONDS, lambda s: s.processing_time),
+    "batch_size_items": ("Items of a run", _ITEMS, lambda s: s.batch_size),
 }
 _GAUGES: dict[str, tuple[str, Callable[[Live], float | None]]] = {
     "batchers": ("Live batchers of this name", len),
@@ -199,12 +202,9 @@ def _totals(stats: Stats) -> Totals:
     for metric, (_, _, values, read_counts) in _LABELLED.items():
         counts = read_counts(stats)
         totals |= {(metric, value): counts.get(value, 0) for value in values}
-    for metric, (_, within, read_values) in _HISTOGRAMS.items():
+    for metric, (_, bounds, read_values) in _HISTOGRAMS.items():
         found = read_values(stats)
-        totals |= {
-            (metric, bound): count
-            for bound, count in zip(found.bounds[within], found.cumulative[within], strict=True)
-        }
+        totals |= {(metric, bound): found.at_most(bound) for bound in bounds}
         totals |= {(metric, "+Inf"): found.count, (metric, "sum"): found.sum}
     return totals
 
@@ -235,11 +235,11 @@ def _counters(totals: dict[str, Totals]) -> Iterator[Metric]:
 
 
 def _histograms(totals: dict[str, Totals]) -> Iterator[Metric]:
-    for metric, (text, _, _) in _HISTOGRAMS.items():
-        bounds = [bound for key, bound in _NOTHING if key == metric and bound != "sum"]
+    for metric, (text, bounds, _) in _HISTOGRAMS.items():
         family = HistogramMetricFamily(f"batched_{metric}", text, labels=["name"])
         for name, figures in totals.items():
             buckets = [(str(bound), figures[metric, bound]) for bound in bounds]
+            buckets.append(("+Inf", figures[metric, "+Inf"]))
             family.add_metric([name], buckets, figures[metric, "sum"])
         yield family
 

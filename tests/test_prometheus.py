@@ -111,16 +111,19 @@ def expected(stats: Stats) -> Figures:
     figures["busy_seconds_total",] = stats.processing_time.sum
     figures |= {("batches_total", reason): count for reason, count in stats.closed.items()}
     figures |= {("chosen_batches_total", how): count for how, count in stats.chosen.items()}
+    seconds = [1e-6 * 2.0**exponent for exponent in range(6, 29)]  # from 64 microseconds to 268 seconds
     histograms = {
-        "wait_seconds": (stats.wait, slice(6, 29)),  # from 64 microseconds to 268 seconds
-        "execution_seconds": (stats.processing_time, slice(6, 29)),
-        "batch_size_items": (stats.batch_size, slice(13)),  # from 1 to 4096
+        "wait_seconds": (stats.wait, seconds),
+        "execution_seconds": (stats.processing_time, seconds),
+        "batch_size_items": (stats.batch_size, [2.0**exponent for exponent in range(13)]),
     }
-    for metric, (values, within) in histograms.items():
+    for metric, (values, bounds) in histograms.items():
         figures[f"{metric}_count",] = values.count
         figures[f"{metric}_sum",] = values.sum
-        for bound, cumulative in zip(values.bounds[within], values.cumulative[within], strict=True):
-            figures[f"{metric}_bucket", str(bound)] = cumulative
+        figures[f"{metric}_bucket", "+Inf"] = values.count
+        for bound in bounds:
+            up_to = [count for of, count in zip(values.bounds, values.cumulative, strict=True) if of <= bound]
+            figures[f"{metric}_bucket", str(bound)] = max(up_to, default=0)
     if stats.fits_memory is not None:
         figures["fitting_items",] = stats.fits_memory
     if stats.learned is not None:

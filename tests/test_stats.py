@@ -3,50 +3,163 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from math import ceil
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import batched
-from batched._stats import Distribution, Histogram
+from batched._stats import Counters, Distribution, Sizes, Times
+from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, until
 
 
-def histogram_of(values: list[float]) -> Distribution:
-    histogram = Histogram(1e-6)
-    for value in values:
-        histogram.sum += value
-        histogram.counts[int(value * 1e6).bit_length()] += 1
-    return histogram.snapshot()
+def exact_percentile(values: list[Any], percent: float) -> Any:
+    """The least value that `percent` % of all are at most."""
+    rank = len(values) * percent / 100
+    return sorted(values)[max(ceil(rank), 1) - 1]
 
 
-@given(st.lists(st.floats(1e-6, 1e5), min_size=1), st.floats(0, 100))
-def test_a_percentile_is_in_the_bucket_of_its_value(values: list[float], percent: float) -> None:
-    """At most one doubling away from the exact one; sum and count are exact."""
-    distribution = histogram_of(values)
-    assert distribution.count == len(values)
-    assert distribution.sum == pytest.approx(sum(values))
-    rank = distribution.count * percent / 100
-    exact = sorted(values)[min(max(int(-(-rank // 1)), 1), len(values)) - 1]
-    assert exact / 2.001 <= distribution.percentile(percent) * 1.001 + 1e-6
-    assert distribution.percentile(percent) <= exact * 2.001
+def times_of(values: list[float]) -> Distribution:
+    """Count the values in three portions."""
+    times = Times()
+    for start in range(3):
+        times.add(values[start::3])
+    return times.snapshot()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8, 9, 1000, 1024, 1025])
-def test_a_batch_size_is_counted_up_to_its_bound(size: int) -> None:
-    """A bound belongs to its own bucket, as in Prometheus."""
-    fn = batched.dynamically(Gate(), batch_size=size, timeout_ms=0)
-    fn(list(range(size)))
-    distribution = fn.stats.batch_size
-    for bound, cumulative in zip(distribution.bounds, distribution.cumulative, strict=True):
-        assert cumulative == (size <= bound)
+def sizes_of(values: list[int]) -> Distribution:
+    sizes = Sizes()
+    for size, times in Counter(values).items():
+        sizes.add(size, times)
+    return sizes.snapshot()
+
+
+SECONDS = st.lists(st.floats(0, 1e6), min_size=1)
+SIZES = st.lists(st.integers(1, 4096), min_size=1)
+
+
+@given(SECONDS, st.floats(0, 100))
+def test_a_percentile_of_times_is_within_9_percent_of_the_exact_one(
+    values: list[float], percent: float
+) -> None:
+    """Or a microsecond; count, sum, least and greatest are exact, and nothing is outside of what was seen."""
+    found = times_of(values)
+    assert (found.count, found.min, found.max) == (len(values), min(values), max(values))
+    assert found.sum == pytest.approx(sum(values))
+    exact = exact_percentile(values, percent)
+    assert found.percentile(percent) == pytest.approx(exact, rel=2 ** (1 / 8) - 1 + 1e-9, abs=1e-6)
+    assert found.min <= found.percentile(percent) <= found.max
+    assert found.percentile(100) == found.max
+
+
+@given(SIZES, st.floats(0, 100))
+def test_a_percentile_of_sizes_is_exact(values: list[int], percent: float) -> None:
+    """However they are spread."""
+    found = sizes_of(values)
+    assert (found.count, found.sum, found.min, found.max) == (
+        len(values),
+        sum(values),
+        min(values),
+        max(values),
+    )
+    assert found.percentile(percent) == exact_percentile(values, percent)
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1), st.floats(0, 100))
+def test_a_percentile_of_large_sizes_is_almost_exact(values: list[int], percent: float) -> None:
+    """Within 0.05 %, and one that all batches have is exact."""
+    found = sizes_of(values)
+    assert found.percentile(percent) == pytest.approx(exact_percentile(values, percent), rel=0.0005)
+    assert found.min <= found.percentile(percent) <= found.max
+    alike = sizes_of(values[:1] * 5)
+    assert alike.percentile(percent) == values[0]
+
+
+def test_sizes_take_bounded_memory() -> None:
+    """Whatever the batch size: here a million, where every size that is counted is another."""
+    found = sizes_of(list(range(1, 1_000_000, 5)))
+    assert found.count == 200_000
+    assert len(found.bounds) < 25_000
+
+
+@given(SECONDS, st.integers(-2, 40))
+def test_times_up_to_a_doubling_of_a_microsecond_are_counted_exactly(
+    values: list[float], doublings: int
+) -> None:
+    """As Prometheus asks for them: a value that is the bound counts."""
+    bound = 1e-6 * 2.0**doublings
+    values = [*values, bound]
+    if doublings < 0:
+        assert times_of(values).at_most(bound) == 0
+    else:
+        assert times_of(values).at_most(bound) == sum(value <= bound for value in values)
+
+
+@given(SIZES, st.integers(0, 5000))
+def test_sizes_up_to_any_bound_are_counted_exactly(values: list[int], bound: int) -> None:
+    """As Prometheus asks for them: a size that is the bound counts."""
+    assert sizes_of(values).at_most(bound) == sum(value <= bound for value in values)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 24, 1000, 1025, 5001])
+def test_batches_of_one_size_have_no_other(flavour: Flavour, size: int) -> None:
+    """In the table too, and in full."""
+    fn = flavour.decorate(Gate(), batch_size=size, timeout_ms=0)
+    for _ in range(20):
+        flavour.call(fn, list(range(size)))
+    until(lambda: not fn.stats.running)
+    stats = fn.stats
+    assert (stats.batch_size.min, stats.batch_size.mean, stats.batch_size.max) == (size, size, size)
+    assert {stats.batch_size.percentile(percent) for percent in (0, 1, 50, 90, 99, 100)} == {size}
+    said = ", ".join(f"{figure} {size:,}" for figure in ("mean", "p50", "p90", "p99", "max"))
+    assert f"items per batch     {said}\n" in str(stats)
+
+
+def test_sizes_are_counted_midway_in_a_list(flavour: Flavour) -> None:
+    """Where many batches of one list run on end, the last of which is smaller."""
+    fn = flavour.decorate(Gate(), batch_size=24, timeout_ms=0)
+    flavour.call(fn, list(range(24 * 600 + 7)))
+    until(lambda: not fn.stats.running)
+    sizes = fn.stats.batch_size
+    assert dict(zip(sizes.bounds, sizes.cumulative, strict=True)) == {7: 1, 24: 601}
+    assert fn.stats.wait.count == 24 * 600 + 7
+    assert fn.stats.processing_time.count == 601
+
+
+def test_percentiles_are_within_what_was_seen(flavour: Flavour) -> None:
+    """Of real times, where all of them share a bucket or two."""
+    fn = flavour.decorate(Gate(), timeout_ms=0)
+    for item in range(50):
+        flavour.call(fn, item)
+    until(lambda: not fn.stats.running)
+    for seen in (fn.stats.wait, fn.stats.processing_time):
+        percentiles = [seen.percentile(percent) for percent in range(101)]
+        assert percentiles == sorted(percentiles)
+        assert 0 <= seen.min <= percentiles[0] <= seen.mean * (1 + 1e-9)
+        assert seen.mean <= percentiles[-1] * (1 + 1e-9)
+        assert percentiles[-1] == seen.max
+
+
+def test_the_table_says_waits_of_one_length_as_they_were() -> None:
+    """Not as the bucket that they fell into; long times in full."""
+    counters = Counters()
+    counters.waits([0.0011] * 5000)
+    counters.ran("full", 5000, 12.345)
+    text = str(counters.snapshot(waiting=0, running=[(1, 1234.5)], again=0, fits=None, learned=None))
+    assert "wait                mean 1.1, p50 1.1, p90 1.1, p99 1.1, max 1.1 ms\n" in text
+    assert "processing          mean 12,345, p50 12,345, p90 12,345, p99 12,345, max 12,345 ms" in text
+    assert "1 (batches since: 1,234 s)" in text
 
 
 def test_an_empty_distribution_is_all_zeros() -> None:
     """And a percentile outside 0 to 100 is refused."""
-    distribution = Histogram(1).snapshot()
+    distribution = Times().snapshot()
     assert (distribution.count, distribution.mean, distribution.percentile(99)) == (0, 0.0, 0.0)
+    assert (distribution.min, distribution.max, distribution.at_most(1)) == (0.0, 0.0, 0)
     with pytest.raises(ValueError, match="percent must be from 0 to 100, got 101"):
         distribution.percentile(101)
 

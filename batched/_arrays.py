@@ -68,7 +68,6 @@ class FeatureCollator:
         self._name = name
         self._options = options
         self._left = options.padding_side == "left"
-        self._multiple = options.pad_to_multiple_of or 1
         self._layouts = Layouts(name, options)
 
     # -- arguments to calls -----------------------------------------------------------------------------
@@ -195,16 +194,19 @@ class FeatureCollator:
         library = feature.library
         trailing = feature.trailing
         if trailing is not None:
+            multiple = self._options.multiple_of(feature.key)
             if None in trailing:
-                return self._padded_rows(library, blocks, fill, batch)
+                return self._padded_rows(library, blocks, multiple, fill, batch)
             if list in map(type, blocks):
                 blocks = [part for block in blocks for part in _parts(block)]
                 lengths = [block.shape[1] for block in blocks]
-            if lengths.count(lengths[0]) != len(lengths):
-                array, real = self._padded(library, blocks, lengths, fill, batch.size)
+            longest = _rounded(max(lengths), multiple)
+            if lengths.count(longest) != len(lengths):
+                rows = batch.size if len(blocks[0]) else 0
+                array, real = self._padded(library, blocks, lengths, longest, fill, rows)
                 width = prod(trailing)  # type: ignore[arg-type]  # there is no None
                 batch.real += real * width
-                batch.padded += batch.size * array.shape[1] * width
+                batch.padded += rows * longest * width
                 return array
         array = library.concatenate(blocks)  # one alone too: it would else keep its subclass and mode
         elements = prod(array.shape)
@@ -212,11 +214,16 @@ class FeatureCollator:
         batch.padded += elements
         return array
 
-    def _padded(
-        self, library: Library, blocks: Sequence[Array], lengths: Sequence[int], fill: Any, rows: int
+    def _padded(  # noqa: PLR0913, PLR0917
+        self,
+        library: Library,
+        blocks: Sequence[Array],
+        lengths: Sequence[int],
+        longest: int,
+        fill: Any,
+        rows: int,
     ) -> tuple[Array, int]:
-        """Join blocks that differ in length; return how long their rows are in all, too."""
-        longest = self._rounded(max(lengths))
+        """Join blocks, padded to `longest`; return how long their rows are in all, too."""
         left = self._left
         if len(blocks) == rows:
             return library.padded(blocks, lengths, longest, fill, left), sum(lengths)
@@ -232,11 +239,14 @@ class FeatureCollator:
             at = to
         return array, real
 
-    def _padded_rows(self, library: Library, blocks: Sequence[Any], fill: Any, batch: Batch) -> Array:
+    def _padded_rows(
+        self, library: Library, blocks: Sequence[Any], multiple: int, fill: Any, batch: Batch
+    ) -> Array:
         """Join lists of rows that differ in more than their length: pad along every axis that differs."""
         rows = [row for block in blocks for row in block]
-        axes = zip(*(row.shape for row in rows), strict=True)
-        shape = [axis[0] if len(set(axis)) == 1 else self._rounded(max(axis)) for axis in axes]
+        length, *others = zip(*(row.shape for row in rows), strict=True)
+        shape = [_rounded(max(length), multiple)]
+        shape += [axis[0] if len(set(axis)) == 1 else _rounded(max(axis), multiple) for axis in others]
         array = library.full((len(rows), *shape), fill, rows[0])
         for at, row in enumerate(rows):
             array[(at, *map(self._place_of, row.shape, shape))] = row
@@ -247,9 +257,6 @@ class FeatureCollator:
     def _place_of(self, own: int, padded: int) -> slice:
         """Return where on a padded axis the row itself is."""
         return slice(padded - own, padded) if self._left else slice(own)
-
-    def _rounded(self, length: int) -> int:
-        return -(-length // self._multiple) * self._multiple
 
     # -- the function's outputs to results --------------------------------------------------------------
 
@@ -440,6 +447,10 @@ class FeatureCollator:
                 whole = library.widened(whole, rows)
             whole[start : start + len(rows)] = rows
         return whole
+
+
+def _rounded(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple
 
 
 def _spread(function: Callable[..., Any], features: dict[str, Array]) -> Any:

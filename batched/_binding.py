@@ -172,6 +172,8 @@ class Bindable(Generic[BatcherT]):
     def __get__(self, instance: object, owner: type | None = None) -> Self:
         if not self._binds:
             return self
+        if instance is owner:  # `classmethod.__get__` asks so, up to Python 3.12
+            raise self._misplaced()
         bound = self._binding.bind(instance, owner)
         if bound is not None:
             function, key = bound
@@ -179,6 +181,18 @@ class Bindable(Generic[BatcherT]):
         if self._binding.needs_instance:
             return ThroughClass(self, self._function, owner)  # type: ignore[return-value]  # its public face is the same
         return self
+
+    def _find(self) -> BatcherT:
+        """Return the batcher."""
+        if self._binds and _is_of_class(self._binding.func):
+            raise self._misplaced()
+        return self._binding.batcher(self._owner())
+
+    def _misplaced(self) -> TypeError:
+        name = name_of(self._function, self._settings)
+        return TypeError(
+            f"{name}: write @dynamically above @classmethod; below it, the class would be taken for an item"
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Bindable):
@@ -252,6 +266,14 @@ def _named(func: FunctionType) -> object:
     return found.batched_function if isinstance(found, ThroughClass) else found
 
 
+def _is_of_class(func: Any) -> bool:
+    """Whether `func` was written as a class method: from Python 3.13 on nothing but its code tells."""
+    if not isinstance(func, FunctionType):
+        return False
+    place = func.__qualname__.rpartition(".")[0]
+    return bool(place) and not place.endswith("<locals>") and func.__code__.co_varnames[:1] == ("cls",)
+
+
 def name_of(func: Any, options: Options) -> str:
     """Return the name for threads, logs and errors."""
     name = options.name or getattr(func, "__qualname__", None) or type(func).__qualname__
@@ -291,7 +313,7 @@ class ThroughClass:
             raise AttributeError(f"a batched method has no attribute {name!r}")
         if name in self._batched.ways_to_call:
             return partial(self._call, name)
-        raise TypeError(f"{self._batched.__qualname__}.{name} belongs to each instance: use an instance")
+        raise AttributeError(f"{self._batched.__qualname__}.{name} belongs to each instance: use an instance")
 
     def _call(self, name: str, instance: object, /, *args: Any, **named: Any) -> Any:
         return getattr(self._batched.__get__(instance, type(instance)), name)(*args, **named)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Join: TypeAlias = Callable[[Any, Any, str, bool], tuple[Collator, NewQueue]]
     """From a function, its options and name, and whether it is bound, make its collator and kind of queue."""
 
-__all__ = ["Driver", "Face", "is_bound", "is_stream"]
+__all__ = ["Driver", "Face", "code_of", "is_bound", "is_stream"]
 
 _NO_ISOLATION = "isolate_errors does not go with a function that streams: items cannot run twice"
 
@@ -128,7 +128,7 @@ class Face(Bindable[DriverT]):
         owner = self._owner()
         if isinstance(owner, Face) and owner is not self and owner._batcher is None:  # noqa: SLF001
             owner._find()  # noqa: SLF001  so that further views of it need not
-        batcher = self._binding.batcher(owner)
+        batcher = super()._find()
         self._collator = batcher.collator
         # Found once, for every caller calls it; not a method of this object, which would keep itself alive.
         self._read = partial(_refuse_call, self._name()) if self._streams else batcher.collator.read
@@ -367,11 +367,17 @@ def is_bound(owner: object) -> bool:
     return not isinstance(owner, Face)  # the decorated function itself
 
 
+def code_of(func: Any) -> tuple[Any, Any]:
+    """Return what `func` wraps, and the `__call__` of its class: one of the two says what a call returns."""
+    func = getattr(func, "__func__", func)  # of class and static methods
+    while isinstance(func, partial):
+        func = func.func
+    return func, getattr(type(func), "__call__", None)  # noqa: B004  not whether there is one
+
+
 def is_stream(func: Any, options: Options) -> bool:
     """Whether a batch function yields its results piece by piece."""
-    func = getattr(func, "__func__", func)  # of class and static methods
-    candidates = [func, vars(type(func)).get("__call__")]
-    streams = any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in candidates)
+    streams = any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in code_of(func))
     if streams and options.isolate_errors:
         raise TypeError(_NO_ISOLATION)
     if streams and options.cache is not None:

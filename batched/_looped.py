@@ -6,12 +6,11 @@ The same for lists and arrays: the collator knows which.
 from __future__ import annotations
 
 import inspect
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from batched._asyncio import LoopBatcher
 from batched._binding import name_of
-from batched._face import Driver, Face, is_bound, is_stream
+from batched._face import Driver, Face, code_of, is_bound, is_stream
 from batched._thread import Batcher
 
 if TYPE_CHECKING:
@@ -61,9 +60,4 @@ class LoopedFunction(Face[Driver]):
 
 def _is_async(func: Any) -> bool:
     """Whether calling `func` returns what only a loop can run, whatever it is wrapped in."""
-    if isinstance(func, classmethod | staticmethod):
-        func = func.__func__
-    while isinstance(func, partial):
-        func = func.func
-    kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-    return any(kind(f) for kind in kinds for f in (func, getattr(func, "__call__", None)))  # noqa: B004
+    return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in code_of(func))

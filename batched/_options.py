@@ -153,7 +153,7 @@ class ArrayOptions(Options):
 
     pad_token: Any = 0
     padding_side: PaddingSide = "right"
-    pad_to_multiple_of: int | None = None
+    pad_to_multiple_of: int | Mapping[Any, int] | None = None
     unpad_outputs: Any = False
     spread_kwargs: bool = False
 
@@ -170,12 +170,7 @@ class ArrayOptions(Options):
                 )
         if self.padding_side not in {"right", "left"}:
             raise ValueError(f"padding_side must be 'right' or 'left', got {self.padding_side!r}")
-        if self.pad_to_multiple_of is not None:
-            _set(
-                self,
-                "pad_to_multiple_of",
-                _whole("pad_to_multiple_of", self.pad_to_multiple_of, at_least=1),
-            )
+        _set(self, "pad_to_multiple_of", _multiples(self.pad_to_multiple_of))
         if not isinstance(self.spread_kwargs, bool):
             raise TypeError(f"spread_kwargs must be True or False, got {self.spread_kwargs!r}")
         _set(self, "unpad_outputs", _outputs(self.unpad_outputs))
@@ -183,6 +178,11 @@ class ArrayOptions(Options):
     def pad_of(self, key: object) -> Any:
         """Return what the feature `key` is padded with."""
         return self.pad_token.get(key, 0) if isinstance(self.pad_token, dict) else self.pad_token
+
+    def multiple_of(self, key: object) -> int:
+        """Return what the lengths of the feature `key` are rounded up to a multiple of, 1 if they are not."""
+        multiples = self.pad_to_multiple_of
+        return (multiples.get(key) if isinstance(multiples, Mapping) else multiples) or 1
 
 
 def knows_lengths(options: Options) -> bool:
@@ -333,6 +333,15 @@ def _check_callback(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a function of one item, got {value!r}")
     if iscoroutinefunction(value):
         raise TypeError(f"{name} must be a plain function, as it is called for every item, got {value!r}")
+
+
+def _multiples(value: Any) -> int | dict[Any, int] | None:
+    """Return the multiple of all features, or of each that is named."""
+    if isinstance(value, Mapping):
+        return {
+            key: _whole(f"pad_to_multiple_of[{key!r}]", number, at_least=1) for key, number in value.items()
+        }
+    return None if value is None else _whole("pad_to_multiple_of", value, at_least=1)
 
 
 def _outputs(value: Any) -> Any:

@@ -89,7 +89,7 @@ class KeywordOptions(CommonOptions, total=False):
     pad_token: Any
     pad_tokens: Any
     padding_side: PaddingSide
-    pad_to_multiple_of: int | None
+    pad_to_multiple_of: int | Mapping[Any, int] | None
     unpad_outputs: Any
     spread_kwargs: bool
 
@@ -154,7 +154,10 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         pad_token: What rows are padded with: a number, or a dict of a number per feature; zero by default.
             `pad_tokens` is another name for it.
         padding_side: Where: "right", after the row, or "left".
-        pad_to_multiple_of: Round lengths up to a multiple of this, where rows are padded at all.
+        pad_to_multiple_of: Round the length of rows, along their first axis, up to a multiple of this, also
+            where the rows of a batch do not differ. A number is for all features that have such an axis, a
+            dict has a number for each feature that is to be rounded. Further axes are rounded where they
+            differ.
         unpad_outputs: Cut the padding off the outputs again, so that an answer does not depend on whom it
             shared its batch with. True cuts each output whose second axis is as long as the padded features;
             names or positions say which outputs, where another could be that long by chance; a dict says for

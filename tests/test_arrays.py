@@ -700,14 +700,47 @@ def test_a_number_that_a_dtype_cannot_hold_is_refused_at_the_door(dtype: Any, va
 
 
 def test_nothing_is_padded_where_nothing_is_ragged() -> None:
-    """Not even to a multiple; and a feature whose rows are equal stays as it is beside one that is padded."""
-    assert padded(SHORT, SHORT, pad_to_multiple_of=8)["x"].shape == (2, 2)
+    """A feature whose rows are equal stays as it is beside one that is padded."""
+    assert padded(SHORT, SHORT)["x"].shape == (2, 2)
     batch = padded(
         {"x": np.ones((1, 2)), "y": np.ones((1, 5))},
         {"x": np.ones((1, 3)), "y": np.ones((1, 5))},
-        pad_to_multiple_of=8,
+        pad_to_multiple_of={"x": 8},
     )
     assert (batch["x"].shape, batch["y"].shape) == ((2, 8), (2, 5))
+
+
+@pytest.mark.parametrize("multiple", [4, {"x": 4}, {"x": np.int8(4), "y": 1}])
+@pytest.mark.parametrize("make", [np.ones, torch.ones], ids=["numpy", "torch"])
+def test_every_length_is_a_multiple(make: Any, multiple: Any) -> None:
+    """However many rows there are, none too, and whether they differ: the function sees few shapes."""
+    calls: list[list[Any]] = [
+        [make((1, 2))],
+        [make((3, 2))],
+        [make((1, 2)), make((1, 2))],
+        [make((2, 5)), make((1, 2))],
+        [make((2, 4)), make((1, 4))],
+        [[make(3), make(3)]],
+        [[make(3), make(2)], make((1, 4))],
+        [make((0, 3))],
+        [make((2, 3, 2)), make((1, 2, 2))],
+        [[make((2, 3)), make((2, 5))]],
+        [make((2, 0))],
+    ]
+    lengths = [4, 4, 4, 8, 4, 4, 4, 4, 4, 4, 0]
+    for blocks, length in zip(calls, lengths, strict=True):
+        rows = sum(map(len, blocks))
+        batch = padded(
+            *({"x": block, "y": make(len(block))} for block in blocks), pad_to_multiple_of=multiple
+        )
+        assert tuple(batch["x"].shape[:2]) == (rows, length)
+        assert float(batch["x"].sum()) == sum(float(row.sum()) for block in blocks for row in block)
+        assert tuple(batch["y"].shape) == (rows,)
+    with company(itself, unpad_outputs=True, pad_to_multiple_of=multiple) as there:
+        answers = there.answers(*({"x": make((rows, 3))} for rows in (1, 2, 0)))
+        assert [tuple(answer.shape) for answer in answers] == [(1, 3), (2, 3), (0, 3)]
+        padding = there.fn.stats.padding
+        assert padding.padded - padding.real == 3
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -1503,6 +1536,11 @@ def test_an_input_that_needs_grad_gets_it_and_gives_it_to_nobody_else(flavour: F
         ({"padding_side": "middle"}, ValueError, "padding_side must be 'right' or 'left', got 'middle'"),
         ({"pad_to_multiple_of": 0}, ValueError, "pad_to_multiple_of must be at least 1, got 0"),
         ({"pad_to_multiple_of": 1.5}, TypeError, "pad_to_multiple_of must be an int, got 1.5"),
+        (
+            {"pad_to_multiple_of": {"x": 0}},
+            ValueError,
+            r"pad_to_multiple_of\['x'\] must be at least 1, got 0",
+        ),
         ({"unpad_outputs": 1.5}, TypeError, "unpad_outputs must be True, False, the names or positions"),
         ({"unpad_outputs": None}, TypeError, "unpad_outputs must be True, False, the names or positions"),
         ({"spread_kwargs": 1}, TypeError, "spread_kwargs must be True or False, got 1"),

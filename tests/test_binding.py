@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import asyncio
 import copy
 import dataclasses
 import functools
@@ -11,6 +12,7 @@ import inspect
 import pydoc
 import threading
 import traceback
+import types
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,7 @@ from unittest import mock
 import pytest
 
 import batched
+from batched import aio, inference
 from tests.gate import PATIENCE_S, until
 
 
@@ -36,14 +39,9 @@ class Embedder:
         self.batches.append(numbers)
         return [number + self.offset for number in numbers]
 
-    @classmethod
     @batched.dynamically(timeout_ms=0)
+    @classmethod
     def of_class(cls, numbers: list[int]) -> list[str]:
-        return [f"{cls.__name__} {number}" for number in numbers]
-
-    @batched.dynamically(timeout_ms=0)
-    @classmethod
-    def of_class_too(cls, numbers: list[int]) -> list[str]:
         return [f"{cls.__name__} {number}" for number in numbers]
 
     @staticmethod
@@ -95,15 +93,68 @@ def test_fifty_threads_on_a_fresh_instance_share_one_worker() -> None:
     assert model.run.stats.total_processed == 50
 
 
-def test_class_methods_and_static_methods_work_in_either_order() -> None:
-    """A class method has a batcher for each class, a static method one for all."""
-    assert Embedder.of_class(1) == Embedder(0).of_class(1) == "Embedder 1"
+def test_class_methods_and_static_methods() -> None:
+    """A class method has a batcher for each class, a static method, in either order, one for all."""
+    assert Embedder.of_class([1, 2]) == ["Embedder 1", "Embedder 2"]
+    assert Embedder(0).of_class(1) == "Embedder 1"
+    assert Louder(0).of_class(1) == "Louder 1"
     assert Louder.of_class([1]) == ["Louder 1"]
-    assert Embedder.of_class_too([1, 2]) == ["Embedder 1", "Embedder 2"]
-    assert Louder(0).of_class_too(1) == "Louder 1"
     assert (
         Embedder.static(1) == Embedder(0).static(1) == Embedder.static_too(1) == Louder(0).static_too(1) == -1
     )
+
+
+@pytest.mark.parametrize(
+    "decorator",
+    [batched.dynamically, inference.dynamically, aio.dynamically, aio.inference.dynamically],
+    ids=["lists", "arrays", "aio", "aio-arrays"],
+)
+def test_above_the_decorator_classmethod_is_refused_at_first_use(decorator: Any) -> None:
+    """From Python 3.13 on the class would be an item; up to 3.12 `classmethod` has what it wraps bind."""
+
+    class Model:
+        @classmethod
+        @decorator(timeout_ms=0)
+        def embed(cls, items: Any) -> Any:
+            return items
+
+    as_from_3_13 = types.MethodType(vars(Model)["embed"].__func__, Model)
+    uses: list[Callable[[], Any]] = [
+        lambda: Model.embed([1]),
+        lambda: Model().embed(1),
+        lambda: Model.embed.stats,
+        lambda: as_from_3_13.options(deadline_ms=1000).amap([1]),
+        lambda: as_from_3_13.stats,
+        lambda: as_from_3_13.configure(batch_size=1),
+        lambda: ended(as_from_3_13([1])),
+        lambda: ended(as_from_3_13.acall(1)),
+    ]
+    if hasattr(as_from_3_13, "submit"):
+        uses += [lambda: as_from_3_13.submit([1]), lambda: as_from_3_13.map([1])]
+    for use in uses:
+        with pytest.raises(TypeError, match=r"Model\.embed: write @dynamically above @classmethod"):
+            use()
+
+
+def ended(coroutine: Any) -> Any:
+    return asyncio.run(coroutine)
+
+
+def test_a_metaclass_may_have_batched_methods() -> None:
+    """Their first parameter is a class too, and each class has a batcher of its own."""
+
+    class Meta(type):
+        @batched.dynamically(timeout_ms=0)
+        def named(cls, items: list[int]) -> list[str]:
+            return [f"{cls.__name__} {item}" for item in items]
+
+    class One(metaclass=Meta):
+        pass
+
+    class Two(One):
+        pass
+
+    assert (One.named(1), Two.named([2]), Meta.named(Two, 3)) == ("One 1", ["Two 2"], "Two 3")
 
 
 def test_super_reaches_the_batcher_of_the_parent_class() -> None:
@@ -290,7 +341,8 @@ def test_through_the_class_a_method_takes_the_instance_first() -> None:
     assert Embedder.embed.submit(embedder, 1).result(PATIENCE_S) == 2
     assert list(Embedder.embed.map(embedder, [1, 2])) == [2, 3]
     for name in ("options", "stats", "shutdown"):
-        with pytest.raises(TypeError, match=rf"Embedder.embed.{name} .* use an instance"):
+        assert not hasattr(Embedder.embed, name)
+        with pytest.raises(AttributeError, match=rf"Embedder.embed.{name} .* use an instance"):
             getattr(Embedder.embed, name)
     with pytest.raises(AttributeError):
         Embedder.embed.nothing  # noqa: B018

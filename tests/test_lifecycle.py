@@ -286,8 +286,8 @@ class Model:
     def run(self, items):
         return [self.factor * item for item in items]
 
-    @classmethod
     @batched.dynamically(timeout_ms=0)
+    @classmethod
     def of_class(cls, items):
         return [cls.__name__ for _ in items]
 

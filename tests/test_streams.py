@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 import batched
 import batched.inference
-from batched import DONE, AsyncStream, BatchError, ClosedError, QueueFullError, Stream
+from batched import DONE, AsyncStream, BatchError, ClosedError, QueueFullError, Stream, aio
 from tests.flavours import Flavour, Tasks, blocked
 from tests.gate import PATIENCE_S, until
 
@@ -252,6 +253,41 @@ def test_methods_have_streams(streaming: Flavour) -> None:
     assert list(streaming.stream(model.words, "a b c")) == ["a", "b", "c"]
     assert list(Model.words.stream(model, "a b")) == ["a", "b"]
     assert list(model.words.stream(texts="a b")) == ["a", "b"]
+
+
+class Inherits(Steps):
+    pass
+
+
+class AsyncSteps:
+    async def __call__(self, items: list[Any]) -> AsyncIterator[Any]:
+        """Yield two pieces of each item."""
+        for step in range(2):
+            yield [(item, step) for item in items]
+
+
+class InheritsAsync(AsyncSteps):
+    pass
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [Inherits(lambda items, step: [(item, step) for item in items] if step < 2 else None), InheritsAsync()],
+    ids=["generator", "asynchronous"],
+)
+@pytest.mark.parametrize(
+    "wrapped",
+    [lambda f: f, lambda f: f.__call__, partial, lambda f: partial(partial(f.__call__)), staticmethod],
+    ids=["object", "method", "partial", "partials", "static method"],
+)
+def test_whatever_is_a_generator_streams(steps: Any, wrapped: Any) -> None:
+    """A callable object whose class inherits that, its method, and what either is wrapped in."""
+
+    async def pieces() -> list[Any]:
+        return [piece async for piece in aio.dynamically(wrapped(steps), timeout_ms=0).astream(5)]
+
+    assert list(batched.dynamically(wrapped(steps), timeout_ms=0).stream(5)) == [(5, 0), (5, 1)]
+    assert asyncio.run(pieces()) == [(5, 0), (5, 1)]
 
 
 def test_streams_of_several_parameters(streaming: Flavour) -> None:

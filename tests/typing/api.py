@@ -176,11 +176,6 @@ class Model:
     def of_class(cls, sentences: list[str]) -> list[int]:
         return plain(sentences)
 
-    @classmethod
-    @batched.dynamically(batch_size=64)
-    def of_class_outside(cls, sentences: list[str]) -> list[int]:
-        return plain(sentences)
-
     def encode(self, sentences: Sequence[str], normalize: bool = True) -> npt.NDArray[np.float32]:
         return np.zeros(len(sentences), np.float32)
 
@@ -241,8 +236,6 @@ def static_and_class_methods(model: Model) -> None:
     assert_type(model.of_class, BatchedFunction[str, int])
     assert_type(Model.of_class, BatchedFunction[str, int])
     assert_type(Submodel.of_class, BatchedFunction[str, int])
-    assert_type(model.of_class_outside, BatchedFunction[str, int])
-    assert_type(Model.of_class_outside, BatchedFunction[str, int])
     assert_type(Model.of_class(["one"]), list[int])
 
 

@@ -6,7 +6,7 @@ from batched._current import CurrentBatch, current_batch
 from batched._function import BatchedFunction, dynamically
 from batched._stats import Stats
 from batched._stream import AsyncStream, Stream
-from batched.errors import BatchError, ClosedError, QueueFullError
+from batched.errors import BatchError, ClosedError, QueueFullError, SlowConsumerError
 
 __all__ = [
     "DONE",
@@ -17,6 +17,7 @@ __all__ = [
     "CurrentBatch",
     "Done",
     "QueueFullError",
+    "SlowConsumerError",
     "Stats",
     "Stream",
     "aio",

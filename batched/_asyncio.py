@@ -421,7 +421,7 @@ class _Dispatcher:
                     self.running.add(batch)
                     RUNNING.set(batch)
                     if streams:
-                        calls = await _stream(batch, collator)
+                        calls = await self._stream(batch)
                     else:
                         calls = batch.deliver(await batch.run(collator), collator)
             except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
@@ -443,6 +443,18 @@ class _Dispatcher:
             calls.clear()
             if batch is not None:
                 batch.clear()
+
+    async def _stream(self, batch: Batch) -> list[Call]:
+        """Run a function that yields its results; return the calls that it has left without an end."""
+        batcher = self._batcher
+        async with aclosing(batch.run(batcher.collator)) as steps:
+            async for pieces in steps:
+                told, wanted = batch.step(pieces, batcher.collator, batcher.name, batcher.options.max_pieces)
+                _tell(told)
+                if not wanted:
+                    break
+                await _turn()  # the function may never wait: the consumers take their pieces now
+        return batch.end()
 
     def _next(self) -> Batch | None:
         """Remove and return the next batch, None if none is due any more."""
@@ -602,17 +614,6 @@ class _Dispatcher:
         for call in calls:
             call.fail(fault)
         return calls
-
-
-async def _stream(batch: Batch, collator: Collator) -> list[Call]:
-    """Run a function that yields its results; return the calls that it has left without an end."""
-    async with aclosing(batch.run(collator)) as steps:
-        async for pieces in steps:
-            told, wanted = batch.step(pieces, collator)
-            _tell(told)
-            if not wanted:
-                break
-    return batch.end()
 
 
 def _tell(calls: list[Call]) -> None:

@@ -13,6 +13,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 from batched._waiter import Waiter
+from batched.errors import SlowConsumerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -365,11 +366,12 @@ class Batch:
             self.failed += items
         return _refused(call, error)
 
-    def step(self, pieces: Any, collator: Collator) -> tuple[list[Call], bool]:
+    def step(self, pieces: Any, collator: Collator, name: str, max_pieces: int) -> tuple[list[Call], bool]:
         """Hand each call that streams the next of its pieces; it is done when that is `DONE` or an exception.
 
-        Returns the calls that have something new, and whether any of the batch wants more. Raises, before any
-        call has got anything, if `pieces` are not one per item.
+        A call for which `max_pieces` wait already fails. Returns the calls that have something new, and
+        whether any of the batch wants more. Raises, before any call has got anything, if `pieces` are not one
+        per item.
         """
         told = []
         wanted = False
@@ -383,6 +385,14 @@ class Batch:
             elif isinstance(piece, BaseException):
                 self.failed += 1
                 call.fail(piece)
+            elif len(call.results) >= max_pieces:
+                self.failed += 1
+                call.fail(
+                    SlowConsumerError(
+                        f"{name}: the consumer of this stream was max_pieces={max_pieces} pieces behind, so "
+                        f"no more are made for it; take pieces faster, or raise max_pieces"
+                    )
+                )
             else:
                 call.results.append(piece)
                 wanted = True

@@ -18,7 +18,16 @@ from batched._binding import NO_OPTIONS, Bindable, name_of
 from batched._cache import Lookup, is_async
 from batched._family import Family
 from batched._map import amap_items, as_async
-from batched._options import SELF, CallChanges, Changes, check_names, knows_lengths, takes, with_changes
+from batched._options import (
+    DEFAULT_MAX_PIECES,
+    SELF,
+    CallChanges,
+    Changes,
+    check_names,
+    knows_lengths,
+    takes,
+    with_changes,
+)
 from batched._stream import AsyncStream
 from batched._waiting import own_errors
 from batched.errors import copied, for_event_loop, raise_as_was
@@ -382,4 +391,8 @@ def is_stream(func: Any, options: Options) -> bool:
         raise TypeError(_NO_ISOLATION)
     if streams and options.cache is not None:
         raise TypeError("cache does not go with a function that streams: it keeps results, not pieces")
+    if not streams and options.max_pieces != DEFAULT_MAX_PIECES:
+        raise TypeError(
+            f"max_pieces={options.max_pieces} goes only with a function that streams: make it a generator"
+        )
     return streams

@@ -290,6 +290,8 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
             elsewhere the order is that of arrival. Of small calls, as of large ones, whoever waits longest is
             left out of at most four batches in a row. With several parameters it is given all of an item's.
             It is called once per item, by whoever calls.
+        max_pieces: Of a function that is a generator: how many pieces may wait for their consumer. One that
+            falls further behind gets these, then a `SlowConsumerError`; its neighbours go on.
         max_batch_length: The most that the lengths of a batch's items add up to, by `length` or else `len`;
             an item that is longer runs alone. A budget without a `length` changes no order.
         name: For the thread, the logs and the errors; the function's own by default.

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypedDict, TypeVar, cast, g
 
 __all__ = [
     "ALWAYS_SHOWN",
+    "DEFAULT_MAX_PIECES",
     "FUNC",
     "SELF",
     "ArrayOptions",
@@ -34,6 +35,8 @@ __all__ = [
 Priority = Literal["interactive", "bulk"]
 OnFull = Literal["raise", "wait"]
 PaddingSide = Literal["right", "left"]
+
+DEFAULT_MAX_PIECES = 100_000  # more than any text has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,7 @@ class Options:
     group_by: Callable[..., Any] | None = None
     cache: Any = None
     cache_key: Callable[..., Any] | None = None
+    max_pieces: int = DEFAULT_MAX_PIECES
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -84,6 +88,7 @@ class Options:
         mapping = has("__getitem__") and has("__setitem__")
         if self.cache is not None and not mapping and not (has("get") and has("set")):
             raise TypeError(f"cache must be a mapping such as a dict, got {self.cache!r}")
+        _set(self, "max_pieces", _whole("max_pieces", self.max_pieces, at_least=1))
         _set(self, "batch_size", _whole("batch_size", self.batch_size, at_least=1))
         _set(self, "timeout_ms", _milliseconds("timeout_ms", self.timeout_ms))
         _set(
@@ -140,6 +145,7 @@ class ListKeywordOptions(KeywordOptions, total=False):
     """Those of the decorators for lists."""
 
     length: Callable[..., float] | None
+    max_pieces: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +154,8 @@ class ArrayOptions(Options):
 
     other_names: ClassVar[Mapping[str, str]] = {"pad_tokens": "pad_token"}
     not_taken: ClassVar[Mapping[str, str]] = {
-        "length": "length does not go with arrays, which know how long they are"
+        "length": "length does not go with arrays, which know how long they are",
+        "max_pieces": "max_pieces does not go with arrays, which do not stream",
     }
 
     pad_token: Any = 0

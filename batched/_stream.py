@@ -1,7 +1,7 @@
 """What a consumer of a stream holds: an iterator of the pieces of one item.
 
-`call.results` holds the pieces that have come and not been taken, however many, so that a slow consumer never
-slows its neighbours. A consumer that drops its iterator has left.
+`call.results` holds the pieces that have come and not been taken, so that a slow consumer never slows its
+neighbours; one that is too far behind is given up. A consumer that drops its iterator has left.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from batched._call import Call
 
 __all__ = ["AsyncStream", "Stream", "open_stream"]
 
 T = TypeVar("T")
+
+_TURN_S = 0.001  # for how long a consumer may take pieces without a turn of its loop
 
 
 class _Driver(Protocol):
@@ -87,11 +91,16 @@ class Stream(_Consumer[T]):
 class AsyncStream(_Consumer[T]):
     """Iterates over the pieces of one item, on an event loop."""
 
+    _turn_due = 0.0
+    """When the loop has its turn, even if pieces are there: they may come for ever."""
+
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
         call = self._call
+        if call.results and monotonic() >= self._turn_due:
+            await self._wait(asyncio.sleep(0))
         self._check_deadline()
         event: asyncio.Event = call.waiter
         while not call.results:
@@ -99,7 +108,7 @@ class AsyncStream(_Consumer[T]):
                 raise StopAsyncIteration
             event.clear()
             if call.missing:
-                await self._wait(event)
+                await self._wait(event.wait(), None if call.deadline is None else _left_s(call))
             elif not call.results:  # as in `Stream`
                 if call.error is not None:
                     self._refuse()
@@ -107,16 +116,16 @@ class AsyncStream(_Consumer[T]):
         piece: T = call.results.popleft()
         return piece
 
-    async def _wait(self, event: asyncio.Event) -> None:
-        call = self._call
+    async def _wait(self, waiting: Awaitable[object], at_most_s: float | None = None) -> None:
         try:
-            async with asyncio.timeout(None if call.deadline is None else _left_s(call)):
-                await event.wait()
+            async with asyncio.timeout(at_most_s):
+                await waiting
         except TimeoutError:
             self._refuse()
         except BaseException:  # cancelled
             self.close()
             raise
+        self._turn_due = monotonic() + _TURN_S
 
     async def aclose(self) -> None:
         """Like `close`, for `contextlib.aclosing`."""

@@ -34,7 +34,7 @@ from batched._process import park_at_exit, register
 from batched._scheduler import Scheduler, is_guarded
 from batched._stats import Counters
 from batched._stream import open_stream
-from batched._waiting import FUTURE, refusal, release, set_unless_done, settle, tell, watch
+from batched._waiting import FUTURE, Bell, refusal, release, set_unless_done, settle, tell, watch
 from batched.errors import ClosedError, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
@@ -334,7 +334,7 @@ class Batcher:
         """Queue `call`, whose pieces a task of the running loop will take as they come."""
         open_stream(call)
         call.loop = asyncio.get_running_loop()
-        call.waiter = asyncio.Event()
+        call.waiter = Bell()
         self.push(call)
 
     def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
@@ -616,7 +616,7 @@ class Batcher:
 
     def _step(self, batch: Batch, pieces: Any) -> bool:
         """Hand each caller its next piece; return whether any wants more."""
-        told, wanted = batch.step(pieces, self.collator)
+        told, wanted = batch.step(pieces, self.collator, self.name, self.options.max_pieces)
         tell(told)
         return wanted
 

@@ -7,7 +7,7 @@ from functools import partial
 from types import MemberDescriptorType
 from typing import Any, NoReturn
 
-__all__ = ["BatchError", "ClosedError", "QueueFullError"]
+__all__ = ["BatchError", "ClosedError", "QueueFullError", "SlowConsumerError"]
 
 
 class BatchError(ValueError):
@@ -16,6 +16,10 @@ class BatchError(ValueError):
 
 class QueueFullError(RuntimeError):
     """There is no room for a call: `max_queue_size` items wait."""
+
+
+class SlowConsumerError(RuntimeError):
+    """The consumer of a stream was further behind than `max_pieces`."""
 
 
 class ClosedError(RuntimeError):

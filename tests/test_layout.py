@@ -18,8 +18,8 @@ PACKAGE = Path(__file__).parents[1] / "batched"
 # A module imports only from layers above its own, type checking included; so none knows another of its own
 # layer, such as a driver its collator. A new module has to find its place here.
 LAYERS = (
-    {"_waiter"},
-    {"_call", "_capacity", "_libraries", "_options", "_process", "_service", "_stats", "errors"},
+    {"_waiter", "errors"},
+    {"_call", "_capacity", "_libraries", "_options", "_process", "_service", "_stats"},
     {
         "_binding",
         "_current",

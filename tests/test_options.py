@@ -34,6 +34,8 @@ DECORATORS = (
         ({"timeout_ms": "5"}, TypeError, "timeout_ms must be a number of milliseconds, got '5'"),
         ({"timeout_ms": None}, TypeError, "timeout_ms must be a number of milliseconds, got None"),
         ({"small_batch_threshold": -1}, ValueError, "small_batch_threshold must be at least 0, got -1"),
+        ({"max_pieces": 0}, ValueError, "max_pieces must be at least 1, got 0"),
+        ({"max_pieces": None}, TypeError, "max_pieces must be an int, got None"),
         ({"name": 3}, TypeError, "name must be a string, got 3"),
         (
             {"max_batch_size": 3},

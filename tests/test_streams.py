@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 import batched
 import batched.inference
-from batched import DONE, AsyncStream, BatchError, ClosedError, QueueFullError, Stream, aio
+from batched import DONE, AsyncStream, BatchError, ClosedError, QueueFullError, SlowConsumerError, Stream, aio
 from tests.flavours import Flavour, Tasks, blocked
-from tests.gate import PATIENCE_S, until
+from tests.gate import PATIENCE_S, turns_until, until
 
 
 class Steps:
@@ -149,6 +149,45 @@ def test_a_slow_consumer_slows_nobody(streaming: Flavour) -> None:
     assert [next(slow) for _ in range(300)] == list(range(300))
     slow.close()
     fast.close()
+
+
+def test_a_consumer_that_is_too_far_behind_gets_an_error_of_its_own(streaming: Flavour) -> None:
+    """After the pieces that wait for it; its neighbour goes on."""
+    steps = Steps(endless, shut=True)
+    fn = streaming.decorate(steps, batch_size=2, timeout_ms=60_000, max_pieces=3, name="generate")
+    slow, fast = streaming.stream(fn, "slow"), streaming.stream(fn, "fast")
+    for step in range(7):
+        if step == 3:
+            assert next(slow) == ("slow", 0)  # so that it is 3 behind, once more
+        steps.let_through()
+        assert next(fast) == ("fast", step)
+    assert [next(slow) for _ in range(3)] == [("slow", step) for step in (1, 2, 3)]
+    with pytest.raises(SlowConsumerError, match="generate: .* max_pieces=3 pieces behind.* raise max_pieces"):
+        next(slow)
+    assert list(slow) == []
+    steps.let_through()
+    assert next(fast) == ("fast", 7)
+    fast.close()
+    steps.open()
+    until(lambda: fn.stats.total_processed == 2)
+    assert fn.stats.total_failed == 1
+
+
+def test_pieces_that_nobody_takes_end_by_themselves(streaming: Flavour) -> None:
+    """The generator is closed when all of its consumers are too far behind, and the next batch runs."""
+    steps = Steps(endless)
+    fn = streaming.decorate(steps, batch_size=2, timeout_ms=60_000, max_pieces=50)
+    streams = [streaming.stream(fn, item) for item in range(2)]
+    assert steps.closed.wait(PATIENCE_S)
+    assert steps.steps == 51
+    for item, stream in enumerate(streams):
+        assert [next(stream) for _ in range(50)] == [(item, step) for step in range(50)]
+        with pytest.raises(SlowConsumerError):
+            next(stream)
+    following = [streaming.stream(fn, item) for item in (2, 3)]
+    assert next(following[0]) == (2, 0)
+    for stream in following:
+        stream.close()
 
 
 def test_the_last_piece_comes_before_the_error_that_follows_it() -> None:
@@ -332,6 +371,10 @@ def test_what_does_not_go_with_streams_is_refused() -> None:
         batched.dynamically(generate, cache={})
     with pytest.raises(TypeError, match="cannot stream"):
         batched.inference.dynamically(generate)
+    with pytest.raises(TypeError, match="max_pieces=5 goes only with a function that streams"):
+        batched.dynamically(lambda items: items, max_pieces=5)
+    with pytest.raises(TypeError, match="max_pieces does not go with arrays"):
+        batched.inference.dynamically(lambda features: features, max_pieces=5)  # type: ignore[call-overload]
     fn = batched.dynamically(generate)
     with pytest.raises(TypeError, match="isolate_errors does not go with a function that streams"):
         fn.configure(isolate_errors=True)
@@ -629,11 +672,102 @@ def test_a_deadline_ends_a_stream_that_waits_and_one_that_runs(streaming: Flavou
 def test_a_deadline_ends_a_stream_whose_pieces_never_stop(streaming: Flavour) -> None:
     """However fast they come."""
     steps = Steps(endless)
-    fn = streaming.decorate(steps, timeout_ms=0)
+    fn = streaming.decorate(steps, timeout_ms=0, max_pieces=1_000_000_000)
     with pytest.raises(TimeoutError):
         for _ in streaming.stream(fn.options(deadline_ms=30), 1):
             pass
     assert steps.closed.wait(PATIENCE_S)
+
+
+def never_waiting(items: list[Any]) -> Iterator[list[Any]]:
+    for _ in range(5_000_000):  # for ever, but that a loop that has no turn ends
+        yield items
+
+
+async def never_awaiting(items: list[Any]) -> AsyncIterator[list[Any]]:
+    for pieces in never_waiting(items):
+        yield pieces
+
+
+NEVER_WAIT = pytest.mark.parametrize("function", [never_waiting, never_awaiting])
+DECORATORS = pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically], ids=["", "aio"])
+
+
+@DECORATORS
+@NEVER_WAIT
+def test_callers_of_a_function_that_never_waits_leave_in_time(run: Any, decorate: Any, function: Any) -> None:
+    """By a deadline, or cancelled by another task, on an event loop that has its turns."""
+    taken = 0
+
+    async def read(view: Any) -> None:
+        nonlocal taken
+        async for _ in view.astream(1):
+            taken += 1
+
+    async def main() -> None:
+        fn = decorate(function, timeout_ms=0, max_pieces=1_000_000_000)
+        task = asyncio.create_task(read(fn))
+        await turns_until(lambda: taken)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(TimeoutError, match="did not answer within deadline_ms=30"):
+            await read(fn.options(deadline_ms=30))
+        await fn.aclose()
+
+    run(main())
+
+
+@DECORATORS
+@NEVER_WAIT
+def test_a_consumer_that_finds_all_pieces_leaves_turns_to_others(decorate: Any, function: Any) -> None:
+    """Its loop does not stand still until it has taken them."""
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        fn = decorate(function, timeout_ms=0, max_pieces=10_000)
+        stream = fn.astream(1)
+        await turns_until(lambda: fn.stats.total_processed == 1)  # it is as far behind as it may be
+        task = asyncio.create_task(others())
+        with pytest.raises(SlowConsumerError):
+            async for _ in stream:
+                pass
+        task.cancel()
+        await fn.aclose()
+
+    turns = 0
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    assert turns > 2
+
+
+def test_a_loop_that_is_busy_is_told_once_of_all_pieces() -> None:
+    """However many come meanwhile."""
+    told = []
+
+    class Loop(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(self, *args: Any, **named: Any) -> Any:
+            told.append(args)
+            return super().call_soon_threadsafe(*args, **named)
+
+    async def main() -> None:
+        steps = Steps(lambda items, step: [step] if step < 100 else None)
+        fn = batched.dynamically(steps, timeout_ms=0)
+        for _ in range(2):
+            steps.closed.clear()
+            stream = fn.astream(1)
+            assert steps.closed.wait(PATIENCE_S)
+            until(lambda: not fn.stats.running_items)
+            assert len(told) == 1
+            assert [piece async for piece in stream] == list(range(100))
+            told.clear()
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main())
 
 
 def test_pieces_that_came_in_time_are_there_after_the_deadline(streaming: Flavour) -> None:

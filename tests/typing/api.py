@@ -722,6 +722,9 @@ def by_length() -> None:
     batched.dynamically(length=3)  # type: ignore[call-overload]
     batched.dynamically(max_batch_length="x")  # type: ignore[call-overload]
     inference.dynamically(length=len)  # type: ignore[call-overload]
+    inference.dynamically(max_pieces=5)  # type: ignore[call-overload]
+    batched.dynamically(max_pieces=5)
+    batched.dynamically(max_pieces="5")  # type: ignore[call-overload]
 
 
 def wrong_options() -> None:

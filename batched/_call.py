@@ -117,6 +117,11 @@ class Call(Waiter):
         self._go_on = self._go_on_in = None
         return self
 
+    @property
+    def whole_size(self) -> int:
+        """How many items the caller asked for at once: the whole list, where this is a part of one."""
+        return self.size
+
     def note_context(self) -> None:
         """Note the caller's context variables, for `current_batch`. A task that waits has told its own."""
         self.context = copy_context() or None  # most are empty, and of those there need not be one for each

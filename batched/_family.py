@@ -25,6 +25,11 @@ class Member(Call):
     places: list[int]
     """Where in the list."""
 
+    @property
+    def whole_size(self) -> int:
+        """How many items the whole list has: it is no small call because its items have many keys."""
+        return self.family.size
+
 
 class Family(Call):
     """A list call whose items have several keys. It is never queued itself: its members are."""

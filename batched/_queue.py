@@ -92,7 +92,7 @@ class Queue:
         return self.items - before
 
     def _append(self, call: Call) -> None:
-        call.large = call.size > self.threshold if call.bulk is None else call.bulk
+        call.large = call.whole_size > self.threshold if call.bulk is None else call.bulk
         if call.large:
             self._large.append(call)
             self._large_items += call.waiting
@@ -120,6 +120,11 @@ class Queue:
         if not self.items:
             self._clear()
         return dropped
+
+    @property
+    def small_items(self) -> int:
+        """How many items of small calls wait."""
+        return self.items - self._large_items
 
     def oldest(self) -> float:
         """Return when the oldest waiting call arrived. At least one must wait."""

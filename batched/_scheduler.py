@@ -310,7 +310,7 @@ class Scheduler:
         batch = queue.take(room if room < waiting else waiting)  # noqa: FURB136  hot path
         batch.reason = self._reason
         if not self._is_plain:
-            self._took(batch)
+            self._took(batch, now)
         self._running[batch] = now
         if self._learns:
             self.patience.popped(now)
@@ -346,12 +346,12 @@ class Scheduler:
             self._running[batch] = now
         return batch
 
-    def _took(self, batch: Batch) -> None:
+    def _took(self, batch: Batch, now: float) -> None:
         """Note how `batch` was chosen, and from which queue."""
         if self._lengths is not None:
             self._counters.chosen[self._lengths.how] += 1
         if not self._one_queue:
-            self.queue.taken(batch.slices[0][0].key, batch.size)
+            self.queue.taken(batch.slices[0][0].key, batch.size, now)
 
     def _is_wanted_again(self, now: float) -> bool:
         """Whether anybody still waits for what failed and is to run again."""
@@ -388,18 +388,16 @@ class Scheduler:
         return queue
 
     def _whose_turn(self, now: float) -> Queue:
-        """Return, of the queues that are due, that of the oldest item."""
+        """Return, of the queues that are due, the one whose turn it is."""
         groups: Groups = self.queue
-        oldest = groups.oldest_queue()
         at_once = self._draining or self._outside or not self._waits
-        if at_once or self.patience.start(oldest.oldest(), oldest.items, now) <= now:
-            return oldest
-        due = groups.oldest_full()
-        if self._deadlines.heap and self._deadlines.start() <= now:
-            urgent = groups.of(self._deadlines.first())
-            if due is None or urgent.oldest() < due.oldest():
-                due = urgent
-        return due or oldest
+        start = self.patience.start
+
+        def is_due(oldest: float) -> bool:
+            return bool(at_once) or start(oldest, groups.items, now) <= now
+
+        deadlines = self._deadlines
+        return groups.next(is_due, deadlines.first() if deadlines.heap and deadlines.start() <= now else None)
 
     def retry(self, batch: Batch, error: BaseException, now: float) -> bool:
         """Return whether `batch`, which failed with `error`, runs again in halves; if so, count its run."""

@@ -18,6 +18,7 @@ import batched.aio.inference
 import batched.inference
 from batched import aio
 from batched._asyncio import LoopBatcher
+from batched._groups import Groups
 from tests.gate import PATIENCE_S, until
 
 
@@ -161,6 +162,11 @@ def schedulers(fn: Any) -> list[Any]:
     if isinstance(batcher, LoopBatcher):
         return [dispatcher.scheduler for dispatcher in batcher._alive()]
     return [batcher._scheduler]
+
+
+def size_of(groups: Groups) -> int:
+    """Return how much is kept of keys, used or not."""
+    return len(groups._keys) + sum(map(len, groups._lines))
 
 
 def outside(fn: Any) -> set[Any]:

@@ -25,7 +25,7 @@ import batched.inference
 from batched import BatchError, QueueFullError
 from batched._cache import Flights
 from batched._thread import Batcher
-from tests.flavours import Flavour, blocked, outside, schedulers
+from tests.flavours import Flavour, blocked, outside, schedulers, size_of
 from tests.gate import PATIENCE_S, Gate, until
 
 
@@ -605,7 +605,7 @@ def test_cache_groups_and_a_bounded_queue_together(flavour: Flavour) -> None:
     nothing_is_left(fn)
     assert not blocked(fn)
     assert not outside(fn)
-    assert not any(each.queue._queues for each in schedulers(fn))
+    assert not any(size_of(each.queue) for each in schedulers(fn))
     flavour.close(fn)
 
 

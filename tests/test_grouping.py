@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import BatchError
-from batched._call import Call
-from batched._groups import Groups
-from tests.flavours import Flavour, schedulers
+from tests.flavours import Flavour, schedulers, size_of
 from tests.gate import PATIENCE_S, Gate, until
 
 
@@ -56,7 +54,7 @@ def test_each_key_fills_batches_of_its_own(flavour: Flavour) -> None:
     assert gate.batches == [[0, 2, 4, 6], [1, 3, 5, 7]]
 
 
-def test_keys_take_turns_by_their_oldest_item(flavour: Flavour) -> None:
+def test_keys_take_turns(flavour: Flavour) -> None:
     """A key with much to do does not keep another from its turn."""
     gate = Gate(shut=True)
     fn = flavour.decorate(gate, batch_size=2, timeout_ms=0, group_by=lambda item: item[0])
@@ -84,7 +82,7 @@ def test_a_list_of_mixed_keys_fails_as_one(flavour: Flavour) -> None:
     assert flavour.call(fn, 8) == 8
     stats = fn.stats
     assert stats.total_accepted == 7 == stats.total_processed + stats.total_cancelled
-    assert not any(each.queue._queues for each in schedulers(fn))
+    assert not any(size_of(each.queue) for each in schedulers(fn))
 
 
 def test_errors_stay_in_place_in_a_list_of_mixed_keys(flavour: Flavour) -> None:
@@ -210,7 +208,7 @@ def test_a_cancelled_list_leaves_every_group(flavour: Flavour) -> None:
     assert (first.result(PATIENCE_S), stays.result(PATIENCE_S)) == (0, [5, 6])
     assert gate.batches == [[0], [5], [6]]
     assert fn.stats.total_cancelled == 4
-    assert not any(each.queue._queues for each in schedulers(fn))
+    assert not any(size_of(each.queue) for each in schedulers(fn))
 
 
 def test_a_deadline_holds_for_a_list_of_mixed_keys(flavour: Flavour) -> None:
@@ -255,38 +253,8 @@ def test_a_key_that_nobody_uses_costs_nothing() -> None:
     futures = [fn.submit(item) for item in range(count // 2)]
     assert sum(future.result(PATIENCE_S) for future in futures) == sum(range(count // 2))
     assert fn(list(range(count // 2))) == list(range(count // 2))
-    queue = fn._batcher._scheduler.queue
-    assert not queue._queues
-    assert not queue._all
-    assert not queue._full
-    assert not queue._listed
+    assert size_of(fn._batcher._scheduler.queue) == 0
     fn.shutdown()
-
-
-def test_lists_of_groups_do_not_grow_under_a_load_that_never_ends() -> None:
-    """With a key that fills again before anybody looks, and others that come and go behind one that waits."""
-    groups = Groups(4, 2)
-
-    def push(key: Any, now: float, items: int = 1) -> None:
-        for _ in range(items):
-            call = Call().begin(list, None, 1, False, now)  # type: ignore[arg-type]
-            call.key = key
-            groups.push_all([call], [])
-
-    push("waits", 0.0)
-    push("full", 1.0, 5)
-    for turn in range(2, 1000):
-        queue = groups.oldest_full()
-        assert queue is not None
-        queue.take(4)
-        groups.taken("full", 4)
-        push("full", turn, 4)
-        push(turn, turn)
-        groups._queues[turn].take(1)
-        groups.taken(turn, 1)
-        assert len(groups._full) == 1
-        assert len(groups._all) <= 2 * 2 + 64 + 1
-    assert groups.items == sum(queue.items for queue in groups._queues.values()) == 6
 
 
 def test_an_instance_that_was_grouped_is_collected() -> None:

@@ -17,6 +17,7 @@ from batched._groups import Groups
 from batched._options import Options
 from batched._queue import Queue
 from batched._scheduler import Scheduler
+from tests.flavours import size_of
 from tests.gate import PATIENCE_S, Gate
 
 COLLATOR = ListCollator("f", 4)
@@ -68,8 +69,8 @@ def test_each_key_fills_a_batch_of_its_own() -> None:
     assert keys_of(run_all(scheduler, WINDOW_S + 2.0)) == [(2, 3)]
 
 
-def test_keys_that_are_due_take_turns_by_their_oldest_item() -> None:
-    """The one that waits longest goes first, be it full or not; what comes for a key later is no matter."""
+def test_keys_that_are_due_take_turns() -> None:
+    """The one that waits longest goes first, be it full or not; after its batch it is the last in line."""
     scheduler, _ = scheduler_of(batch_size=2)
     for number, key in enumerate("abcbcbcb"):
         scheduler.push(call_of(key, arrived=float(number)))
@@ -118,7 +119,7 @@ def test_what_left_or_is_late_is_gone_with_its_key() -> None:
     assert keys_of(run_all(scheduler, 1.0)) == [("c", 2)]
     assert scheduler.expired == [late]
     assert isinstance(late.error, TimeoutError)
-    assert (groups.items, groups._queues, groups._all, groups._full) == (0, {}, [], [])
+    assert groups.items == size_of(groups) == 0
     assert scheduler.delay(1.0) is None
 
 
@@ -131,6 +132,19 @@ def test_a_call_of_a_key_that_came_back_is_dropped_from_the_right_queue() -> Non
     scheduler.push(call_of("a"))
     scheduler.drop(first)
     assert groups.items == 1
+
+
+def test_a_list_that_comes_late_has_one_batch_ahead_of_small_calls_not_more() -> None:
+    """What large calls did not use while none waited is saved up for one batch."""
+    scheduler, _ = scheduler_of(batch_size=2, threshold=1)
+    for number in range(100):
+        scheduler.push(call_of(number))
+        assert keys_of(run_all(scheduler, WINDOW_S)) == [(number, 1)]
+    scheduler.push(call_of("list", size=4, arrived=WINDOW_S))
+    for number in range(9):
+        scheduler.push(call_of(number, arrived=WINDOW_S))
+    order = [key for key, _ in keys_of(run_all(scheduler, 2 * WINDOW_S))]
+    assert order == ["list", *range(8), "list", 8]
 
 
 # -- what it costs ------------------------------------------------------------------------------------------
@@ -161,7 +175,7 @@ def test_a_hundred_thousand_keys_cost_a_few_looks_each(asked: type[CountedQueue]
     assert scheduler.delay(0.0) == WINDOW_S
     assert keys_of(run_all(scheduler, WINDOW_S + 1.0)) == [(key, 1) for key in range(keys)]
     assert asked.asked < 12 * keys
-    assert (groups._queues, groups._all, groups._full) == ({}, [], [])
+    assert size_of(groups) == 0
 
 
 def test_waiting_keys_cost_a_busy_one_nothing(asked: type[CountedQueue]) -> None:
@@ -173,10 +187,6 @@ def test_waiting_keys_cost_a_busy_one_nothing(asked: type[CountedQueue]) -> None
         scheduler.push(call_of("busy", size=2, arrived=1.0))
         assert keys_of(run_all(scheduler, 1.0)) == [("busy", 2)]
     assert asked.asked < 20 * 1000
-
-
-def size_of(groups: Groups) -> int:
-    return len(groups._queues) + len(groups._all) + len(groups._full)
 
 
 def test_keys_that_come_and_go_leave_nothing_behind_one_that_waits() -> None:
@@ -207,6 +217,28 @@ def test_one_key_that_fills_and_empties_again_leaves_nothing_behind() -> None:
     assert size_of(groups) < 500
     assert keys_of(run_all(scheduler, 1.0)) == [("full", 2)]
     assert keys_of(run_all(scheduler, WINDOW_S + 1.0)) == [("other", 1)]
+
+
+def test_keys_do_not_grow_under_a_load_that_never_ends() -> None:
+    """One key fills again before anybody looks, and others come and go behind one that waits."""
+    groups = Groups(4, 2)
+
+    def push(key: Any, now: float, items: int = 1) -> Call:
+        for _ in range(items):
+            call = call_of(key, arrived=now)
+            groups.push_all([call], [])
+        return call
+
+    push("waits", 0.0)
+    push("full", 1.0, 5)
+    for turn in range(2, 1000):
+        groups.next(lambda _oldest: False).take(4)
+        groups.taken("full", 4, turn)
+        push("full", turn, 4)
+        groups.next(lambda _oldest: False, urgent=push(turn, 0.5)).take(1)
+        groups.taken(turn, 1, turn)
+        assert size_of(groups) < 500
+    assert groups.items == 6
 
 
 @pytest.mark.parametrize("seed", range(20))

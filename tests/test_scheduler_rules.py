@@ -27,6 +27,7 @@ from batched._patience import Regroup
 from batched._queue import Queue
 from batched._scheduler import Scheduler
 from batched.errors import ClosedError, QueueFullError
+from tests.flavours import size_of
 
 WINDOW_S = 1.0
 COLLATOR = ListCollator("f", 4)
@@ -63,6 +64,8 @@ class SchedulerRules(RuleBasedStateMachine):
         self.running: list[tuple[Batch, list[Any]]] = []
         self.ran: list[tuple[int, int]] = []
         self.large_passed_over: Counter[int] = Counter()
+        self.turns: dict[int, float] = {}  # when each key has had its last
+        self.reserve = 0.0  # batches that keys of large calls may take before those of small ones
 
     @rule(
         size=st.integers(0, 20),
@@ -158,7 +161,7 @@ class SchedulerRules(RuleBasedStateMachine):
             assert max(1, min(smalls, most)) <= len(batch) <= most
         assert all(call.deadline is None or call.deadline > self.now for call, _, _ in slices)
         assert all(before[id(call)] for call, _, _ in slices)
-        self.check_turn(mine, everybody, full, len(batch))
+        self.check_turn(mine, everybody, full)
         self.check_classes(small, large, before)
         self.check_reserve(
             bool(crowded), sum(stop - start for call, start, stop in slices if call.large), key
@@ -174,18 +177,32 @@ class SchedulerRules(RuleBasedStateMachine):
             for earlier, later in pairwise(queue):
                 assert not earlier.waiting or later.waiting == before[id(later)]
 
-    def check_turn(self, mine: list[Call], everybody: list[Call], full: set[int], size: int) -> None:
-        """Keys that are due, full or urgent or their window over, take turns by their oldest item."""
-        oldest: dict[int, float] = {}
-        for call in everybody:
-            oldest[call.key] = min(call.arrived, oldest.get(call.key, call.arrived))
+    def check_turn(self, mine: list[Call], everybody: list[Call], full: set[int]) -> None:
+        """A key that has a turn is due; keys that are due take turns; those with small calls go first."""
         key = mine[0].key
-        if min(oldest.values()) + self.window_s <= self.now:
-            assert oldest[key] == min(oldest.values())
-            return
-        urgent = [(call.arrived + call.deadline) / 2 for call in mine if call.deadline is not None]
-        assert size == self.batch_size or min(urgent, default=self.now + 1) <= self.now
-        assert all(oldest[key] <= oldest[other] for other in full)
+        groups: dict[int, list[Call]] = {}
+        for call in everybody:
+            groups.setdefault(call.key, []).append(call)
+        oldest = {other: min(call.arrived for call in theirs) for other, theirs in groups.items()}
+        hurried = [call for call in everybody if call.deadline is not None]
+        next_one = [min(hurried, key=lambda call: call.deadline or 0.0)] if hurried else []
+        urgent = {call.key for call in next_one if call.latest_start() <= self.now}
+        over = {other for other, arrived in oldest.items() if arrived + self.window_s <= self.now}
+        due = full | over | urgent
+        assert key in due
+        with_small = {other for other, theirs in groups.items() if not all(call.large for call in theirs)}
+        if key in with_small:
+            self.reserve = min(self.reserve + 1 / 8, 1.0)
+        else:
+            assert self.reserve == 1.0 or not with_small & due
+            self.reserve = max(self.reserve - 1.0, 0.0)
+        since = {other: max(self.turns.get(other, 0.0), arrived) for other, arrived in oldest.items()}
+        rivals = with_small if key in with_small else {*groups} - with_small
+        first = min(since[other] for other in rivals)
+        in_line = {other for other in rivals if since[other] == first}  # which one of equals is no matter
+        assert since[key] == first or not in_line <= due
+        assert since[key] <= min((since[other] for other in full & rivals), default=since[key])
+        self.turns[key] = self.now
 
     def check_reserve(self, crowded: bool, large_items: int, key: int) -> None:
         """While small calls alone would fill every batch, large ones get an eighth of all."""
@@ -311,7 +328,7 @@ class AdaptiveSchedulerRules(SchedulerRules):
         """Return until when a batch with an item of that time may wait."""
         return max(oldest, self.freed) + self.window_s
 
-    def check_turn(self, mine: list[Call], everybody: list[Call], full: set[int], size: int) -> None:
+    def check_turn(self, mine: list[Call], everybody: list[Call], full: set[int]) -> None:
         """There is one key, and no window that a batch has to wait for."""
 
 
@@ -492,12 +509,12 @@ class ServerRules(RuleBasedStateMachine):
 
     @invariant()
     def no_key_is_kept(self) -> None:
-        """That nobody waits with; and each full one is listed once."""
+        """Of which no item waits."""
         queue = self.scheduler.queue
         if isinstance(queue, Groups):
-            assert queue.items == sum(one.items for one in queue._queues.values())
-            assert all(one.items for one in queue._queues.values())
-            assert len(queue._full) == len(queue._listed)
+            assert queue.items == sum(call.waiting for call in queue.waiting_calls())
+            assert set(queue._keys) == {call.key for call in queue.waiting_calls()}
+            assert queue.items or not size_of(queue)
 
     @invariant()
     def every_item_is_counted_once(self) -> None:
@@ -564,10 +581,8 @@ class GroupRules(SchedulerRules):
         """And what is kept of the others is no more than a few words each."""
         groups = self.scheduler.queue
         assert isinstance(groups, Groups)
-        assert set(groups._queues) == {call.key for call in self.waiting()}
-        if not groups.items:
-            assert not groups._all
-            assert not groups._full
+        assert set(groups._keys) == {call.key for call in self.waiting()}
+        assert groups.items or not size_of(groups)
 
 
 TestSchedulerRules = SchedulerRules.TestCase

@@ -18,6 +18,8 @@ import torch
 
 import batched
 from batched import inference
+from batched._groups import Groups
+from tests.flavours import size_of
 from tests.gate import until
 
 
@@ -233,7 +235,7 @@ def soak(seconds: float, decorate: Any, kind: type[Caller], *, changing: bool = 
     assert not batcher._blocked
     assert not batcher._scheduler._flights._flights
     assert not batcher._scheduler._flights._errands
-    assert not getattr(batcher._scheduler.queue, "_queues", None)
+    assert not isinstance(batcher._scheduler.queue, Groups) or not size_of(batcher._scheduler.queue)
     gc.collect()
     assert not [thread for thread in threading.enumerate() if thread.name == "batched: soak"]
 

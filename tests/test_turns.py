@@ -1,0 +1,310 @@
+"""Keys take turns: a list of one key holds up no call of another key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from batched._alike import LengthQueue
+from batched._call import Call
+from batched._groups import Groups
+from batched._lengths import Lengths
+from tests.flavours import Flavour, size_of
+from tests.gate import PATIENCE_S, Gate
+
+# -- through the front door ---------------------------------------------------------------------------------
+
+BATCH_SIZE = 4
+LONG = 101 * BATCH_SIZE
+
+
+class Grouped:
+    """Items are pairs of a key and a number; `group_by` gives the key."""
+
+    options: dict[str, Any]
+
+    def __init__(self, flavour: Flavour, **options: Any) -> None:
+        self.flavour = flavour
+        self.gate = Gate(shut=True)
+        self.fn = self.decorated(batch_size=BATCH_SIZE, small_batch_threshold=2, timeout_ms=0, **options)
+        self.futures: list[Any] = [self.single("first")]
+        self.gate.wait_for_batch()
+
+    def decorated(self, **options: Any) -> Any:
+        """Return the function, which waits at the gate."""
+        return self.flavour.decorate(self.gate, group_by=lambda item: item[0], **options)
+
+    def single(self, key: str) -> Any:
+        """Ask for one item."""
+        return self.flavour.start(self.fn, (key, 0))
+
+    def many(self, key: str, size: int) -> Any:
+        """Ask for a list of items of one key."""
+        return self.flavour.start(self.fn, [(key, number) for number in range(size)])
+
+    def key_of(self, batch: Any) -> str:
+        """Return the key that a batch is of."""
+        (key,) = {key for key, _ in batch}
+        return str(key)
+
+    def order(self, *futures: Any) -> list[str]:
+        """Return the keys of all batches after the first, once every call has its answer."""
+        self.gate.open()
+        for future in (*self.futures, *futures):
+            future.result(PATIENCE_S)
+        return [self.key_of(batch) for batch in self.gate.batches[1:]]
+
+
+class Measured(Grouped):
+    """The same where lengths are known."""
+
+    def decorated(self, **options: Any) -> Any:
+        """Return the function, which waits at the gate."""
+        return super().decorated(length=lambda item: 1 + item[1] % 7, max_batch_length=1000, **options)
+
+
+class Layouts(Grouped):
+    """Arrays under different names, which cannot share a batch."""
+
+    def decorated(self, **options: Any) -> Any:
+        """Return the function, which waits at the gate."""
+        self.gate.note = list
+        self.gate.answer = lambda features: next(iter(features.values()))
+        return self.flavour.decorate_arrays(self.gate, **options)
+
+    def single(self, key: str) -> Any:
+        """Ask for one row."""
+        return self.many(key, 1)
+
+    def many(self, key: str, size: int) -> Any:
+        """Ask for rows of one layout."""
+        return self.flavour.start(self.fn, {key: np.ones((size, 3))})
+
+    def key_of(self, batch: Any) -> str:
+        """Return the key that a batch is of."""
+        (key,) = batch
+        return str(key)
+
+
+class Columns(Grouped):
+    """Calls that pass different columns, and leave the others to their defaults."""
+
+    def decorated(self, **options: Any) -> Any:
+        """Return the function, which waits at the gate."""
+
+        def function(number: list[int], **columns: list[int]) -> list[int]:
+            return list(self.gate([(name, 0) for name in columns]) and number)
+
+        return self.flavour.decorate(function, **options)
+
+    def single(self, key: str) -> Any:
+        """Ask for one item with a column of that name."""
+        return self.flavour.start(self.fn, 0, **{key: 0})
+
+    def many(self, key: str, size: int) -> Any:
+        """Ask for a list of items with a column of that name."""
+        return self.flavour.start(self.fn, [0] * size, **{key: [0] * size})
+
+
+@pytest.fixture(params=[Grouped, Measured, Layouts, Columns])
+def begin(request: pytest.FixtureRequest, flavour: Flavour) -> Callable[..., Grouped]:
+    """Return a function of some kind that runs its first batch, for each way to have several keys."""
+    begun: Callable[..., Grouped] = partial(request.param, flavour)
+    return begun
+
+
+def test_a_single_call_waits_for_no_list_of_another_key(begin: Callable[..., Grouped]) -> None:
+    """It is in the next batch, not after the 101 batches of the list."""
+    calls = begin()
+    order = calls.order(calls.many("list", LONG), calls.single("single"))
+    assert order == ["single"] + ["list"] * 101
+
+
+def test_lists_of_several_keys_take_turns(begin: Callable[..., Grouped]) -> None:
+    """One batch each; the shorter list is not behind the longer one."""
+    calls = begin()
+    order = calls.order(calls.many("a", 20), calls.many("b", 12), calls.many("c", 4))
+    assert order == ["a", "b", "c", "a", "b", "a", "b", "a", "a"]
+
+
+def test_a_list_gets_one_batch_in_eight_of_those_of_small_calls(begin: Callable[..., Grouped]) -> None:
+    """However many keys small calls have."""
+    calls = begin()
+    futures = [calls.many("list", 3 * BATCH_SIZE), *(calls.single(f"k{number}") for number in range(30))]
+    order = calls.order(*futures)
+    assert [at for at, key in enumerate(order) if key == "list"] == [7, 16, 25]
+
+
+def test_a_list_of_many_keys_is_no_small_call(flavour: Flavour) -> None:
+    """Though each key has but one item of it, all of them are behind a single call."""
+    calls = Grouped(flavour)
+    several = flavour.start(calls.fn, [(f"k{number}", 0) for number in range(20)])
+    assert calls.order(several, calls.single("single"))[0] == "single"
+
+
+@pytest.mark.parametrize("kind", [Grouped, Measured, Layouts, Columns])
+def test_a_key_in_its_window_holds_up_no_other_and_is_not_held_up(kind: type[Grouped]) -> None:
+    """A full key has its turn while another key waits for company."""
+    calls = kind(Flavour(), adaptive=False)
+    calls.fn.configure(timeout_ms=60_000)
+    alone = calls.single("alone")
+    order = calls.order(calls.many("full", 2 * BATCH_SIZE))
+    assert order == ["full"] * 2
+    assert not alone.done()
+    calls.fn.shutdown()
+    alone.result(PATIENCE_S)
+
+
+# -- the rules ----------------------------------------------------------------------------------------------
+
+
+class TurnRules(RuleBasedStateMachine):
+    """Whatever waits under whatever keys, all of it due: each turn is one batch of one key."""
+
+    def new_groups(self, batch_size: int, threshold: int) -> Groups:
+        """Return queues by key."""
+        return Groups(batch_size, threshold)
+
+    @initialize(batch_size=st.integers(1, 9), threshold=st.integers(1, 4))
+    def start(self, batch_size: int, threshold: int) -> None:
+        """Begin with nothing waiting."""
+        self.groups = self.new_groups(batch_size, threshold)
+        self.now = 0.0
+        self.calls: list[Call] = []
+        self.pushed = self.taken = self.dropped = 0
+        self.items: Counter[Call] = Counter()  # taken, by call
+        self.turns: list[tuple[int, bool]] = []  # the key, and whether it only had large calls
+        self.since: dict[int, int] = {}  # turns before a key, with small calls, stood in line
+
+    @rule(
+        wanted=st.lists(
+            st.tuples(st.integers(0, 5), st.integers(1, 30), st.sampled_from([None, None, True, False])),
+            min_size=1,
+            max_size=8,
+        )
+    )
+    def push(self, wanted: list[tuple[int, int, bool | None]]) -> None:
+        """Callers come, several at once."""
+        calls = []
+        for key, size, bulk in wanted:
+            call = Call().begin(list, None, size, True, self.now, None, bulk)
+            call.key = key
+            call.lengths = [float(1 + at % 5) for at in range(size)]
+            calls.append(call)
+        self.calls += calls
+        self.pushed += self.groups.push_all(calls, [])
+        self.note_lines()
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 3.0]))
+    def wait(self, seconds: float) -> None:
+        """Time passes, or the clock is too coarse to tell."""
+        self.now += seconds
+
+    @precondition(lambda self: self.waiting())
+    @rule(data=st.data())
+    def drop(self, data: Any) -> None:
+        """A caller leaves, whatever of it has been taken."""
+        call = data.draw(st.sampled_from(self.waiting()))
+        self.dropped += self.groups.drop(call)
+        assert self.groups.drop(call) == 0
+        self.since.pop(call.key, None)  # it may have been the oldest, by which its key has its place
+        self.note_lines()
+
+    @rule(batch_size=st.integers(1, 9), threshold=st.integers(1, 4))
+    def resize(self, batch_size: int, threshold: int) -> None:
+        """Options change."""
+        self.groups.resize(batch_size, threshold)
+        self.since.clear()
+        self.note_lines()
+
+    @precondition(lambda self: self.groups.items)
+    @rule()
+    def take(self) -> None:
+        """A slot is free."""
+        before = {id(call): call.waiting for call in self.calls}
+        small = {call.key for call in self.waiting() if not call.large}
+        large = {call.key for call in self.waiting()} - small
+        queue = self.groups.next(lambda _oldest: True)
+        batch = queue.take(min(queue.items, self.groups.batch_size))
+        key = batch.slices[0][0].key
+        self.groups.taken(key, len(batch), self.now)
+        self.taken += len(batch)
+        assert {call.key for call, _, _ in batch.slices} == {key}
+        for call, start, stop in batch.slices:
+            self.items[call] += stop - start
+        for kind in (False, True):
+            self.check_order([call for call in self.calls if call.key == key and call.large == kind], before)
+        self.turns.append((key, key in large))
+        self.check_waits(key, small, large)
+        self.since.pop(key, None)
+        self.note_lines()
+
+    def check_order(self, calls: list[Call], before: dict[int, int]) -> None:
+        """First come, first served among calls of one class and key: at most one is cut."""
+        begun = [call for call in calls if call.waiting < before[id(call)]]
+        latest = max((call.arrived for call in begun), default=0.0)
+        untouched = [call for call in calls if call.waiting and call not in begun]
+        assert all(call.arrived >= latest for call in untouched)
+        assert sum(call.waiting > 0 for call in begun) <= 1
+
+    def check_waits(self, key: int, small: set[int], large: set[int]) -> None:
+        """Between two turns of a key with small calls each other key has one; large calls have an eighth."""
+        for other in small - {key}:
+            meanwhile = self.turns[self.since[other] :]
+            of_small = Counter(turn for turn, is_large in meanwhile if not is_large)
+            assert max(of_small.values(), default=0) <= 1
+            assert sum(is_large for _, is_large in meanwhile) <= 1 + len(meanwhile) / 8
+        lately = self.turns[-9:]
+        assert key in large or not large or len(lately) < 9 or any(is_large for _, is_large in lately)
+
+    def note_lines(self) -> None:
+        """Note which keys have begun to stand in line, with small calls."""
+        small = {call.key for call in self.waiting() if not call.large}
+        self.since = {key: self.since.get(key, len(self.turns)) for key in small}
+
+    def waiting(self) -> list[Call]:
+        """The calls that wait, as they came."""
+        return [call for call in self.calls if call.waiting]
+
+    @invariant()
+    def no_item_is_lost(self) -> None:
+        """Each is taken once, or has left, or waits."""
+        waiting = self.waiting()
+        assert self.pushed == self.taken + self.dropped + self.groups.items
+        assert self.groups.items == sum(call.waiting for call in waiting)
+        assert {*self.groups.waiting_calls()} == {*waiting}
+        assert all(count <= call.size for call, count in self.items.items())
+
+    @invariant()
+    def what_it_says_of_itself_is_true(self) -> None:
+        """Whether a key is full, and since when the oldest item waits."""
+        by_key: Counter[int] = Counter()
+        for call in self.waiting():
+            by_key[call.key] += call.waiting
+        assert self.groups.is_full() == (max(by_key.values(), default=0) >= self.groups.batch_size)
+        if by_key:
+            assert self.groups.oldest() == min(call.arrived for call in self.waiting())
+        else:
+            assert size_of(self.groups) == 0
+
+
+class LengthTurnRules(TurnRules):
+    """The same where lengths are known, and padding costs so little that the order is that of arrival."""
+
+    def new_groups(self, batch_size: int, threshold: int) -> Groups:
+        """Return queues by key that know lengths."""
+        return Groups(batch_size, threshold, Lengths(reorders=True, padded=True), LengthQueue)
+
+
+TestTurnRules = TurnRules.TestCase
+TestLengthTurnRules = LengthTurnRules.TestCase
+TestTurnRules.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestLengthTurnRules.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)

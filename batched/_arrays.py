@@ -62,7 +62,7 @@ class _Joined:
 class FeatureCollator:
     """Pads and joins features to one array each; cuts every output into the callers' rows."""
 
-    chunk_size = 1
+    chunk_size: int | None = 1
 
     def __init__(self, name: str, options: ArrayOptions) -> None:
         self._name = name
@@ -139,31 +139,18 @@ class FeatureCollator:
         return inputs
 
     def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
-        """Return a call for one mapping of features, answered already if it is malformed."""
-        try:
-            call = self.read(function, (items[0],), {}, now)
-        except Exception as error:  # noqa: BLE001  a mapping may be of a stranger's class
-            call = Call().begin(function, None, 1, False, now)  # noqa: FBT003
-            call.results = error.with_traceback(None)  # which leads here, and so to the call
-            call.waiting = call.missing = 0
-        call.keep_errors = True
-        return call
+        """Return a call for one mapping of features."""
+        return self.read(function, (items[0],), {}, now)
 
     def own(self, call: Call) -> None:
         """Copy the blocks: their caller may use its arrays again before the call has run."""
         features = call.inputs
-        if features is None:  # refused
-            return
         features.blocks = [
             [feature.library.copy(row) for row in block]
             if isinstance(block, list)
             else feature.library.copy(block)
             for feature, block in zip(features.layout.features, features.blocks, strict=True)
         ]
-
-    def answers(self, call: Call) -> Iterable[Any]:
-        """Return the one answer."""
-        return (call.results,)
 
     # -- calls to the function's argument ---------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from batched._call import Call
-from batched._family import Family, called, keys_of
+from batched._family import Family, called
 from batched._libraries import library_of
 
 if TYPE_CHECKING:
@@ -205,41 +205,28 @@ class CachingCollator:
 
     def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
         """Return the lookup of some elements of a `map`."""
-        lookup = self._lookup(self._collator.chunk(function, items, now), in_place=True)
-        lookup.keep_errors = True
-        return lookup
+        return self._lookup(self._collator.chunk(function, items, now))
 
     def own(self, call: Call) -> None:
         """Do nothing: a lookup that runs has inputs of its own."""
 
-    def answers(self, call: Call) -> Iterable[Any]:
-        """Return one answer per element of a chunk."""
-        return call.results if call.many else (call.results,)
-
-    def _lookup(self, call: Call, *, in_place: bool = False) -> Call:
-        """Return a lookup of the keys of `call`; what callbacks raise is raised, or comes `in_place`."""
+    def _lookup(self, call: Call) -> Call:
+        """Return a lookup of the keys of `call`."""
         if not call.size:
             return call
         lookup = Lookup().begin(call.function, None, call.size, call.many, call.arrived)
         lookup.asked = call
         lookup.collator = self
-        lookup.keys, errors = keys_of(self._collator.items(call), self._key, in_place=in_place)
-        lookup.group_keys = None
-        if self._grouping is not None:
-            lookup.group_keys, more = self._grouping.keys(call, in_place=in_place)
-            errors = {**more, **errors}
+        lookup.keys = [self._key(args, named) for args, named in self._collator.items(call)]
+        lookup.group_keys = None if self._grouping is None else self._grouping.keys(call)
         if self._measuring is not None:
             lookup.lengths = self._measuring.lengths(call)
         lookup.results = [_UNKNOWN] * len(lookup.keys)
-        lookup.missing = len(lookup.keys) - len(errors)
-        for place, error in errors.items():
-            lookup.results[place] = error
+        lookup.missing = len(lookup.keys)
         lookup.hits = 0
         lookup.mine = []
         lookup.flights = []
         lookup.stored = self._stored
-        if not lookup.missing:
-            return self.answered(lookup)
         if not self.is_async:
             self._look(lookup)
         if lookup.missing:
@@ -260,7 +247,7 @@ class CachingCollator:
     async def look(self, lookup: Lookup) -> None:
         """Ask a cache that is asynchronous."""
         for place, key in enumerate(lookup.keys):
-            if lookup.results[place] is not _UNKNOWN:  # there is no key
+            if lookup.results[place] is not _UNKNOWN:
                 continue
             try:
                 result = await self._cache.get(key)
@@ -287,7 +274,7 @@ class CachingCollator:
     def _look(self, lookup: Lookup) -> None:
         """Ask a cache that is a mapping."""
         for place, key in enumerate(lookup.keys):
-            if lookup.results[place] is not _UNKNOWN:  # there is no key
+            if lookup.results[place] is not _UNKNOWN:
                 continue
             try:
                 with self._lock:

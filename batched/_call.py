@@ -16,7 +16,7 @@ from batched._waiter import Waiter
 from batched.errors import SlowConsumerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 __all__ = ["DONE", "Batch", "Call", "Collator", "Row", "Slice", "holds_no_error"]
 
@@ -160,8 +160,8 @@ Slice: TypeAlias = tuple[Call, int, int]
 class Collator(Protocol):
     """How arguments become calls, many inputs one, and one output many. Knows no caller, nor what waits."""
 
-    chunk_size: int
-    """How many elements of a `map` travel as one call."""
+    chunk_size: int | None
+    """How many elements of a `map` travel as one call at most; None for as many as share a batch."""
 
     def read(
         self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any], now: float
@@ -176,19 +176,14 @@ class Collator(Protocol):
         ...
 
     def chunk(self, function: Callable[[Any], Any], items: list[Any], now: float) -> Call:
-        """Return a call, which keeps errors, of `chunk_size` elements of a `map` or fewer.
+        """Return a call of `chunk_size` elements of a `map` or fewer; the list is its own from now on.
 
-        The list is its own from now on. One that nothing is missing of has its answers already, and is not to
-        be queued.
+        What is wrong with one of them is raised.
         """
         ...
 
     def own(self, call: Call) -> None:
         """Copy what of the inputs the caller could still change, before `call` has run."""
-        ...
-
-    def answers(self, call: Call) -> Iterable[Any]:
-        """Return one answer per element of a chunk."""
         ...
 
     def collate(self, batch: Batch) -> Any:

@@ -24,9 +24,10 @@ __all__ = ["ListCollator"]
 class ListCollator:
     """Collates items to a list; splits any sized, ordered object of one row per item."""
 
-    def __init__(self, name: str, batch_size: int) -> None:
+    chunk_size: int | None = None
+
+    def __init__(self, name: str) -> None:
         self._name = name
-        self.chunk_size = batch_size
 
     def read(
         self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any], now: float
@@ -67,15 +68,10 @@ class ListCollator:
         """Return a call of several items."""
         if isinstance(items[0], Row):
             raise TypeError(f"{self._name} takes one argument, so `map` takes one iterable")
-        return Call().begin(function, items, len(items), True, now, keep_errors=True)  # noqa: FBT003
+        return Call().begin(function, items, len(items), True, now)  # noqa: FBT003
 
     def own(self, call: Call) -> None:
         """Do nothing: a list has been copied, and what the items hold is the caller's."""
-
-    def answers(self, call: Call) -> Iterable[Any]:
-        """Return the results, one per item."""
-        results: list[Any] = call.results
-        return results
 
     def collate(self, batch: Batch) -> list[Any]:
         """Return a new list of the batch's items."""

@@ -35,13 +35,13 @@ class ColumnCollator:
     A parameter that a call leaves out is not passed to the function, which has a default for it.
     """
 
-    def __init__(self, name: str, batch_size: int, parameters: list[inspect.Parameter]) -> None:
+    chunk_size: int | None = None
+
+    def __init__(self, name: str, parameters: list[inspect.Parameter]) -> None:
         self._name = name
-        self._rows = ListCollator(name, batch_size)
-        self.chunk_size = batch_size
+        self._rows = ListCollator(name)
         self.split = self._rows.split
         self.own = self._rows.own
-        self.answers = self._rows.answers
         self._positions = [parameter.name for parameter in parameters if parameter.kind in _BY_POSITION]
         self._by_position_only = {p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY}
         self._names = {
@@ -124,9 +124,7 @@ class ColumnCollator:
     def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
         """Return a call of several items, each a `Row` of its columns, or all there is of the first."""
         columns = list(map(list, zip(*items, strict=True))) if isinstance(items[0], Row) else [items]
-        call = self.read(function, tuple(columns), {}, now)
-        call.keep_errors = True
-        return call
+        return self.read(function, tuple(columns), {}, now)
 
     def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Return each item of `call`, as arguments."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 from batched._binding import NO_OPTIONS, Bindable, name_of
 from batched._cache import Lookup, is_async
 from batched._family import Family
-from batched._map import amap_items, as_async
+from batched._map import Ahead, amap_items
 from batched._options import (
     DEFAULT_MAX_PIECES,
     SELF,
@@ -30,7 +30,7 @@ from batched._options import (
 )
 from batched._stream import AsyncStream
 from batched._waiting import own_errors
-from batched.errors import copied, for_event_loop, raise_as_was
+from batched.errors import copied, for_event_loop, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
@@ -260,15 +260,18 @@ class Face(Bindable[DriverT]):
         """Yield the result of each item, in order, reading ahead of the consumer by three batches at most.
 
         Each element is one item, even a list; further iterables are further parameters; an asynchronous
-        source is answered as fast as it comes. The first that fails raises at its place. What has not
-        started is dropped then, and when the consumer leaves. A deadline holds for each item. A bounded queue
-        is never overrun: where others are refused, half of the room is left to them.
+        source is answered as fast as it comes. The error of an element comes at its place, after the answers
+        of all before it, whether a callback refused it, the function failed or its deadline passed. It ends
+        the map; `options(return_exceptions=True)` yields it instead. An error of the source, or `ClosedError`
+        after the end of the batcher, is an end in any case. What has not started is dropped then, and when
+        the consumer leaves.
+
+        A bounded queue is never overrun: where others are refused, half of the room is left to them. Where
+        one element is refused, `length`, `group_by` and `cache_key` are asked again for its neighbours. If
+        every source has a length, so has what is returned: the number of answers still to come.
         """
         batcher = self._batcher or self._find()
         batcher.check()
-        size, ahead = self._chunks()
-        source = as_async(items, *more)
-
         looking: dict[Call, asyncio.Task[None]] = {}  # those for which an asynchronous cache is asked
 
         async def collect(call: Call) -> Iterator[Any]:
@@ -277,8 +280,11 @@ class Face(Bindable[DriverT]):
                 await looks
             elif call.loop is not None:
                 await call.wait()
-            if call.missing or call.error is not None:
-                batcher.refuse(call)
+            try:
+                if call.missing or call.error is not None:
+                    batcher.refuse(call)
+            except TimeoutError as error:
+                return self._late(call, error)
             return self._in_order(call, for_event_loop)
 
         def leave(call: Call) -> None:
@@ -287,15 +293,15 @@ class Face(Bindable[DriverT]):
             if call.loop is not None:
                 batcher.cancel(call)
 
-        post = partial(self._post_chunk, batcher, looking)
-        return amap_items(source, size, ahead, post, collect, leave)
+        ahead = self._ahead(batcher, partial(self._post_chunk, batcher, looking))
+        return amap_items((items, *more), ahead, collect, leave)
 
     def _post_chunk(
         self, batcher: DriverT, looking: dict[Call, asyncio.Task[None]], chunk: list[Any]
     ) -> Call:
         call = self._chunk(chunk)
         call.loop = None  # it is not queued
-        if not call.missing:  # it was refused at the door, or the cache knew it all
+        if not call.missing:  # the cache knew it all
             batcher.count_cached(call)
         elif self._cache_is_async and isinstance(call, Lookup):
             looking[call] = asyncio.ensure_future(self._look_and_post(batcher, call))
@@ -343,12 +349,23 @@ class Face(Bindable[DriverT]):
                 part.bulk = True
         return call
 
-    def _chunks(self) -> tuple[int, int]:
-        """Return how many elements of a `map` travel as one call, and how many items go ahead."""
+    def _ahead(self, batcher: DriverT, post: Callable[[list[Any]], Call]) -> Ahead:
+        """Return what a `map` knows of the elements that it has read and not answered yet."""
         if self._streams:
             _refuse_call(self._name())
-        options = (self._batcher or self._find()).options
-        size = self._collator.chunk_size if self._call_options.deadline_ms is None else 1
+        return Ahead(
+            partial(self._limits, batcher),
+            batcher.check,
+            post,
+            keeps_errors=self._call_options.return_exceptions,
+        )
+
+    def _limits(self, batcher: DriverT) -> tuple[int, int]:
+        """Return how many elements of a `map` travel as one call, and how many items go ahead."""
+        options = batcher.options
+        size = batcher.collator.chunk_size or options.batch_size
+        if self._call_options.deadline_ms is not None:
+            size = 1  # it holds for each item
         if options.max_queue_size is not None:
             bound = options.max_queue_size
             if options.on_full == "raise":
@@ -358,13 +375,19 @@ class Face(Bindable[DriverT]):
 
     def _in_order(self, call: Call, presentable: Callable[[BaseException], BaseException]) -> Iterator[Any]:
         """Yield the answers of a chunk, and raise what came in the place of one."""
-        for answer in self._collator.answers(call):
+        for answer in call.results if call.many else (call.results,):
             if not isinstance(answer, BaseException):
                 yield answer
             elif self._call_options.return_exceptions:
                 yield copied(answer)
             else:
                 raise_as_was(presentable(copied(answer)))
+
+    def _late(self, call: Call, error: TimeoutError) -> Iterator[Any]:
+        """Return the answer of a chunk, of one element, whose deadline has passed."""
+        if call.left != "expired" or not self._call_options.return_exceptions:
+            raise_as_was(error)
+        return iter([without_own_frames(error)])
 
 
 def _refuse_call(name: str, *_: Any) -> Call:

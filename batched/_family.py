@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from batched._call import Call, Collator
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable
 
 CallT = TypeVar("CallT", bound=Call)
 
-__all__ = ["Family", "Groupable", "GroupingCollator", "Member", "called", "complete", "keys_of"]
+__all__ = ["Family", "Groupable", "GroupingCollator", "Member", "called", "complete"]
 
 
 class Member(Call):
@@ -90,7 +89,6 @@ class GroupingCollator:
         self._group_by = group_by
         self._name = name
         self.chunk_size = collator.chunk_size
-        self.answers = collator.answers
         self.collate = collator.collate
         self.split = collator.split
         self.place = collator.place
@@ -109,9 +107,7 @@ class GroupingCollator:
 
     def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
         """Return a call of some elements of a `map`, divided by key."""
-        call = self._collator.chunk(function, items, now)
-        keys, errors = self.keys(call, in_place=True)
-        return self.divided(call, keys, errors)
+        return self._grouped(self._collator.chunk(function, items, now))
 
     def own(self, call: Call) -> None:
         """Copy what of the inputs the caller could still change."""
@@ -119,32 +115,26 @@ class GroupingCollator:
             self._collator.own(part)
 
     def _grouped(self, call: Call) -> Call:
-        return self.divided(call, self.keys(call)[0])
+        return self.divided(call, self.keys(call))
 
-    def keys(self, call: Call, *, in_place: bool = False) -> tuple[list[Hashable], dict[int, Exception]]:
-        """Return the key of each item, one for all of arrays; see `keys_of`."""
-        return keys_of(self._collator.items(call), self._key, in_place=in_place)
+    def keys(self, call: Call) -> list[Hashable]:
+        """Return the key of each item, one for all of arrays."""
+        return [self._key(args, named) for args, named in self._collator.items(call)]
 
     def _key(self, args: tuple[Any, ...], named: dict[str, Any]) -> Hashable:
         return called(self._group_by, f"{self._name}: group_by", args, named)
 
-    def divided(
-        self, call: Call, keys: list[Hashable], errors: Mapping[int, Exception] = MappingProxyType({})
-    ) -> Call:
-        """Return `call` with its key, or a family of members with theirs and of `errors`, by place."""
+    def divided(self, call: Call, keys: list[Hashable]) -> Call:
+        """Return `call` with its key, or a family of members with theirs."""
         own = getattr(call, "key", None)
         places: dict[Hashable, list[int]] = {}
         for place, key in enumerate(keys):
-            if place not in errors:
-                places.setdefault(key, []).append(place)
-        if len(places) <= 1 and not errors:
+            places.setdefault(key, []).append(place)
+        if len(places) <= 1:
             call.key = (own, *places)
             return call
         family = _like(Family, call, None, call.size)
         family.members = []
-        if errors:
-            family.results = [errors.get(place) for place in range(call.size)] if call.many else errors[0]
-            family.missing -= len(errors) if call.many else call.size
         for key, theirs in places.items():
             member = _like(Member, call, self._collator.pick(call.inputs, theirs), len(theirs))
             member.key = (own, key)
@@ -164,26 +154,6 @@ def called(
     except Exception as error:
         raise BatchError(f"{what} failed: {type(error).__name__}: {error}") from error
     return key
-
-
-def keys_of(
-    items: Iterable[tuple[tuple[Any, ...], dict[str, Any]]],
-    key_of: Callable[[tuple[Any, ...], dict[str, Any]], Hashable],
-    *,
-    in_place: bool,
-) -> tuple[list[Hashable], dict[int, Exception]]:
-    """Return the key of each item, and by place what was raised for it; that is raised if not `in_place`."""
-    keys: list[Hashable] = []
-    errors: dict[int, Exception] = {}
-    for place, (args, named) in enumerate(items):
-        try:
-            keys.append(key_of(args, named))
-        except Exception as error:
-            if not in_place:
-                raise
-            keys.append(None)
-            errors[place] = error
-    return keys, errors
 
 
 def _like(kind: type[CallT], call: Call, inputs: Any, size: int) -> CallT:

@@ -93,10 +93,10 @@ def join_lists(
 ) -> tuple[Collator, NewQueue]:
     """Return the collator of a function over lists, and the kind of queue that it needs."""
     parameters = parameters_of(func, bound=bound)
-    collator: ListCollator | ColumnCollator = ListCollator(name, options.batch_size)
+    collator: ListCollator | ColumnCollator = ListCollator(name)
     one = len(parameters) == 1 and parameters[0].kind not in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
     if parameters and not one:
-        collator = ColumnCollator(name, options.batch_size, parameters)
+        collator = ColumnCollator(name, parameters)
     return layered(
         collator, Queue if isinstance(collator, ListCollator) else Groups, options, name, bound=bound
     )
@@ -289,7 +289,7 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
             takes time, which is learned from the batches that run, those of like length share a batch;
             elsewhere the order is that of arrival. Of small calls, as of large ones, whoever waits longest is
             left out of at most four batches in a row. With several parameters it is given all of an item's.
-            It is called once per item, by whoever calls.
+            It is called once per item, in the caller's thread; see `map` for the exception.
         max_pieces: Of a function that is a generator: how many pieces may wait for their consumer. One that
             falls further behind gets these, then a `SlowConsumerError`; its neighbours go on.
         max_batch_length: The most that the lengths of a batch's items add up to, by `length` or else `len`;

@@ -44,7 +44,6 @@ class MeasuringCollator:
         self._name = name
         self.chunk_size = collator.chunk_size
         self.own = self._source.own
-        self.answers = collator.answers
 
     def read(
         self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float

@@ -11,7 +11,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from batched._binding import NO_OPTIONS, name_of
-from batched._call import Row
 from batched._face import Face, is_bound, is_stream
 from batched._map import map_items
 from batched._stream import Stream
@@ -76,31 +75,37 @@ class ThreadedFunction(Face[Batcher]):
     def map(self, items: Iterable[Any], /, *more: Iterable[Any]) -> Iterator[Any]:
         """Yield the result of each item, in order, reading ahead of the consumer by three batches at most.
 
-        Each element is one item, even a list; further iterables are further parameters. The first that fails
-        raises at its place. What has not started is dropped then, and when the consumer leaves. A deadline
-        holds for each item. A bounded queue is never overrun: where others are refused, half of the room is
-        left to them.
+        Each element is one item, even a list; further iterables are further parameters. The error of an
+        element comes at its place, after the answers of all before it, whether a callback refused it, the
+        function failed or its deadline passed. It ends the map; `options(return_exceptions=True)` yields it
+        instead. An error of the source, or `ClosedError` after the end of the batcher, is an end in any case.
+        What has not started is dropped then, and when the consumer leaves.
+
+        A bounded queue is never overrun: where others are refused, half of the room is left to them. Where
+        one element is refused, `length`, `group_by` and `cache_key` are asked again for its neighbours. If
+        every source has a length, so has what is returned: the number of answers still to come.
         """
         batcher = self._batcher or self._find()
         batcher.check()
-        size, ahead = self._chunks()
 
         def post(chunk: list[Any]) -> Call:
             call = self._chunk(chunk)
             call.waiter = None
-            if call.missing:  # else it was refused at the door, or the cache knew it all
+            if call.missing:  # else the cache knew it all
                 batcher.post(call, patient=True)
             else:
                 batcher.count_cached(call)
             return call
 
         def collect(call: Call) -> Iterator[Any]:
-            if call.waiter is not None:
-                batcher.collect(call)
+            try:
+                if call.waiter is not None:
+                    batcher.collect(call)
+            except TimeoutError as error:
+                return self._late(call, error)
             return self._in_order(call, _as_it_is)
 
-        source = map(Row, zip(items, *more, strict=False)) if more else iter(items)
-        return map_items(source, size, ahead, post, collect, batcher.cancel)
+        return map_items((items, *more), self._ahead(batcher, post), collect, batcher.cancel)
 
     def stream(self, /, *args: Any, **named: Any) -> Stream[Any]:
         """Queue one item, even a list, and iterate over its pieces as the function yields them.

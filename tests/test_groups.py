@@ -20,7 +20,7 @@ from batched._scheduler import Scheduler
 from tests.flavours import size_of
 from tests.gate import PATIENCE_S, Gate
 
-COLLATOR = ListCollator("f", 4)
+COLLATOR = ListCollator("f")
 WINDOW_S = 10.0
 
 

@@ -30,7 +30,7 @@ from batched.errors import ClosedError, QueueFullError
 from tests.flavours import size_of
 
 WINDOW_S = 1.0
-COLLATOR = ListCollator("f", 4)
+COLLATOR = ListCollator("f")
 
 
 class SchedulerRules(RuleBasedStateMachine):

@@ -1,8 +1,8 @@
 """The event loop: every loop that calls has a queue of its own, a timer, and a task for each running batch.
 
 A loop's callers only append to its inbox, and start a task if one is wanted; the task chooses its batch when
-it runs, so that all who come in the same turn of the loop share it. The lock guards the schedulers, so that
-a snapshot of the stats is whole, whatever thread takes it, and never waits for a batch.
+it runs, so that all calls of the same turn of the loop share it. The lock guards the schedulers, their
+queues, and what of their items calls still miss: other threads take snapshots and change options.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class LoopBatcher:
         call.loop = dispatcher
         call._loop = loop  # noqa: SLF001  so it is called where tasks look for it
         arriving = dispatcher.arriving
-        if self.guarded and (patient or not dispatcher.scheduler.is_welcome(call, len(arriving))):
+        if self.guarded and (patient or not dispatcher.lets_in(call)):
             try:
                 self._admit(call, dispatcher, patient=patient)
             finally:  # also if it was refused: others may have been taken in
@@ -304,8 +304,10 @@ class _Dispatcher:
 
     __slots__ = (
         "__weakref__",
+        "_awaited",
         "_batcher",
         "_busy",
+        "_is_full",
         "_key",
         "_lock",
         "_stays",
@@ -336,11 +338,18 @@ class _Dispatcher:
         self._lock = batcher.lock
         self._key = key
         self._busy = 0
+        self._is_full = False  # as of the last look at the queue
+        self._awaited = 1
         self._stays = False  # whether a task that has answered looks who comes back: last time somebody did
         self.wanted: int | None = 1  # calls in the inbox worth starting a task for; None: none is to be
         self._timer: asyncio.TimerHandle | None = None
         self.until = 0.0  # when that is over
         self._when_resting: list[Callable[[], object]] = []
+
+    def lets_in(self, call: Call) -> bool:
+        """Whether `call` need not be admitted, where others have to be."""
+        with self._lock:
+            return self.scheduler.is_welcome(call, len(self.arriving))
 
     def has_loop(self) -> bool:
         """Whether the loop is there, and can still run."""
@@ -423,7 +432,7 @@ class _Dispatcher:
                     if streams:
                         calls = await self._stream(batch)
                     else:
-                        calls = batch.deliver(await batch.run(collator), collator)
+                        calls = self._answer(batch, collator.split(await batch.run(collator), batch))
             except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
                 if isinstance(error, GeneratorExit) and (batch is None or RUNNING.get(None) is not batch):
                     return  # not raised by the function: loop and callers are gone, and the task with them
@@ -435,7 +444,7 @@ class _Dispatcher:
             can_go_on = going_on and len(context) <= 1 and not _is_cancelled(loop)
             going_on = self.plan(loop, batch, calls, can_go_on)
             turn_due = True
-            if going_on and self.scheduler.queue.is_full():
+            if going_on and self._is_full:
                 now = monotonic()
                 hurrying_since = hurrying_since or now
                 turn_due = now - hurrying_since > _HURRY_S
@@ -455,6 +464,11 @@ class _Dispatcher:
                     break
                 await _turn()  # the function may never wait: the consumers take their pieces now
         return batch.end()
+
+    def _answer(self, batch: Batch, parts: list[Any]) -> list[Call]:
+        """Hand the calls of `batch` their parts; return those that are now done."""
+        with self._lock:
+            return batch.answer(parts, self._batcher.collator)
 
     def _next(self) -> Batch | None:
         """Remove and return the next batch, None if none is due any more."""
@@ -498,7 +512,7 @@ class _Dispatcher:
             elif delay is None:
                 self._rest()
             elif delay > 0.0:
-                self.wanted = self.scheduler.awaited()
+                self.wanted = self._awaited
                 self.until = monotonic() + delay
                 self._timer = loop.call_later(delay, self.start, loop)
             else:
@@ -508,7 +522,10 @@ class _Dispatcher:
         return False
 
     def _count(self, batch: Batch | None, calls: list[Call]) -> tuple[list[Call], float | None]:
-        """Return whom to answer now that `calls` are done, and the seconds until the next batch is due."""
+        """Return the calls to answer now that `calls` are done, and the seconds until the next batch is due.
+
+        Notes how many calls would make it due at once, and whether it is due because it is full.
+        """
         scheduler = self.scheduler
         guarded = self._batcher.guarded
         fault = None
@@ -524,6 +541,8 @@ class _Dispatcher:
                 if self.arriving or self.leaving:
                     scheduler.take_in(self.arriving, self.leaving)
                 delay = scheduler.delay(now)
+                self._is_full = delay == 0.0 and scheduler.queue.is_full()
+                self._awaited = scheduler.awaited() if delay else 1
             except Exception as error:  # noqa: BLE001  a fault of this library
                 fault, delay = error, None
             expired = scheduler.expired
@@ -532,7 +551,7 @@ class _Dispatcher:
             if scheduler.let_in:
                 scheduler.let_in.clear()  # as in `_next`
         if fault is not None:
-            expired += self._give_up(fault)
+            expired += self._give_up(fault, batch)
         return ([*calls, *self._late(expired)] if expired else calls), delay
 
     def _release(self, calls: list[Call], loop: asyncio.AbstractEventLoop) -> None:
@@ -557,9 +576,10 @@ class _Dispatcher:
         """Return which calls are done now that these are, and keep their results in the cache."""
         with self._lock:
             calls = self.scheduler.whole(calls)
+            found = self.scheduler.found(calls)
         collator = self._batcher.collator
         if isinstance(collator, CachingCollator):
-            collator.store(self.scheduler.found(calls))  # before their callers can ask again
+            collator.store(found)  # before their callers can ask again
         return calls
 
     def _late(self, calls: list[Call]) -> list[Call]:
@@ -592,7 +612,8 @@ class _Dispatcher:
                 self.scheduler.take_in(self.arriving, self.leaving)
                 if not batch.begun and self.scheduler.retry(batch, error, monotonic()):
                     return []
-            calls = batch.fail(without_own_frames(error), self._batcher.collator)
+            with self._lock:
+                calls = batch.fail(without_own_frames(error), self._batcher.collator)
             if self._batcher.streams:
                 batch.failed = failed + len(calls)  # the others had ended, or left
             return calls
@@ -600,20 +621,17 @@ class _Dispatcher:
             return []
         return self._give_up(error)
 
-    def _give_up(self, fault: BaseException) -> list[Call]:
-        """Fail all that waits with a fault of this library, start afresh, and return the calls."""
+    def _give_up(self, fault: BaseException, batch: Batch | None = None) -> list[Call]:
+        """Fail all that waits with a fault of this library, start afresh, and return the calls.
+
+        `batch` has run, and its calls are answered.
+        """
         batcher = self._batcher
         _logger.error("%s: its event loop's task failed", batcher.name, exc_info=fault)
         with self._lock:
-            old = self.scheduler
-            old.take_in(self.arriving, self.leaving)
-            again = [call for batch in old.again for call in batch.calls if call.missing]
-            calls = [*old.clear(fault), *again]
-            self.scheduler = batcher.new_scheduler()
-            self.scheduler.take_over(old)
-        for call in calls:
-            call.fail(fault)
-        return calls
+            if batch is not None:
+                self.scheduler.forget(batch)
+            return self.scheduler.abandon(fault, self.arriving)
 
 
 def _tell(calls: list[Call]) -> None:

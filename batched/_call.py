@@ -314,13 +314,13 @@ class Batch:
 
         Raises, before any call has got anything, if `outputs` are not one row per item.
         """
-        if self.midway and type(outputs) is list and len(outputs) == self.size and holds_no_error(outputs):
-            call, start, stop = self._slices[0]
-            if call.missing:
-                call.inputs[start:stop] = outputs
-                call.missing -= self.size
-            return []
-        parts = collator.split(outputs, self)
+        return self.answer(collator.split(outputs, self), collator)
+
+    def answer(self, parts: list[Any], collator: Collator) -> list[Call]:
+        """Hand each call its part, as the collator has split them; return the calls that are now done.
+
+        Needs the lock of the scheduler, as `fail` does: what a call still misses decides what runs.
+        """
         if self.singles is not None:
             return self._answer(self.singles, parts)
         done: list[Call] = []

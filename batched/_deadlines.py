@@ -1,4 +1,4 @@
-"""Whose deadline is next."""
+"""The calls that have a deadline, soonest first."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from weakref import ref
 
     from batched._call import Call
 
-__all__ = ["Deadlines"]
+__all__ = ["Deadlines", "WatchedCalls"]
 
 _FEW = 1024
 
@@ -58,3 +59,44 @@ class Deadlines:
                 yield call
             elif call.deadline is not None:  # somebody has joined who can wait longer
                 heappush(heap, (call.deadline, next(self._order), call))
+
+
+class WatchedCalls:
+    """Calls that something outside of the queue watches, soonest deadline first. It keeps no call alive."""
+
+    __slots__ = ("_heap", "_limit", "_order", "_waits")
+
+    def __init__(self, waits: Callable[[Call], object]) -> None:
+        # By deadline, then as they came. Calls that wait no longer stay until they are met, or are too many.
+        self._heap: list[tuple[float, int, ref[Call]]] = []
+        self._order = count()
+        self._limit = _FEW
+        self._waits = waits
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, call: ref[Call], deadline: float) -> None:
+        """Watch a call."""
+        heap = self._heap
+        heappush(heap, (deadline, next(self._order), call))
+        if len(heap) > self._limit:
+            heap[:] = [entry for entry in heap if self._still_waits(entry)]
+            heapify(heap)
+            self._limit = max(_FEW, 2 * len(heap))
+
+    def passed(self, now: float) -> Iterator[Call]:
+        """Remove and return the calls whose deadline has passed, and forget those that wait no longer."""
+        heap = self._heap
+        while heap and (heap[0][0] <= now or not self._still_waits(heap[0])):
+            call = heappop(heap)[2]()
+            if call is not None and self._waits(call):
+                yield call
+
+    def next(self) -> float | None:
+        """Return the next deadline, None if no call is watched."""
+        return self._heap[0][0] if self._heap else None
+
+    def _still_waits(self, entry: tuple[float, int, ref[Call]]) -> bool:
+        call = entry[2]()
+        return call is not None and bool(self._waits(call))

@@ -49,38 +49,62 @@ class Scheduler:
     def __init__(
         self, options: Options, queue: NewQueue, name: str, counters: Counters | None = None
     ) -> None:
-        # Typed as what it may be too: asking costs as much as what is asked.
-        self.queue: Any = queue(options.batch_size, options.small_batch_threshold)
-        self._one_queue = isinstance(self.queue, Queue)
-        self._lengths = self.queue.lengths
-        self._is_plain = self._one_queue and self._lengths is None  # full means many, whoever they are
+        self._new_queue = queue
         self.name = name
         self._counters = Counters() if counters is None else counters  # several may count together
         self._capacity = Capacity()
         self._flights = Flights()
         self._running: dict[Batch, float] = {}  # since when
         self._turns: list[float] = []  # when runs of the list that a batch is midway in ended; to be counted
-        self.again: deque[Batch] = deque()  # the halves of batches that failed
         self._draining = False
         self._reason = ""  # why the next batch is due, once it is
-        self._urgent: list[Call] = []  # calls with a deadline that have just come
-        self._untold: list[Call] = []  # of whom patience will be told when it is asked, by the worker
-        self._deadlines = Deadlines()
-        # For which there was no room, in order, and whether they are patient; then the patient ones let in.
-        self._outside: OrderedDict[Call, bool] = OrderedDict()
-        self._patient: list[Call] = []
         self.expired: list[Call] = []
         """Calls whose deadline passed before they had run: for the driver to answer and clear."""
         self.let_in: list[Call] = []
         """Calls for which there was no room and now is: for the driver to tell their callers and clear."""
+        self._begin(options)
+
+    def _begin(self, options: Options) -> None:
+        """Begin with nothing that waits, and nothing learned."""
+        # Typed as what it may be too: asking costs as much as what is asked.
+        self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
+        self._one_queue = isinstance(self.queue, Queue)
+        self._lengths = self.queue.lengths
+        self._is_plain = self._one_queue and self._lengths is None  # full means a number of items
+        self.again: deque[Batch] = deque()  # the halves of batches that failed
+        self._fault: Exception | None = None  # of this library, while it queued these calls
+        self._in_hand: list[Call] = []
+        self._urgent: list[Call] = []  # calls with a deadline that have just come
+        self._untold: list[Call] = []  # calls that patience is told of when the worker asks it
+        self._deadlines = Deadlines()
+        # For which there was no room, in order, and whether they are patient; then the patient ones let in.
+        self._outside: OrderedDict[Call, bool] = OrderedDict()
+        self._patient: list[Call] = []
         self.patience = new_patience(options)
         self._follow(options)
         self._resize()
 
-    def take_over(self, old: Scheduler) -> None:
-        """Go on in the place of `old`: whoever waits for what was in flight has yet to be told."""
-        self._flights = old._flights
-        self._draining = old._draining
+    def abandon(self, error: BaseException, arriving: list[Call]) -> list[Call]:
+        """Answer all that waits with `error`, a fault of this library, and begin with an empty queue.
+
+        The queue may be broken: calls that the fault found half-way into it are answered too. Empties
+        `arriving`; returns the calls to answer. Running batches and counters go on.
+        """
+        new = arriving[:]
+        del arriving[: len(new)]
+        self._counters.accepted += sum(map(_waiting, (*new, *self._outside)))
+        again = [call for batch in self.again for call in batch.calls]
+        calls = list(dict.fromkeys([*new, *self.waiting_calls(), *again]))
+        self._counters.cancelled += sum(map(_waiting, calls)) + self.retrying
+        unanswered = [call for call in calls if call.missing]
+        for call in unanswered:
+            call.error = error  # first: its caller may be looking
+        for call in calls:
+            if call.waiting in {call.size, call.missing}:  # else a part of it may be running
+                call.let_go()
+            call.waiting = call.missing = 0
+        self._begin(self._options)
+        return unanswered
 
     def _follow(self, options: Options) -> None:
         self._options = options
@@ -195,8 +219,13 @@ class Scheduler:
             new = arriving[:]  # what comes meanwhile comes later
             if self._learns:
                 self._untold += new
-            self._counters.accepted += self.queue.push_all(new, self._urgent)
-            del arriving[: len(new)]  # last, so that Ctrl-C loses nobody
+            try:
+                self._counters.accepted += self.queue.push_all(new, self._urgent)
+            except Exception as fault:  # noqa: BLE001  of this library: the driver that asks `delay` deals with it
+                self._counters.accepted += sum(call.size for call in new)
+                self._in_hand += new
+                self._fault = fault
+            del arriving[: len(new)]  # last, so that Ctrl-C loses nothing
             if self._urgent:
                 self._deadlines.add(self._urgent)
                 self._urgent.clear()
@@ -238,11 +267,17 @@ class Scheduler:
             self.patience.arrived(self._untold)
             self._untold.clear()
         for call in self._deadlines.passed(now):
-            if call.missing:  # else it has just failed, and its worker answers it
-                call.left = "expired"
-                call.error = TimeoutError(call.overdue(self.name))  # first: its caller may be looking
-                self.drop(call)
+            if self.expire(call):  # else it has just failed, and its worker answers it
                 self.expired.append(call)
+
+    def expire(self, call: Call) -> bool:
+        """Drop `call`, which is late, unless all of it has started; return whether it was dropped."""
+        if not call.missing or not _waiting(call):
+            return False
+        call.left = "expired"
+        call.error = TimeoutError(call.overdue(self.name))  # first: its caller may be looking
+        self.drop(call)
+        return True
 
     # -- calls are done ---------------------------------------------------------------------------------
 
@@ -271,7 +306,13 @@ class Scheduler:
     # -- batches ----------------------------------------------------------------------------------------
 
     def delay(self, now: float) -> float | None:
-        """Return the seconds until the next batch is due: 0.0 if it is, None if nothing waits."""
+        """Return the seconds until the next batch is due: 0.0 if it is, None if nothing waits.
+
+        Raises a fault of this library that calls met while they were queued; the driver then has to `abandon`
+        what waits.
+        """
+        if self._fault is not None:
+            raise self._fault
         if self._untold or self._deadlines.heap:
             self._catch_up(now)
         if self.again and self._is_wanted_again(now):
@@ -457,6 +498,13 @@ class Scheduler:
         if self._deadlines.heap and not self.queue.items:
             self._deadlines.heap.clear()  # an idle batcher holds on to nobody's call
 
+    def forget(self, batch: Batch) -> None:
+        """Count `batch`, which has run and answered its calls, where a fault came in the way of `done`."""
+        if self._running.pop(batch, None) is not None:
+            self._counters.processed += batch.size
+            self._counters.failed += batch.failed
+        self._drop_rest(batch.slices)
+
     def _learn(self, batch: Batch, started: float, now: float) -> None:
         patience = self.patience
         if patience.rests:
@@ -565,14 +613,15 @@ class Scheduler:
 
     def waiting_calls(self) -> list[Call]:
         """Return the calls of which something waits, those for which there is no room too."""
-        return [*self.queue.waiting_calls(), *self._outside]
+        waiting = [*self.queue.waiting_calls(), *self._outside]
+        return list(dict.fromkeys([*waiting, *self._in_hand])) if self._in_hand else waiting
 
     def clear(self, error: BaseException) -> list[Call]:
         """Answer all that waits with `error`; return the calls it belongs to but those answered already."""
         calls = self.waiting_calls()
         unanswered = [call for call in calls if call.missing]
         for call in unanswered:
-            call.error = error  # first, as above
+            call.error = error  # first: its caller may be looking
         for call in calls:
             self.drop(call)
         self.let_in.clear()
@@ -614,8 +663,12 @@ class Scheduler:
 
 
 def _waiting(call: Call) -> int:
-    """Return how many items of `call` wait, or of its members, which wait in its place."""
-    return sum(member.waiting for member in call.members) if isinstance(call, Family) else call.waiting
+    """Return how many items of `call` wait, or of the calls that wait in its place."""
+    if isinstance(call, Family):
+        return sum(map(_waiting, call.members))
+    if isinstance(call, Lookup):
+        return sum(_waiting(flight.errand) for flight in call.flights if flight.errand is not None)
+    return call.waiting
 
 
 def is_guarded(options: Options) -> bool:

@@ -1,8 +1,9 @@
 """The worker threads: clock, wake-up, and the ways a caller waits for its answer.
 
 Callers append to an inbox and wake a worker only if it sleeps and has reason to get up; they never take
-the lock, unless the queue is bounded. The lock guards the scheduler, and whoever holds it may empty the inbox
-into it, so that a snapshot of the stats is always whole and never waits for a batch.
+the lock, unless the queue is bounded. The lock guards the scheduler, its queue, and what of their items
+calls still miss: none of these is looked at or changed without it. Every holder of the lock may empty the
+inbox into the scheduler, so that a snapshot of the stats is always whole and never waits for a batch.
 
 Of several workers one at a time looks for the next batch, and leaves with it: a burst that fits into one
 batch is not divided among those who are idle.
@@ -35,6 +36,7 @@ from batched._scheduler import Scheduler, is_guarded
 from batched._stats import Counters
 from batched._stream import open_stream
 from batched._waiting import FUTURE, Bell, refusal, release, set_unless_done, settle, tell, watch
+from batched._watch import DeadlineWatch
 from batched.errors import ClosedError, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
@@ -85,7 +87,8 @@ class Batcher:
         register(self)
 
     def _reset(self) -> None:
-        self._renew_scheduler()
+        self.counters = Counters()
+        self._scheduler = Scheduler(self.options, self._queue, self.name, self.counters)
         self._guarded = is_guarded(self.options)
         self._inbox: list[Call] = []
         self._leaving: deque[Call] = deque()
@@ -100,15 +103,11 @@ class Batcher:
         self._threads: list[threading.Thread] = []
         self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
         self._idle = 0  # workers that wait for their turn
-        self._delivery = _thread.allocate_lock()
+        self._watch = DeadlineWatch(self.name, partial(_drop_late, weakref.ref(self)))
         self.idents: set[int] = set()
         self._ended = False
         self._runners: dict[int, asyncio.Runner] = {}
         self._when_ended: list[Callable[[], object]] = []
-
-    def _renew_scheduler(self) -> None:
-        self.counters = Counters()
-        self._scheduler = Scheduler(self.options, self._queue, self.name, self.counters)
 
     def after_fork(self) -> None:
         """Start afresh in the child: it has no worker, and the calls in the queue are the parent's.
@@ -232,11 +231,11 @@ class Batcher:
 
     def _whole(self, calls: list[Call]) -> list[Call]:
         """Return which calls are done now that these are: not a part of a list, but its family."""
-        if self.options.group_by is not None:
-            with self._lock:
-                calls = self._scheduler.whole(calls)
+        with self._lock:
+            calls = self._scheduler.whole(calls)
+            found = self._scheduler.found(calls)
         if isinstance(self.collator, CachingCollator):
-            self.collator.store(self._scheduler.found(calls))  # before their callers can ask again
+            self.collator.store(found)  # before their callers can ask again
         return calls
 
     def _release(self, calls: list[Call]) -> list[Call]:
@@ -306,19 +305,36 @@ class Batcher:
         future.add_done_callback(partial(self._notice_cancel, call))
         if not self._guarded:
             self.push(call)
-            return future
-        gate = self._admit(call, wait=self.options.on_full == "wait")
-        if gate is not None:
-            try:
-                let_in = gate.acquire(
-                    timeout=-1 if call.deadline is None else max(call.deadline - monotonic(), 0.0)
-                )
-            except BaseException:  # Ctrl-C
-                self.cancel(call)
-                raise
-            if not let_in:
-                self.refuse(call)
+        else:
+            gate = self._admit(call, wait=self.options.on_full == "wait")
+            if gate is not None:
+                self._wait_for_room(call, gate)
+        if call.deadline is not None:
+            self._watch.add(call, call.deadline)
         return future
+
+    def _wait_for_room(self, call: Call, gate: _thread.LockType) -> None:
+        """Block until `gate` is released, as there is room for `call`; raise if it is late by then."""
+        try:
+            let_in = gate.acquire(
+                timeout=-1 if call.deadline is None else max(call.deadline - monotonic(), 0.0)
+            )
+        except BaseException:  # Ctrl-C
+            self.cancel(call)
+            raise
+        if not let_in:
+            self.refuse(call)
+
+    def drop_late(self, calls: list[Call]) -> None:
+        """Answer those of `calls`, which have futures and are late, that have not wholly started."""
+        with self._lock:
+            moved = bool(self._inbox)
+            self._empty_inbox()
+            late = [call for call in calls if self._scheduler.expire(call)]
+            self._unblock()
+        if moved:
+            self._get_up()  # as in `stats`
+        settle(late)
 
     def _notice_cancel(self, call: Call, future: Future[Any]) -> None:
         if future.cancelled():
@@ -475,31 +491,27 @@ class Batcher:
 
     def _next(self) -> Batch | None:
         """Wait for the next batch; None when there will be none."""
-        scheduler = self._scheduler
-        queue = scheduler.queue
         inbox = self._inbox
         while True:
-            delay = None
-            if inbox or queue.items or self._leaving or scheduler.again:
-                with self._lock:
-                    delay, batch = self._choose()
-                if scheduler.expired:
-                    try:
-                        self._answer_expired()
-                    except BaseException as error:
-                        if batch is not None:
-                            self._give_up(batch, error)  # nobody else knows of it
-                        raise
-                if batch is not None:
-                    return batch
+            with self._lock:
+                delay, batch = self._choose()
+                wanted = 1 if delay is None else self._scheduler.awaited()
+                late = self._take_expired()
+            if late:
+                try:
+                    self._resolve(late)
+                except BaseException as error:
+                    if batch is not None:
+                        self._give_up(batch, error)  # no other worker knows of it
+                    raise
+            if batch is not None:
+                return batch
             if self.closed and delay is None and not inbox:
                 return None
             # Callers read these after they have filled the inbox, so one of the two sees the other.
-            if delay is None:
-                self._wanted = 1
-            else:
+            if delay is not None:
                 self._until = monotonic() + delay
-                self._wanted = scheduler.awaited()
+            self._wanted = wanted
             if not inbox and not self.closed:
                 self._wake.acquire(True, -1 if delay is None else delay)  # noqa: FBT003
             self._wanted = None
@@ -526,10 +538,12 @@ class Batcher:
             self._unblock()
         return delay, batch
 
-    def _answer_expired(self) -> None:
-        """Answer those whose deadline has passed: the worker that chooses finds them, and no other."""
-        expired, self._scheduler.expired = self._scheduler.expired, []
-        self._resolve(expired)
+    def _take_expired(self) -> list[Call]:
+        """Return the calls that the scheduler has found to be late, to be answered. Needs the lock."""
+        expired = self._scheduler.expired
+        if expired:
+            self._scheduler.expired = []
+        return expired
 
     def _run(self, batch: Batch) -> Batch | None:
         """Run `batch`; return the next one if it is due by then and nobody has to be asked.
@@ -543,16 +557,14 @@ class Batcher:
                 outputs = batch.run(collator)
                 if type(outputs) is not list and hasattr(outputs, "__await__"):
                     outputs = self._await(outputs)
-                if self._most_threads == 1:
-                    calls = batch.deliver(outputs, collator)
-                else:
-                    with self._delivery:  # others may have parts of the same calls
-                        calls = batch.deliver(outputs, collator)
+                outputs = collator.split(outputs, batch)
+                with self._lock:
+                    calls = batch.answer(outputs, collator)
             except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
                 if self._retry(batch, error):
                     batch.clear()
                     return None
-                with self._delivery:
+                with self._lock:
                     calls = batch.fail(without_own_frames(error), collator)
             outputs = None  # they need not outlive their batch
             if calls or inbox or self._leaving or self.closed or self._guarded or self._runners:
@@ -587,7 +599,8 @@ class Batcher:
                 batch.clear()
                 return
             failed = batch.failed
-            calls = batch.fail(without_own_frames(error), self.collator)
+            with self._lock:
+                calls = batch.fail(without_own_frames(error), self.collator)
             batch.failed = failed + len(calls)  # the others had ended, or left
         finally:
             close = getattr(steps, "close", None)
@@ -637,6 +650,7 @@ class Batcher:
         scheduler = self._scheduler
         following = None
         futures: list[Call] = []
+        late: list[Call] = []
         if guarded:
             calls = self._whole(calls)
         try:
@@ -653,11 +667,12 @@ class Batcher:
                 if scheduler.queue.items and not futures and self._most_threads == 1:
                     # What `_next` would find, without another turn of the lock.
                     _, following = self._choose(now)
+                    late = self._take_expired()
         finally:  # also after a fault of this library
             if futures:
                 settle(futures)
-        if scheduler.expired and self._most_threads == 1:
-            self._answer_expired()
+        if late:
+            self._resolve(late)
         # An error's traceback leads to this frame, by way of the function's: were its calls still found here,
         # the error would keep itself alive, and all that the function had at hand, until the collector comes.
         calls.clear()
@@ -701,10 +716,14 @@ class Batcher:
         """Answer all that waits with `error`, and return it. Needs the lock."""
         self._empty_inbox()
         calls = self._scheduler.clear(error)
+        self._open_gates()
+        return calls
+
+    def _open_gates(self) -> None:
+        """Let go of all threads that wait for room: their calls are answered. Needs the lock."""
         for gate in self._blocked.values():
             gate.release()
         self._blocked.clear()
-        return calls
 
     def _give_up(self, batch: Batch | None, error: BaseException) -> None:
         """Fail what this worker had taken, or all that waits if it was about to choose."""
@@ -713,9 +732,9 @@ class Batcher:
             if self._most_threads == 1:  # else some of what runs is the others'
                 taken += [other for other in self._scheduler.batches() if other is not batch]
         for each in taken:
-            each.fail(error, self.collator)
             with self._lock:
-                self._scheduler.done(each, monotonic())
+                each.fail(error, self.collator)
+                self._scheduler.forget(each)
             for call in each.calls:
                 if not call.missing:
                     with contextlib.suppress(Exception):  # its caller has been released before
@@ -724,13 +743,8 @@ class Batcher:
         if batch is not None:
             return
         with self._lock:
-            again = [call for batch in self._scheduler.again for call in batch.calls if call.missing]
-            calls = [*self._clear(error), *again]
-            old = self._scheduler
-            self._renew_scheduler()
-            self._scheduler.take_over(old)
-        for call in calls:
-            call.fail(error)
+            calls = self._scheduler.abandon(error, self._inbox)
+            self._open_gates()
         self._resolve(calls)
 
     def _end(self) -> None:
@@ -748,6 +762,7 @@ class Batcher:
             self._wanted = 0
             then, self._when_ended = self._when_ended, []
         self._start()  # what slipped in
+        self._watch.stop()
         for callback in then:
             with contextlib.suppress(RuntimeError):  # the loop to be told was closed
                 callback()
@@ -763,3 +778,9 @@ class Batcher:
                 if self._scheduler.let_in:
                     self._unblock()
             settle(futures)
+
+
+def _drop_late(batcher: weakref.ref[Batcher], calls: list[Call]) -> None:
+    """Drop late calls of a batcher that is still there."""
+    if (known := batcher()) is not None:
+        known.drop_late(calls)

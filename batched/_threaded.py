@@ -60,8 +60,9 @@ class ThreadedFunction(Face[Batcher]):
     def submit(self, /, *args: Any, **named: Any) -> Future[Any]:
         """Like a call, but return a `concurrent.futures.Future` at once.
 
-        `cancel()` succeeds until the result is there; what has not started then never runs. A deadline only
-        drops what has not started: bound the wait with `result(timeout=...)`.
+        `cancel()` succeeds until the result is there; what has not started then never runs. A call that has
+        not wholly started when its deadline passes raises `TimeoutError` then, also while the worker is busy;
+        one that has is answered late: bound the wait with `result(timeout=...)`.
         """
         batcher = self._batcher or self._find()
         call = self._ask(batcher, args, named)

@@ -9,13 +9,12 @@ import os
 from collections import deque
 from concurrent.futures import InvalidStateError
 from contextvars import Context
-from heapq import heapify, heappop, heappush
-from itertools import count
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
+from batched._deadlines import WatchedCalls
 from batched._process import park_at_exit
 from batched._waiter import wake_all
 from batched.errors import copied, for_event_loop
@@ -65,26 +64,18 @@ class _Alarm:
     Only the timer keeps it, so that a loop that is closed forgets it.
     """
 
-    __slots__ = ("__weakref__", "_calls", "_limit", "_order", "_timer", "_when")
+    __slots__ = ("__weakref__", "_calls", "_timer", "_when")
 
     def __init__(self) -> None:
-        # By deadline, then as they came. Those that are answered stay until they are met, or are too many.
-        self._calls: list[tuple[float, int, ref[Call]]] = []
-        self._order = count()
-        self._limit = _FEW
+        self._calls = WatchedCalls(_waits)
         self._when = inf  # when the timer goes off
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, deadline: float, call: Call, loop: asyncio.AbstractEventLoop) -> None:
         """Wake the caller of `call` when `deadline` has passed."""
-        calls = self._calls
-        heappush(calls, (deadline, next(self._order), ref(call)))
+        self._calls.add(ref(call), deadline)
         if deadline < self._when:
             self._start(deadline, loop)
-        if len(calls) > self._limit:
-            calls[:] = [entry for entry in calls if _waits(entry[2])]
-            heapify(calls)
-            self._limit = max(_FEW, 2 * len(calls))
 
     def _start(self, deadline: float, loop: asyncio.AbstractEventLoop, at_least: float = 0.0) -> None:
         if self._timer is not None:
@@ -96,22 +87,18 @@ class _Alarm:
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         self._when = inf
-        calls = self._calls
         try:
-            now = monotonic()
-            while calls and (calls[0][0] <= now or not _waits(calls[0][2])):
-                call = heappop(calls)[2]()
-                if call is not None:
-                    wake_all([call], _DONE)
+            for call in self._calls.passed(monotonic()):
+                wake_all([call], _DONE)
         finally:  # also after Ctrl-C
-            if calls:
+            following = self._calls.next()
+            if following is not None:
                 # Some loops have clocks that are coarser, and would come back at once until then.
-                self._start(calls[0][0], loop, _TURN_S)
+                self._start(following, loop, _TURN_S)
 
 
-def _waits(known: ref[Call]) -> bool:
-    call = known()
-    return call is not None and not call.is_woken
+def _waits(call: Call) -> bool:
+    return not call.is_woken
 
 
 _alarms: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Alarm]] = WeakKeyDictionary()

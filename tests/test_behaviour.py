@@ -20,6 +20,8 @@ import pytest
 import torch
 
 from batched import BatchError, ClosedError
+from batched._groups import Groups
+from batched._queue import Queue
 from batched._scheduler import Scheduler
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, is_idle, until
@@ -549,7 +551,7 @@ def test_a_senseless_deadline_is_refused(flavour: Flavour, value: Any) -> None:
 # -- faults of this library ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["done", "delay", "pop"])
+@pytest.mark.parametrize("where", ["done", "delay", "pop", "push_all"])
 @pytest.mark.parametrize(
     "options",
     [{}, {"max_queue_size": 10}, {"group_by": str}, {"cache": True}, {"length": len}],
@@ -569,14 +571,22 @@ def test_nobody_hangs_on_a_fault_of_this_library(
     futures = [flavour.start(fn, item) for item in ("second", ["third", "fourth", "fifth"], "sixth")]
     fault = ZeroDivisionError("a fault")
     armed = [fault]
-    right = getattr(Scheduler, where)
 
-    def wrong(self: Any, *args: Any) -> Any:
-        if armed:
+    def break_once(cls: type) -> None:
+        right = getattr(cls, where)
+
+        def wrong(self: Any, *args: Any) -> Any:
+            if not armed:
+                return right(self, *args)
+            if where == "push_all":
+                right(self, *(arg[:1] for arg in args))  # half-way through
             raise armed.pop()
-        return right(self, *args)
 
-    monkeypatch.setattr(Scheduler, where, wrong)
+        monkeypatch.setattr(cls, where, wrong)
+
+    for cls in (Queue, Groups) if where == "push_all" else (Scheduler,):
+        break_once(cls)
+    futures += [flavour.start(fn, item) for item in ("seventh", ["eighth", "ninth"])]
     gate.open()
     for future in [first, *futures]:
         with contextlib.suppress(ZeroDivisionError):
@@ -584,6 +594,8 @@ def test_nobody_hangs_on_a_fault_of_this_library(
     assert not armed
     assert flavour.call(fn, "later") == "later"
     until(lambda: fn.stats.queue_size == fn.stats.running_items == 0)
+    stats = fn.stats
+    assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
     assert any(record.exc_info and record.exc_info[1] is fault for record in caplog.records)
 
 

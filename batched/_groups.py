@@ -198,6 +198,10 @@ class Groups:
             return key.queue.lacks()
         return 1
 
+    def knows(self, call: Call) -> bool:
+        """Whether the key of `call` is known. Raises what comparing keys raises."""
+        return call.key in self._keys
+
     def next(self, is_due: Callable[[float], bool], urgent: Call | None = None) -> Queue:
         """Return the queue whose turn it is. At least one item must wait.
 

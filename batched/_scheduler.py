@@ -127,8 +127,12 @@ class Scheduler:
     # -- calls come and go ------------------------------------------------------------------------------
 
     def push(self, call: Call) -> None:
-        """Queue `call`, or its members."""
-        self.take_in([*call.members] if isinstance(call, Family) else [call], deque())
+        """Queue `call`, or its members; raise, with nothing queued, if their keys cannot be compared."""
+        calls: list[Call] = [*call.members] if isinstance(call, Family) else [call]
+        if not self._one_queue:
+            for each in calls:
+                self.queue.knows(each)
+        self.take_in(calls, deque())
 
     def is_welcome(self, call: Call, arriving: int) -> bool:
         """Whether `call` can just be pushed, like the `arriving` ones before it: most single items can."""

@@ -160,9 +160,12 @@ def test_keys_that_cannot_be_compared_fail_that_call_only() -> None:
     first = fn.submit(1)
     with pytest.raises(ZeroDivisionError):
         fn(2)
+    with pytest.raises(ZeroDivisionError):
+        fn([0, 2])  # of which nothing runs, the item of a known key neither
     gate.open()
     assert (held.result(PATIENCE_S), first.result(PATIENCE_S)) == (0, 1)
     assert fn(0) == 0
+    assert (fn.stats.total_accepted, fn.stats.total_processed) == (3, 3)
 
 
 def test_a_key_that_fails_in_a_map_is_raised_at_its_place(flavour: Flavour) -> None:

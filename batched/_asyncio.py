@@ -458,12 +458,15 @@ class _Dispatcher:
         batcher = self._batcher
         async with aclosing(batch.run(batcher.collator)) as steps:
             async for pieces in steps:
-                told, wanted = batch.step(pieces, batcher.collator, batcher.name, batcher.options.max_pieces)
+                split = batcher.collator.split(pieces, batch)
+                with self._lock:
+                    told, wanted = batch.step(split, batcher.name, batcher.options.max_pieces)
                 _tell(told)
                 if not wanted:
                     break
                 await _turn()  # the function may never wait: the consumers take their pieces now
-        return batch.end()
+        with self._lock:
+            return batch.end()
 
     def _answer(self, batch: Batch, parts: list[Any]) -> list[Call]:
         """Hand the calls of `batch` their parts; return those that are now done."""

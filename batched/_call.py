@@ -366,18 +366,16 @@ class Batch:
             self.failed += items
         return _refused(call, error)
 
-    def step(self, pieces: Any, collator: Collator, name: str, max_pieces: int) -> tuple[list[Call], bool]:
-        """Hand each call that streams the next of its pieces; it is done when that is `DONE` or an exception.
+    def step(self, pieces: list[Any], name: str, max_pieces: int) -> tuple[list[Call], bool]:
+        """Hand each call that streams its piece, as the collator has split them. Needs the lock, as `answer`.
 
-        A call for which `max_pieces` wait already fails. Returns the calls that have something new, and
-        whether any of the batch wants more. Raises, before any call has got anything, if `pieces` are not one
-        per item.
+        A call is done when its piece is `DONE` or an exception; one for which `max_pieces` wait fails.
+        Returns the calls that have something new, and whether any of the batch wants more.
         """
         told = []
         wanted = False
-        split = collator.split(pieces, self)
         self.begun = True
-        for call, piece in zip(self.calls, split, strict=True):
+        for call, piece in zip(self.calls, pieces, strict=True):
             if call.left is not None or not call.missing:
                 continue
             if piece is DONE:
@@ -400,7 +398,7 @@ class Batch:
         return told, wanted
 
     def end(self) -> list[Call]:
-        """Say that there are no more pieces; return the calls that have waited for some."""
+        """Say that there are no more pieces; return the calls that waited for some. Needs the lock."""
         done = [call for call in self.calls if call.missing]
         for call in self.calls:
             call.missing = 0

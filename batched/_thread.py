@@ -593,7 +593,8 @@ class Batcher:
                 for pieces in steps:
                     if not self._step(batch, pieces):
                         break
-            calls = batch.end()
+            with self._lock:
+                calls = batch.end()
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
             if not batch.begun and is_out_of_memory(error) and self._retry(batch, error):
                 batch.clear()
@@ -629,7 +630,9 @@ class Batcher:
 
     def _step(self, batch: Batch, pieces: Any) -> bool:
         """Hand each caller its next piece; return whether any wants more."""
-        told, wanted = batch.step(pieces, self.collator, self.name, self.options.max_pieces)
+        split = self.collator.split(pieces, batch)
+        with self._lock:
+            told, wanted = batch.step(split, self.name, self.options.max_pieces)
         tell(told)
         return wanted
 

@@ -80,7 +80,7 @@ def test_the_queue_is_used_with_the_lock_only(
     for cls in (Queue, Groups, Scheduler):
         for name in [name for name, value in vars(cls).items() if callable(value) and name[0] != "_"]:
             watch(cls, name)
-    for name in ("answer", "fail", "prune", "halves"):
+    for name in ("answer", "step", "end", "fail", "prune", "halves"):
         watch(Batch, name)
 
     def answer(items: list[str]) -> list[str]:

@@ -8,9 +8,14 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.flavours import FLAVOURS, STREAMING, Flavour
 from tests.gate import PATIENCE_S
+
+# A busy machine, or a tracer, is no failure.
+settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no clock")
 
 
 def pytest_collection_finish() -> None:

@@ -210,7 +210,7 @@ def alone(features: dict[str, Any]) -> Any:
 
 
 # The fixture has no state that one example could leave to the next.
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     calls=calls_of_many_kinds(),
     batch_size=st.integers(1, 9),

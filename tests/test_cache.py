@@ -40,7 +40,7 @@ def nothing_is_left(fn: Any) -> None:
 
 
 @given(asked=st.lists(st.one_of(st.integers(0, 9), st.lists(st.integers(0, 9), max_size=8)), max_size=15))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_every_caller_gets_its_own_answers_and_every_item_runs_once(asked: list[Any]) -> None:
     """Duplicates within a list and between callers, waiting, running and known."""
     gate = Gate(lambda items: [("out", item) for item in items])

@@ -30,7 +30,7 @@ def parity(item: int) -> int:
     batch_size=st.integers(1, 6),
     keys=st.integers(1, 4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_only_items_of_a_key_share_a_batch(items: list[Any], batch_size: int, keys: int) -> None:
     """Every caller gets its own answers in order, whatever keys its list mixes; each runs once."""
     gate = Gate()

@@ -184,8 +184,8 @@ class LengthGroupRules(LengthRules):
 
 TestLengthRules = LengthRules.TestCase
 TestLengthGroupRules = LengthGroupRules.TestCase
-TestLengthRules.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
-TestLengthGroupRules.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestLengthRules.settings = settings(max_examples=200, stateful_step_count=60)
+TestLengthGroupRules.settings = settings(max_examples=100, stateful_step_count=60)
 
 
 # -- who goes together -------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def batches_of(scheduler: Scheduler) -> list[list[float]]:
     return batches
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 9))
 def test_where_padding_costs_nothing_the_order_is_that_of_arrival(lengths: list[float], size: int) -> None:
     """Not one item goes earlier or later."""
@@ -249,7 +249,7 @@ def test_where_it_costs_less_than_a_batch_all_that_fit_go() -> None:
     assert choose(items[:3], 3, known(1.0, 0.02)).how == "arrival"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.integers(0, 60), min_size=1, max_size=8),
     st.integers(1, 9),
@@ -585,7 +585,7 @@ def doubled(items: list[Any]) -> list[Any]:
     return [item * 2 for item in items]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.text(max_size=9), max_size=40), st.integers(1, 7))
 def test_a_list_is_answered_in_its_own_order(items: list[str], batch_size: int) -> None:
     """However it was sorted and divided; by key, with a cache and through a map too."""

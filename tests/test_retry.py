@@ -46,7 +46,7 @@ def picky(bad: Any) -> Any:
     batch_size=st.integers(1, 41),
     workers=st.integers(1, 3),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_only_culprits_fail_and_few_calls_find_them(bad: set[int], batch_size: int, workers: int) -> None:
     """For k culprits in a batch of n at most about `2k * log2(n)` calls more."""
     gate = Gate(picky(bad))

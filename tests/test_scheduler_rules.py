@@ -564,10 +564,10 @@ def slices_of(batch: Batch) -> list[Slice]:
 
 
 TestGreedySchedulerRules = GreedySchedulerRules.TestCase
-TestGreedySchedulerRules.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestGreedySchedulerRules.settings = settings(max_examples=200, stateful_step_count=60)
 
 TestAdaptiveSchedulerRules = AdaptiveSchedulerRules.TestCase
-TestAdaptiveSchedulerRules.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestAdaptiveSchedulerRules.settings = settings(max_examples=200, stateful_step_count=60)
 
 
 class GroupRules(SchedulerRules):
@@ -587,11 +587,11 @@ class GroupRules(SchedulerRules):
 
 TestSchedulerRules = SchedulerRules.TestCase
 TestGroupRules = GroupRules.TestCase
-TestSchedulerRules.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestSchedulerRules.settings = settings(max_examples=200, stateful_step_count=60)
 TestGroupRules.settings = TestSchedulerRules.settings
 
 TestServerRules = ServerRules.TestCase
-TestServerRules.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestServerRules.settings = settings(max_examples=200, stateful_step_count=50)
 
 
 def listed(size: int, arrived: float = 0.0) -> Call:

@@ -88,7 +88,7 @@ def endless(items: list[Any], step: int) -> list[Any]:
     batch_size=st.integers(1, 5),
     asynchronous=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_caller_gets_the_pieces_of_its_own_item_in_order(
     lengths: list[int], batch_size: int, asynchronous: bool
 ) -> None:

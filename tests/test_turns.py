@@ -306,5 +306,5 @@ class LengthTurnRules(TurnRules):
 
 TestTurnRules = TurnRules.TestCase
 TestLengthTurnRules = LengthTurnRules.TestCase
-TestTurnRules.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
-TestLengthTurnRules.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestTurnRules.settings = settings(max_examples=100, stateful_step_count=40)
+TestLengthTurnRules.settings = settings(max_examples=50, stateful_step_count=40)

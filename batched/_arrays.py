@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Mapping
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from batched._call import Call
 from batched._features import Features, Layout, Layouts, listed
@@ -39,12 +39,24 @@ class _Cut(NamedTuple):
     """The shape that their rows were padded to."""
 
 
-class _Part(NamedTuple):
-    """Some rows of a call, as the function returned them."""
+_Axes: TypeAlias = "set[tuple[int, int]]"
+"""Axes of features: which feature, and which axis of its rows."""
+
+
+class _Outputs(NamedTuple):
+    """What the function returned for a batch."""
 
     shape: Shape
     leaves: list[Leaf]
     libraries: list[Library]
+    padded: list[tuple[int, ...]]
+    """The shapes that the rows of each feature were padded to."""
+
+
+class _Part(NamedTuple):
+    """Some rows of a call, as the function returned them."""
+
+    outputs: _Outputs
     arrays: list[Any]
     """The caller's rows of each leaf: a view, or a list of views if rows differ in length."""
 
@@ -52,11 +64,13 @@ class _Part(NamedTuple):
 class _Joined:
     """The results of a call whose rows come from several batches, as far as they are there."""
 
-    __slots__ = ("arrays", "shape")
+    __slots__ = ("arrays", "like", "shape")
 
-    def __init__(self, shape: Shape, arrays: list[Any]) -> None:
+    def __init__(self, shape: Shape, leaves: int) -> None:
         self.shape = shape
-        self.arrays = arrays
+        self.arrays: list[Any] = [None] * leaves
+        # By leaf, for each axis of its rows: the axes of features that it has been as long as in all batches.
+        self.like: list[list[_Axes]] = [[] for _ in range(leaves)]
 
 
 class FeatureCollator:
@@ -169,25 +183,34 @@ class FeatureCollator:
         )
         lengths = zip(*[call.inputs.lengths for call, _, _ in slices], strict=True)
         collated: dict[Hashable, Array] = {}
-        for feature, fill, theirs, long in zip(layout.features, layout.fills, blocks, lengths, strict=True):
-            collated[feature.key] = self._joined(feature, fill, theirs, long, batch)
+        least = batch.least or [()] * len(layout.features)
+        for feature, fill, theirs, long, shape in zip(
+            layout.features, layout.fills, blocks, lengths, least, strict=True
+        ):
+            collated[feature.key] = self._joined(feature, fill, theirs, long, shape, batch)
         batch.shapes = [array.shape[1:] for array in collated.values()]
         return collated
 
-    def _joined(
-        self, feature: Feature, fill: Any, blocks: Sequence[Any], lengths: Sequence[Any], batch: Batch
+    def _joined(  # noqa: PLR0913, PLR0917
+        self,
+        feature: Feature,
+        fill: Any,
+        blocks: Sequence[Any],
+        lengths: Sequence[Any],
+        least: tuple[int, ...],
+        batch: Batch,
     ) -> Array:
-        """Return `blocks` as one new array."""
+        """Return `blocks` as one new array, whose rows are of the shape `least` or larger."""
         library = feature.library
         trailing = feature.trailing
         if trailing is not None:
             multiple = self._options.multiple_of(feature.key)
             if None in trailing:
-                return self._padded_rows(library, blocks, multiple, fill, batch)
+                return self._padded_rows(library, blocks, multiple, fill, least, batch)
             if list in map(type, blocks):
                 blocks = [part for block in blocks for part in _parts(block)]
                 lengths = [block.shape[1] for block in blocks]
-            longest = _rounded(max(lengths), multiple)
+            longest = max((_rounded(max(lengths), multiple), *least[:1]))
             if lengths.count(longest) != len(lengths):
                 rows = batch.size if len(blocks[0]) else 0
                 array, real = self._padded(library, blocks, lengths, longest, fill, rows)
@@ -226,14 +249,20 @@ class FeatureCollator:
             at = to
         return array, real
 
-    def _padded_rows(
-        self, library: Library, blocks: Sequence[Any], multiple: int, fill: Any, batch: Batch
+    def _padded_rows(  # noqa: PLR0913, PLR0917
+        self,
+        library: Library,
+        blocks: Sequence[Any],
+        multiple: int,
+        fill: Any,
+        least: tuple[int, ...],
+        batch: Batch,
     ) -> Array:
         """Join lists of rows that differ in more than their length: pad along every axis that differs."""
         rows = [row for block in blocks for row in block]
-        length, *others = zip(*(row.shape for row in rows), strict=True)
-        shape = [_rounded(max(length), multiple)]
-        shape += [axis[0] if len(set(axis)) == 1 else _rounded(max(axis), multiple) for axis in others]
+        shape = _padded_shape(rows, multiple)
+        if least:
+            shape = [*map(max, shape, least)]
         array = library.full((len(rows), *shape), fill, rows[0])
         for at, row in enumerate(rows):
             array[(at, *map(self._place_of, row.shape, shape))] = row
@@ -263,37 +292,29 @@ class FeatureCollator:
         sizes = [call.size for call, _, _ in slices]
         if shape is True and not cuts and sum(sizes) == rows:
             return libraries[0].cut(outputs, sizes)  # whole calls, and nothing but rows: the way of most
+        returned = _Outputs(shape, leaves, libraries, batch.shapes)
         parts: list[Any] = []
         at = 0
         for piece in slices:
             _, start, stop = piece
             to = at + (stop - start if rows else 0)
-            parts.append(self._part(piece, at, to, shape, leaves, libraries, cuts))
+            parts.append(self._part(piece, at, to, returned, cuts))
             at = to
         return parts
 
-    def _part(  # noqa: PLR0913, PLR0917
-        self,
-        piece: Slice,
-        at: int,
-        to: int,
-        shape: Shape,
-        leaves: list[Leaf],
-        libraries: list[Library],
-        cuts: dict[int, _Cut],
-    ) -> Any:
+    def _part(self, piece: Slice, at: int, to: int, returned: _Outputs, cuts: dict[int, _Cut]) -> Any:
         """Return the rows from `at` to `to` of all leaves, or why there can be none."""
         call, start, stop = piece
         try:
             arrays = [
                 self._cut(leaf, cuts[index], at, to, piece) if index in cuts else leaf.array[at:to]
-                for index, leaf in enumerate(leaves)
+                for index, leaf in enumerate(returned.leaves)
             ]
         except BatchError as error:
             return error
         if stop - start != call.size:
-            return _Part(shape, leaves, libraries, arrays)
-        return rebuild(shape, map(_owned, libraries, arrays))
+            return _Part(returned, arrays)
+        return rebuild(returned.shape, map(_owned, returned.libraries, arrays))
 
     def _library(self, leaf: Leaf, rows: int) -> Library:
         library: Library = library_of(leaf.array)  # type: ignore[assignment]  # else it were no leaf
@@ -394,46 +415,106 @@ class FeatureCollator:
     def place(self, piece: Slice, part: _Part) -> None:
         """Copy some of a call's rows into its results, which are made with the first."""
         call, start, stop = piece
+        outputs = part.outputs
         if call.results is None:
-            call.results = _Joined(part.shape, [None] * len(part.leaves))
+            call.results = _Joined(outputs.shape, len(outputs.leaves))
         joined: _Joined = call.results
-        if joined.shape != part.shape:
+        if joined.shape != outputs.shape:
             raise BatchError(
                 f"{self._name} returned outputs of different structure for the batches of one call"
             )
-        for index, (leaf, library, rows) in enumerate(
-            zip(part.leaves, part.libraries, part.arrays, strict=True)
-        ):
-            joined.arrays[index] = self._written(joined.arrays[index], leaf, library, rows, start, call.size)
+        for index, rows in enumerate(part.arrays):
+            whole = joined.arrays[index]
+            if whole is not None and isinstance(whole, list) is not isinstance(rows, list):
+                raise BatchError(
+                    f"{self._name}: by its shape {outputs.leaves[index]} was padded in one batch and not in "
+                    f"another; say which outputs are: unpad_outputs=[names or positions]"
+                )
+            library = outputs.libraries[index]
+            if isinstance(rows, list):
+                whole = whole or [None] * call.size
+                whole[start:stop] = map(library.copy, rows)
+            else:
+                with library.writing(rows):
+                    whole, rows = self._alike(joined, index, rows, call, outputs)  # noqa: PLW2901
+                    whole[start : start + len(rows)] = rows
+            joined.arrays[index] = whole
         if call.missing == stop - start:  # this is the last part
             call.results = rebuild(joined.shape, iter(joined.arrays))
 
-    def _written(  # noqa: PLR0913, PLR0917
-        self, whole: Any, leaf: Leaf, library: Library, rows: Any, start: int, size: int
-    ) -> Any:
-        """Return `whole`, or a new one if there is none, with `rows` in their place."""
-        if whole is not None and isinstance(whole, list) is not isinstance(rows, list):
-            raise BatchError(
-                f"{self._name}: by its shape {leaf} was padded in one batch and not in another; say which "
-                f"outputs are: unpad_outputs=[names or positions]"
-            )
-        if isinstance(rows, list):
-            whole = whole or [None] * size
-            whole[start : start + len(rows)] = map(library.copy, rows)
-            return whole
-        with library.writing(rows):
-            if whole is None:
-                whole = library.empty((size, *rows.shape[1:]), rows)
-            elif library_of(whole) is not library or tuple(whole.shape[1:]) != tuple(rows.shape[1:]):
-                raise BatchError(
-                    f"{self._name}: {leaf} has rows of shape {tuple(whole.shape[1:])} from one batch and of "
-                    f"{tuple(rows.shape[1:])} from another, which cannot be joined; if padding is all they "
-                    f"differ in, unpad_outputs=True cuts it off"
-                )
-            elif library.kind(whole) != library.kind(rows):
-                whole = library.widened(whole, rows)
-            whole[start : start + len(rows)] = rows
+    def _alike(
+        self, joined: _Joined, index: int, rows: Array, call: Call, outputs: _Outputs
+    ) -> tuple[Array, Array]:
+        """Return the array of all rows of an output, and some of them, in one shape.
+
+        Axes that were padded to several lengths get the length that they would have had in one batch, alone.
+        """
+        leaf, library, whole = outputs.leaves[index], outputs.libraries[index], joined.arrays[index]
+        like = _like(rows, outputs.padded)
+        if whole is None:
+            joined.like[index] = like
+            return library.empty((call.size, *rows.shape[1:]), rows), rows
+        if library_of(whole) is not library or len(whole.shape) != len(rows.shape):
+            raise self._not_joined(leaf, whole, rows)
+        joined.like[index] = like = [old & new for old, new in zip(joined.like[index], like, strict=True)]
+        for axis, axes in enumerate(like, 1):
+            if whole.shape[axis] != rows.shape[axis]:
+                if not axes:
+                    raise self._not_joined(leaf, whole, rows)
+                size = max(self._own_length(call.inputs, *each) for each in axes)
+                whole = library.copy(self._resized(library, whole, axis, size))
+                rows = self._resized(library, rows, axis, size)
+        if library.kind(whole) != library.kind(rows):
+            whole = library.widened(whole, rows)
+        return whole, rows
+
+    def _not_joined(self, leaf: Leaf, whole: Array, rows: Array) -> BatchError:
+        return BatchError(
+            f"{self._name}: {leaf} has rows of shape {tuple(whole.shape[1:])} from one batch and of "
+            f"{tuple(rows.shape[1:])} from another, which cannot be joined, as they differ in more than "
+            f"padding; return rows of one shape, or pass at most batch_size={self._options.batch_size} rows"
+        )
+
+    def _own_length(self, features: Features, index: int, axis: int) -> int:
+        """Return how long an axis would be if the call had run in one batch, alone."""
+        block = features.blocks[index]
+        if not isinstance(block, list):
+            block = block[:1]
+        multiple = self._options.multiple_of(features.layout.keys[index])
+        return _padded_shape(block, multiple)[axis]
+
+    def _resized(self, library: Library, rows: Array, axis: int, size: int) -> Array:
+        """Return `rows` without padding beyond `size`, or with zeros up to it."""
+        before = (slice(None),) * axis
+        length = rows.shape[axis]
+        if length >= size:
+            cut: Array = rows[(*before, self._place_of(size, length))]
+            return cut
+        whole = library.full((*rows.shape[:axis], size, *rows.shape[axis + 1 :]), None, rows)
+        whole[(*before, self._place_of(length, size))] = rows
         return whole
+
+
+def _like(rows: Array, padded: list[tuple[int, ...]]) -> list[_Axes]:
+    """Return for each axis of the rows of an output the axes of features that it is as long as."""
+    return [
+        {
+            (index, axis)
+            for index, shape in enumerate(padded)
+            for axis, size in enumerate(shape)
+            if size == length
+        }
+        for length in rows.shape[1:]
+    ]
+
+
+def _padded_shape(rows: Sequence[Array], multiple: int) -> list[int]:
+    """Return the shape that rows are padded to; along axes after the first only where they differ."""
+    length, *others = zip(*(row.shape for row in rows), strict=True)
+    return [
+        _rounded(max(length), multiple),
+        *(axis[0] if len(set(axis)) == 1 else _rounded(max(axis), multiple) for axis in others),
+    ]
 
 
 def _rounded(length: int, multiple: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextvars import Context, copy_context
 from enum import Enum
 from functools import partial
+from itertools import accumulate, pairwise
 from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
@@ -210,6 +211,7 @@ class Batch:
         "begun",
         "failed",
         "has_lists",
+        "least",
         "midway",
         "padded",
         "real",
@@ -218,9 +220,6 @@ class Batch:
         "singles",
         "size",
     )
-
-    shapes: Any
-    """To which shapes it was padded; unset where nothing pads."""
 
     def __init__(
         self, slices: list[Slice], size: int, reason: str = "", singles: list[Call] | None = None
@@ -236,6 +235,8 @@ class Batch:
         # Whether it is a slice of one list, of which some has run and some waits: as the answers are written
         # over its inputs, there is nothing to collate nor to split.
         self.midway = False
+        self.shapes: Any = None  # what the rows of each feature were padded to, by collators that pad
+        self.least: Any = None  # what they are padded to at least, as parts of a call have to be alike
         self.real = 0  # elements, for collators that pad
         self.padded = 0  # the same with their padding
 
@@ -271,25 +272,33 @@ class Batch:
         self.midway = True
 
     def halves(self) -> list[Batch]:
-        """Return two batches of what of this one still has callers, none or one if that is all there is."""
+        """Return two batches of what of this one still has callers, none or one if that is all there is.
+
+        A call is cut only where it is alone, and then both parts are padded as this batch was: outputs of one
+        call that were padded to different lengths need not be alike.
+        """
         slices = [piece for piece in self.slices if piece[0].missing]
-        left = sum(stop - start for _, start, stop in slices)
-        halves: list[Batch] = []
-        part: list[Slice] = []
-        room = size = max(left // 2, 1)
-        for call, start, stop in slices:
-            at = start
-            while at < stop:
-                to = min(stop, at + room)
-                part.append((call, at, to))
-                room -= to - at
-                at = to
-                if not room and not halves:
-                    halves.append(Batch(part, size, "retry"))
-                    part = []
-                    room = left - size
-        if part:
-            halves.append(Batch(part, left - size, "retry"))
+        ends = list(accumulate(stop - start for _, start, stop in slices))
+        if not ends:
+            return []
+        size = ends[-1]
+        between = [
+            end
+            for end, (piece, following) in zip(ends, pairwise(slices), strict=False)
+            if piece[0] is not following[0]
+        ]
+        middle = min(between, key=lambda end: abs(2 * end - size), default=size // 2)
+        parts: tuple[list[Slice], list[Slice]] = [], []
+        for end, (call, start, stop) in zip(ends, slices, strict=True):
+            cut = min(max(stop - end + middle, start), stop)
+            for part, begin, to in ((parts[0], start, cut), (parts[1], cut, stop)):
+                if begin < to:
+                    part.append((call, begin, to))
+        sizes = middle, size - middle
+        halves = [Batch(part, items, "retry") for part, items in zip(parts, sizes, strict=True) if part]
+        if not between:
+            for half in halves:
+                half.least = self.shapes
         return halves
 
     def prune(self) -> list[Slice]:

@@ -974,7 +974,7 @@ def test_dtypes_of_several_batches_are_joined_to_one_that_holds_both() -> None:
         (lambda x: {"a": x}, "outputs of different structure for the batches of one call"),
         (
             lambda x: x[:, :1],
-            r"rows of shape \(3,\) from one batch and of \(1,\) from another.*unpad_outputs=True",
+            r"rows of shape \(3,\) from one batch and of \(1,\) from another.*differ in more than padding",
         ),
         (lambda x: torch.from_numpy(x), "cannot be joined"),
     ],
@@ -1038,16 +1038,13 @@ def test_ragged_rows_come_back_ragged(flavour: Flavour, make: Any, batch_size: i
         assert same(second, rows_of(equal))
 
 
-def test_without_it_unequal_lengths_are_an_error_that_names_it(flavour: Flavour) -> None:
-    """Where the batches of one call were padded to other lengths; in one batch, rows come padded."""
+def test_without_it_rows_come_padded_to_the_longest_of_the_call(flavour: Flavour) -> None:
+    """In one batch, and where the batches of one call were padded to other lengths."""
     rows = [np.ones(1), np.ones(2), np.ones(3), np.ones(4)]
-    with (
-        company(itself, batch_size=2, flavour=flavour) as there,
-        pytest.raises(BatchError, match="unpad_outputs=True cuts it off"),
-    ):
-        there.answers({"x": rows})
-    with company(itself, batch_size=4, flavour=flavour) as there:
-        assert there.answers({"x": rows})[0].shape == (4, 4)
+    for batch_size in (2, 4):
+        with company(itself, batch_size=batch_size, flavour=flavour) as there:
+            (answer,) = there.answers({"x": rows})
+            assert same(answer, np.tri(4))
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ from batched._current import CurrentBatch, current_batch
 from batched._function import BatchedFunction, dynamically
 from batched._stats import Stats
 from batched._stream import AsyncStream, Stream
-from batched.errors import BatchError, ClosedError, QueueFullError, SlowConsumerError
+from batched.errors import BatchError, BlockingCallWarning, ClosedError, QueueFullError, SlowConsumerError
 
 __all__ = [
     "DONE",
     "AsyncStream",
     "BatchError",
     "BatchedFunction",
+    "BlockingCallWarning",
     "ClosedError",
     "CurrentBatch",
     "Done",

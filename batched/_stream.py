@@ -28,6 +28,10 @@ class _Driver(Protocol):
     def refuse(self, call: Call) -> NoReturn: ...
 
 
+class _BlockingDriver(_Driver, Protocol):
+    def warn_on_loop(self, blocking: str, instead: str) -> None: ...
+
+
 def open_stream(call: Call) -> None:
     """Make `call`, not queued yet, one that takes pieces."""
     call.results = deque()
@@ -68,6 +72,10 @@ class _Consumer(Generic[T]):
 class Stream(_Consumer[T]):
     """Iterates over the pieces of one item; blocks for the next."""
 
+    def __init__(self, driver: _BlockingDriver, call: Call) -> None:
+        super().__init__(driver, call)
+        self._warn_on_loop = driver.warn_on_loop
+
     def __iter__(self) -> Self:
         return self
 
@@ -78,6 +86,7 @@ class Stream(_Consumer[T]):
             if self._ended:
                 raise StopIteration
             if call.missing:
+                self._warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
                 if not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
                     self._refuse()
             elif not call.results:  # looked at again: the last pieces may have come between the two questions

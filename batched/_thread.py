@@ -19,7 +19,7 @@ import sys
 import threading
 import traceback
 import weakref
-from asyncio import get_running_loop
+from asyncio import _get_running_loop, get_running_loop
 from collections import deque
 from concurrent.futures import CancelledError, Future
 from contextvars import copy_context
@@ -28,6 +28,7 @@ from inspect import isasyncgen
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
+from batched._blocking import warn_of_blocking
 from batched._cache import CachingCollator, Lookup
 from batched._capacity import is_out_of_memory
 from batched._current import HEED, IN_THREAD, RUNNING
@@ -82,6 +83,7 @@ class Batcher:
         self._queue = queue
         self._streams = streams
         self._awaits = awaits  # whether a function may be `async def`: it would run on a loop of this thread
+        self.may_warn = True  # of a call that blocks an event loop; once
         self._owner = weakref.ref(owner, self._retire)
         self._reset()
         register(self)
@@ -166,6 +168,14 @@ class Batcher:
         """Raise if this is a worker's own thread, which cannot wait for its own end."""
         if _thread.get_ident() in self.idents:
             raise ClosedError(f"{self.name} cannot wait for its end inside its own batch function")
+
+    def warn_on_loop(self, blocking: str, instead: str) -> None:
+        """Warn, the first time, if this thread runs an event loop, that `blocking` is about to block it."""
+        if self.may_warn and _get_running_loop() is not None:
+            with self._lock:
+                is_first, self.may_warn = self.may_warn, False
+            if is_first:
+                warn_of_blocking(self.name, blocking, instead)
 
     def push(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002  as below
         """Queue `call`, whose waiter is set; if the queue is bounded and full, later, if it is `patient`."""
@@ -316,6 +326,7 @@ class Batcher:
     def _wait_for_room(self, call: Call, gate: _thread.LockType) -> None:
         """Block until `gate` is released, as there is room for `call`; raise if it is late by then."""
         try:
+            self.warn_on_loop("fn.submit(x)", "await fn.acall(x)")
             let_in = gate.acquire(
                 timeout=-1 if call.deadline is None else max(call.deadline - monotonic(), 0.0)
             )

@@ -5,6 +5,7 @@ The same for lists and arrays: the collator knows which.
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop
 from concurrent.futures import Future
 from threading import get_ident
 from time import monotonic
@@ -48,11 +49,19 @@ class ThreadedFunction(Face[Batcher]):
     # -- calling ------------------------------------------------------------------------------------
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
-        """Return the result of one item, or the results of a list of items; block until they are there."""
+        """Return the result of one item, or the results of a list of items; block until they are there.
+
+        In a thread whose event loop runs, where no other task could join the batch, await `acall`: the first
+        call that blocks there, be it this, `map` or `stream`, warns with a `BlockingCallWarning`.
+        """
         batcher = self._batcher or self._find()
         call = self._ask(batcher, args, named)
         if not call.missing:
             return self._at_once(batcher, call)
+        if (
+            batcher.may_warn and _get_running_loop() is not None
+        ):  # asked here, as it is on every caller's time
+            batcher.warn_on_loop("fn(x)", "await fn.acall(x)")
         batcher.post(call)
         batcher.collect(call)
         return call.results if not call.keep_errors else own_errors(call)
@@ -101,6 +110,7 @@ class ThreadedFunction(Face[Batcher]):
         def collect(call: Call) -> Iterator[Any]:
             try:
                 if call.waiter is not None:
+                    batcher.warn_on_loop("fn.map(xs)", "async for y in fn.amap(xs)")
                     batcher.collect(call)
             except TimeoutError as error:
                 return self._late(call, error)

@@ -7,7 +7,7 @@ from functools import partial
 from types import MemberDescriptorType
 from typing import Any, NoReturn
 
-__all__ = ["BatchError", "ClosedError", "QueueFullError", "SlowConsumerError"]
+__all__ = ["BatchError", "BlockingCallWarning", "ClosedError", "QueueFullError", "SlowConsumerError"]
 
 
 class BatchError(ValueError):
@@ -24,6 +24,10 @@ class SlowConsumerError(RuntimeError):
 
 class ClosedError(RuntimeError):
     """The batcher was shut down before this call."""
+
+
+class BlockingCallWarning(RuntimeWarning):
+    """A call blocks the event loop that runs in its thread, so that no other task can join its batch."""
 
 
 def copied(error: BaseException) -> BaseException:

@@ -448,17 +448,27 @@ def test_an_error_keeps_its_own_context_even_where_another_is_handled(flavour: F
 
     fn = flavour.decorate(fail, timeout_ms=0)
 
-    async def handle() -> BaseException | None:
+    async def awaiting() -> BaseException | None:
         try:
             raise OSError("outer")
         except OSError:
             try:
-                await fn.acall(1) if flavour.in_tasks else fn(1)
+                await fn.acall(1)
             except OwnError as error:
                 return error.__context__
         return None
 
-    assert isinstance(asyncio.run(handle()), KeyError)
+    def blocking() -> BaseException | None:
+        try:
+            raise OSError("outer")
+        except OSError:
+            try:
+                fn(1)
+            except OwnError as error:
+                return error.__context__
+        return None
+
+    assert isinstance(asyncio.run(awaiting()) if flavour.in_tasks else blocking(), KeyError)
 
 
 # -- leaving and being late -----------------------------------------------------------------------------

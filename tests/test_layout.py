@@ -22,6 +22,7 @@ LAYERS = (
     {"_call", "_capacity", "_libraries", "_options", "_process", "_service", "_stats"},
     {
         "_binding",
+        "_blocking",
         "_current",
         "_deadlines",
         "_family",

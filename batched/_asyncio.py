@@ -128,10 +128,10 @@ class LoopBatcher:
             dispatcher.replan()
 
     def count_cached(self, call: Call) -> None:
-        """Count the items of a call for which nothing is to be queued, as the cache has answered it."""
+        """Count the items of a call of which nothing is queued: the cache knew them, or has been too slow."""
         if isinstance(call, Lookup):
             with self.lock:
-                self.counters.cached += call.hits
+                self.counters.unqueued(call.hits, call.unanswered)
 
     def _alive(self) -> list[_Dispatcher]:
         found = (reference() for reference in list(self._dispatchers.values()))

@@ -6,32 +6,32 @@ to the layer: it is cancelled when nobody waits for any of it.
 
 from __future__ import annotations
 
-import logging
+from asyncio import create_task, wait
 from contextlib import nullcontext
-from inspect import iscoroutinefunction
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from batched._call import Call
 from batched._family import Family, called
 from batched._libraries import library_of
+from batched._store import UNKNOWN, AsynchronousCacheError, Faults, Store, at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Coroutine, Hashable, Iterable
     from contextlib import AbstractContextManager
 
     from batched._family import Groupable, GroupingCollator
     from batched._measuring import MeasuringCollator
 
-__all__ = ["CachingCollator", "Flights", "Lookup", "is_async"]
-
-_logger = logging.getLogger("batched")
+__all__ = ["CachingCollator", "Flights", "Lookup", "within"]
 
 
 class Lookup(Call):
     """What a caller waits for: some results known, some in flight."""
 
-    __slots__ = ("asked", "collator", "flights", "group_keys", "hits", "keys", "mine", "stored")
+    __slots__ = ("asked", "collator", "flights", "group_keys", "hits", "keys", "mine", "stored", "watches")
 
     asked: Call
     """The call as it would be without a cache."""
@@ -41,11 +41,18 @@ class Lookup(Call):
     group_keys: list[Hashable] | None
     hits: int
     """Items answered without a run of their own."""
-    mine: list[int]
-    """The places of those whose results it is to keep, where that is its caller's to do."""
+    mine: list[tuple[Hashable, Any]]
+    """The keys and results that its caller is to keep, where callers do that."""
     flights: list[Flight]
     stored: int
     """How often results had been stored when the cache was asked."""
+    watches: dict[int, Watch]
+    """By place, where callers ask and may have to wait."""
+
+    @property
+    def unanswered(self) -> int:
+        """The items that nothing has answered."""
+        return self.missing if self.many else self.size * self.missing
 
     def note_context(self) -> None:
         """Note it for what may run in its place."""
@@ -63,6 +70,19 @@ class Flight:
         self.waiting: list[tuple[Lookup, int]] = []
 
 
+class Watch:
+    """What callers that ask for a key have in common: its result, once that has landed.
+
+    It lasts as long as any of them asks, waits, or has the result stored. A caller that asks next finds the
+    result here or in the cache.
+    """
+
+    __slots__ = ("__weakref__", "result")
+
+    def __init__(self) -> None:
+        self.result = UNKNOWN
+
+
 class Flights:
     """What is in flight. Its owner sees to it that no two threads are in here at once."""
 
@@ -78,7 +98,7 @@ class Flights:
         mine: list[tuple[int, Flight]] = []
         joined: list[Flight] = []
         for place, key in enumerate(lookup.keys):
-            if lookup.results[place] is not _UNKNOWN:
+            if lookup.results[place] is not UNKNOWN:
                 continue
             flight = self._flights.get(key)
             if flight is None or _is_late(flight.errand):
@@ -133,7 +153,7 @@ class Flights:
                         lookup.results[place] = _own(result)
                         lookup.missing -= 1
                         if not kept:  # by one of those who have not left
-                            lookup.mine.append(place)
+                            lookup.mine.append((flight.key, result))
                             kept = True
                     if not lookup.missing:
                         answered.append(lookup.collator.answered(lookup))
@@ -159,6 +179,25 @@ class Flights:
         return errands
 
 
+async def within(deadline: float | None, work: Coroutine[Any, Any, None]) -> bool:
+    """Run `work`, which is cancelled at the `deadline`; return whether it has ended by itself."""
+    if deadline is None:
+        await work
+        return True
+    if deadline <= monotonic():
+        work.close()
+        return False
+    task = create_task(work)
+    try:
+        # Not `timeout_at`: it would wait for work that does not listen to a cancel.
+        await wait([task], timeout=max(deadline - monotonic(), 0.0))
+        if task.done():
+            task.result()
+        return task.done()
+    finally:
+        task.cancel()
+
+
 class CachingCollator:
     """Another collator whose calls are looked up first."""
 
@@ -177,10 +216,11 @@ class CachingCollator:
         self._collator = collator
         self._grouping = grouping
         self._measuring = measuring
-        self._cache = cache
-        self.is_async = is_async(cache)
-        self._cache_key = cache_key
         self._lock = lock or nullcontext()
+        self._store = Store(cache, self._lock, name)
+        self.callers_ask = False  # and so have to tell it what they got
+        self._watches: WeakValueDictionary[Hashable, Watch] = WeakValueDictionary()
+        self._cache_key = cache_key
         self._name = name
         # Instances give different answers, unless `cache_key` says otherwise; and a cache may outlive them.
         self._whose = uuid4().hex if bound and cache_key is None else None
@@ -190,6 +230,10 @@ class CachingCollator:
         self.collate = batches.collate
         self.split = batches.split
         self.place = batches.place
+
+    def let_callers_ask(self) -> None:
+        """Have callers, which must be tasks, ask and tell the cache: they can await what it returns."""
+        self.callers_ask = self._store.awaits = not self._store.is_mapping
 
     def read(
         self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
@@ -221,14 +265,15 @@ class CachingCollator:
         lookup.group_keys = None if self._grouping is None else self._grouping.keys(call)
         if self._measuring is not None:
             lookup.lengths = self._measuring.lengths(call)
-        lookup.results = [_UNKNOWN] * len(lookup.keys)
+        lookup.results = [UNKNOWN] * len(lookup.keys)
         lookup.missing = len(lookup.keys)
         lookup.hits = 0
         lookup.mine = []
         lookup.flights = []
         lookup.stored = self._stored
-        if not self.is_async:
-            self._look(lookup)
+        lookup.watches = {}
+        if not self.callers_ask:
+            at_once(self.look(lookup))
         if lookup.missing:
             # An equal call may wait for the same run when this caller has left and changes what it passed.
             self._collator.own(call)
@@ -236,8 +281,8 @@ class CachingCollator:
         return lookup
 
     def know(self, lookup: Lookup, place: int, result: Any) -> None:
-        """Take what the cache says of an item, `_UNKNOWN` too."""
-        if result is not _UNKNOWN:
+        """Take what the cache says of an item, `UNKNOWN` too."""
+        if result is not UNKNOWN:
             lookup.results[place] = _own(result)
             lookup.hits += 1 if lookup.many else lookup.size
             lookup.missing -= 1
@@ -245,16 +290,23 @@ class CachingCollator:
                 self.answered(lookup)
 
     async def look(self, lookup: Lookup) -> None:
-        """Ask a cache that is asynchronous."""
+        """Ask the cache for what is not known of `lookup`."""
+        if not lookup.missing:
+            return
+        faults = Faults(self._name)
         for place, key in enumerate(lookup.keys):
-            if lookup.results[place] is not _UNKNOWN:
+            if lookup.results[place] is not UNKNOWN:
                 continue
             try:
-                result = await self._cache.get(key)
-            except Exception:
-                _logger.exception("%s: the cache failed, and is bypassed", self._name)
-                return
-            self.know(lookup, place, _UNKNOWN if result is None else result)
+                result = await self._store.get(key)
+            except AsynchronousCacheError:
+                raise
+            except Exception as error:  # noqa: BLE001  a cache that fails is no cache
+                if not faults.add(error):
+                    break
+            else:
+                self.know(lookup, place, result)
+        faults.log("key(s)")
 
     def _key(self, args: tuple[Any, ...], named: dict[str, Any]) -> Hashable:
         if self._cache_key is not None:
@@ -266,47 +318,54 @@ class CachingCollator:
             raise TypeError(f"{self._name}: cache_key is needed, since an item is no key: {error}") from error
         return key if self._whose is None else (self._whose, key)
 
-    def look_again(self, lookup: Lookup) -> None:
-        """Ask for what was in flight when the cache was asked, and may have landed since."""
-        if lookup.stored != self._stored:
-            self._look(lookup)
+    def watch(self, lookup: Lookup) -> None:
+        """Have `lookup` learn what lands from now on, and take what has landed and is still being stored."""
+        with self._lock:
+            for place, key in enumerate(lookup.keys):
+                if lookup.results[place] is UNKNOWN:
+                    watch = self._watches.get(key)
+                    if watch is None:
+                        watch = self._watches[key] = Watch()
+                    lookup.watches[place] = watch
+        self._take_landed(lookup)
 
-    def _look(self, lookup: Lookup) -> None:
-        """Ask a cache that is a mapping."""
-        for place, key in enumerate(lookup.keys):
-            if lookup.results[place] is not _UNKNOWN:
-                continue
-            try:
-                with self._lock:
-                    result = self._cache[key]
-            except KeyError:
-                continue
-            except Exception:
-                _logger.exception("%s: the cache failed, and is bypassed", self._name)
-                return
-            self.know(lookup, place, result)
+    def _take_landed(self, lookup: Lookup) -> None:
+        for place, watch in lookup.watches.items():
+            if lookup.missing and lookup.results[place] is UNKNOWN:
+                self.know(lookup, place, watch.result)
+
+    def look_again(self, lookup: Lookup) -> None:
+        """Take what has landed since the cache was asked."""
+        if self.callers_ask:
+            self._take_landed(lookup)
+        elif lookup.stored != self._stored:
+            at_once(self.look(lookup))
 
     def store(self, results: Iterable[tuple[Hashable, Any]]) -> None:
-        """Keep results in a cache that is a mapping."""
-        if self.is_async:
-            return  # the callers see to it
-        try:
-            for key, result in results:
-                with self._lock:
-                    self._cache[key] = _own(result)
-                    self._stored += 1
-        except Exception:
-            _logger.exception("%s: the cache failed, and is bypassed", self._name)
+        """Keep what has landed, before any caller can ask again."""
+        if not self.callers_ask:
+            at_once(self._keep(results))
+            return
+        for key, result in results:
+            watch = self._watches.get(key)
+            if watch is not None:
+                watch.result = result
 
     async def keep(self, lookup: Lookup) -> None:
-        """Keep what is `lookup`'s to keep, now that it is answered, in an asynchronous cache."""
-        results = lookup.results if lookup.many else [lookup.results]
-        try:
-            for place in lookup.mine:
-                if not isinstance(results[place], BaseException):
-                    await self._cache.set(lookup.keys[place], _own(results[place]))
-        except Exception:
-            _logger.exception("%s: the cache failed, and is bypassed", self._name)
+        """Keep the results that are the caller's to keep, now that `lookup` is answered."""
+        await self._keep(lookup.mine)
+
+    async def _keep(self, results: Iterable[tuple[Hashable, Any]]) -> None:
+        faults = Faults(self._name)
+        for key, result in results:
+            try:
+                await self._store.set(key, _own(result))
+            except Exception as error:  # noqa: BLE001  its callers have their answers all the same
+                if not faults.add(error):
+                    break
+            else:
+                self._stored += 1
+        faults.log("result(s), not kept")
 
     def errand(self, lookup: Lookup, places: list[int]) -> Call:
         """Return the call for some of the items that `lookup` is for."""
@@ -333,11 +392,6 @@ class CachingCollator:
         if not lookup.many and lookup.error is None:
             lookup.results = lookup.results[0]
         return lookup
-
-
-def is_async(cache: Any) -> bool:
-    """Whether a cache has asynchronous `get` and `set`."""
-    return all(iscoroutinefunction(getattr(cache, name, None)) for name in ("get", "set"))
 
 
 def _found(errand: Call) -> list[Any]:
@@ -377,5 +431,4 @@ def _own(result: Any) -> Any:
     return result
 
 
-_UNKNOWN: Any = object()
 _FIXED = {int, float, str, bool, bytes, type(None)}  # asked for by far most often, and never changed

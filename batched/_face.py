@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
 from batched._binding import NO_OPTIONS, Bindable, name_of
-from batched._cache import Lookup, is_async
+from batched._cache import Lookup, within
 from batched._family import Family
 from batched._map import Ahead, amap_items
 from batched._options import (
@@ -94,7 +94,7 @@ class Driver(Protocol):
         ...
 
     def count_cached(self, call: Call) -> None:
-        """Count the items of a call for which nothing is to be queued, as the cache has answered it."""
+        """Count the items of a call of which nothing is queued: the cache knew them, or has been too slow."""
         ...
 
     def cancel(self, call: Call) -> None:
@@ -119,7 +119,7 @@ class Face(Bindable[DriverT]):
     _collator: Collator
     _read: Callable[..., Call]
     _streams: bool
-    _cache_is_async: bool
+    _callers_ask = False  # a cache that they may have to await
 
     def __init__(
         self,
@@ -130,7 +130,6 @@ class Face(Bindable[DriverT]):
         streams: bool,
     ) -> None:
         self._streams = streams
-        self._cache_is_async = is_async(options.cache)
         super().__init__(func, options, make)
 
     def _find(self) -> DriverT:
@@ -212,9 +211,9 @@ class Face(Bindable[DriverT]):
         call = read(self._function, args, named, monotonic())
         if self._call_options is not NO_OPTIONS:
             self._apply_options(call)
-        lookup = call if self._cache_is_async and isinstance(call, Lookup) else None
-        if lookup is not None:
-            await lookup.collator.look(lookup)
+        if self._callers_ask and isinstance(call, Lookup):
+            await self._answer(batcher, call)
+            return call.results if not call.keep_errors else own_errors(call)
         if not call.missing:
             batcher.check()
             return self._at_once(batcher, call)
@@ -227,8 +226,6 @@ class Face(Bindable[DriverT]):
             raise
         if call.missing or call.error is not None:
             batcher.refuse(call)
-        if lookup is not None:
-            await lookup.collator.keep(lookup)
         return call.results if not call.keep_errors else own_errors(call)
 
     def _at_once(self, batcher: DriverT, call: Call) -> Any:
@@ -276,11 +273,11 @@ class Face(Bindable[DriverT]):
 
         async def collect(call: Call) -> Iterator[Any]:
             looks = looking.pop(call, None)
-            if looks is not None:
-                await looks
-            elif call.loop is not None:
-                await call.wait()
             try:
+                if looks is not None:
+                    await looks
+                elif call.loop is not None:
+                    await call.wait()
                 if call.missing or call.error is not None:
                     batcher.refuse(call)
             except TimeoutError as error:
@@ -303,21 +300,40 @@ class Face(Bindable[DriverT]):
         call.loop = None  # it is not queued
         if not call.missing:  # the cache knew it all
             batcher.count_cached(call)
-        elif self._cache_is_async and isinstance(call, Lookup):
-            looking[call] = asyncio.ensure_future(self._look_and_post(batcher, call))
+        elif self._callers_ask and isinstance(call, Lookup):
+            looking[call] = asyncio.create_task(self._answer(batcher, call, patient=True))
+            looking[call].add_done_callback(_retrieved)  # it may have failed when the consumer has left
         else:
             batcher.post_async(call, patient=True)
         return call
 
-    async def _look_and_post(self, batcher: DriverT, call: Lookup) -> None:
-        await call.collator.look(call)
-        if not call.missing:
-            batcher.count_cached(call)
-            return
-        batcher.post_async(call, patient=True)
-        await call.wait()
-        if not call.missing and call.error is None:
-            await call.collator.keep(call)
+    async def _answer(self, batcher: DriverT, call: Lookup, *, patient: bool = False) -> None:
+        """Ask the cache, run what it does not know, and tell it; raise what the caller is to get.
+
+        Asking counts into the deadline. Telling is given up at the deadline: the results are there already.
+        """
+        batcher.check()
+        collator = call.collator
+        try:
+            collator.watch(call)
+            in_time = await within(call.deadline, collator.look(call))
+            if not in_time or not call.missing:
+                batcher.count_cached(call)
+                if call.missing:
+                    call.left = "expired"
+                    raise TimeoutError(call.overdue(self._name()))
+                return
+            batcher.post_async(call, patient)
+            try:
+                await call.wait()
+            except BaseException:
+                batcher.cancel(call)
+                raise
+            await within(call.deadline, collator.keep(call))
+            if call.missing or call.error is not None:
+                batcher.refuse(call)
+        finally:
+            call.watches.clear()  # an error's traceback may keep the call, but must not keep them
 
     async def aclose(self) -> None:
         """Run what is queued, wait until nothing runs any more, and take no more calls."""
@@ -388,6 +404,11 @@ class Face(Bindable[DriverT]):
         if call.left != "expired" or not self._call_options.return_exceptions:
             raise_as_was(error)
         return iter([without_own_frames(error)])
+
+
+def _retrieved(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 def _refuse_call(name: str, *_: Any) -> Call:

@@ -283,7 +283,9 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         on_full: What becomes of a call for which there is no room: "raise" `QueueFullError`, or "wait".
         isolate_errors: When a batch raises an `Exception`, run it again in halves until only culprits fail.
         group_by: From an item, a key; only items of an equal key share a batch.
-        cache: A mapping of results; what it knows is not queued, and equal items in flight run once.
+        cache: A mapping of results, or an object with `set`, and a `get` that returns None for what it does
+            not know. What it knows is not queued, and equal items in flight run once. With `batched.aio` what
+            `get` and `set` return is awaited if it is awaitable: until the deadline of the call at most.
         cache_key: From an item, its key in the cache; the item itself by default.
         length: Says how long an item is, `len` for instance. Where padding to the longest item of a batch
             takes time, which is learned from the batches that run, those of like length share a batch;

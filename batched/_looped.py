@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from batched._asyncio import LoopBatcher
 from batched._binding import name_of
+from batched._cache import CachingCollator
 from batched._face import Driver, Face, code_of, is_bound, is_stream
+from batched._store import is_mapping
 from batched._thread import Batcher
 
 if TYPE_CHECKING:
@@ -38,11 +40,14 @@ class LoopedFunction(Face[Driver]):
 
         def make(owner: object) -> Driver:
             collator, queue = join(func, options, name, is_bound(owner))
+            if isinstance(collator, CachingCollator):
+                collator.let_callers_ask()
             if _is_async(func):
                 return LoopBatcher(options, queue, collator, name, streams=streams)
             return Batcher(options, queue, collator, name, owner, streams=streams, awaits=False)
 
         super().__init__(func, options, make, streams=streams)
+        self._callers_ask = not is_mapping(options.cache)
 
     __call__ = Face.acall
 

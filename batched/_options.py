@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from functools import lru_cache, partial
+from functools import lru_cache
 from inspect import Parameter, Signature, iscoroutinefunction
 from numbers import Real
 from operator import index
-from typing import Any, ClassVar, Literal, Protocol, TypedDict, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypedDict, TypeVar, cast, get_type_hints
+
+from batched._store import check_cache
 
 __all__ = [
     "ALWAYS_SHOWN",
@@ -84,10 +86,8 @@ class Options:
         _check_callback("cache_key", self.cache_key)
         if self.cache_key is not None and self.cache is None:
             raise TypeError("cache_key needs a cache")
-        has = partial(hasattr, self.cache)
-        mapping = has("__getitem__") and has("__setitem__")
-        if self.cache is not None and not mapping and not (has("get") and has("set")):
-            raise TypeError(f"cache must be a mapping such as a dict, got {self.cache!r}")
+        if self.cache is not None:
+            check_cache(self.cache)
         _set(self, "max_pieces", _whole("max_pieces", self.max_pieces, at_least=1))
         _set(self, "batch_size", _whole("batch_size", self.batch_size, at_least=1))
         _set(self, "timeout_ms", _milliseconds("timeout_ms", self.timeout_ms))
@@ -119,11 +119,21 @@ class Changes(TypedDict, total=False):
     isolate_errors: bool
 
 
-class Cache(Protocol):
-    """What a cache must be able to do."""
+class Mapped(Protocol):
+    """A cache that is a mapping."""
 
     def __getitem__(self, key: Any, /) -> Any: ...
     def __setitem__(self, key: Any, value: Any, /) -> Any: ...
+
+
+class Client(Protocol):
+    """A cache that is asked by `get`, which returns None for what it does not know, and told by `set`."""
+
+    def get(self, key: Any, /) -> Any: ...
+    def set(self, key: Any, value: Any, /) -> Any: ...
+
+
+Cache: TypeAlias = Mapped | Client
 
 
 class KeywordOptions(TypedDict, total=False):

@@ -212,10 +212,6 @@ class Scheduler:
             self.push(call)
             self.let_in.append(call)
 
-    def count_cached(self, items: int) -> None:
-        """Count items that the cache, or an equal item in flight, has answered."""
-        self._counters.cached += items
-
     def take_in(self, arriving: list[Call], leaving: deque[Call]) -> None:
         """Queue all of `arriving`, drop those of `leaving`, and empty both, to which others may be adding."""
         gone = len(leaving)  # counted first: whoever has left by now came before

@@ -341,6 +341,12 @@ class Counters:
         self._runs: list[tuple[str, int, float, float | None]] = []
         self._waited: list[float] = []
 
+    def unqueued(self, cached: int, expired: int) -> None:
+        """Count the items of a call that was answered before anything of it was queued."""
+        self.cached += cached
+        self.accepted += expired
+        self.expired += expired
+
     def ran(self, reason: str, size: int, duration: float, waited: float | None = None) -> None:
         """Count a run of the function that has started for a `reason`, with `size` items.
 

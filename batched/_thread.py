@@ -234,10 +234,10 @@ class Batcher:
         return gate
 
     def count_cached(self, call: Call) -> None:
-        """Count the items of a call for which nothing is to be queued, as the cache has answered it."""
+        """Count the items of a call of which nothing is queued: the cache knew them, or has been too slow."""
         if isinstance(call, Lookup):
             with self._lock:
-                self._scheduler.count_cached(call.hits)
+                self.counters.unqueued(call.hits, call.unanswered)
 
     def _whole(self, calls: list[Call]) -> list[Call]:
         """Return which calls are done now that these are: not a part of a list, but its family."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from batched._binding import NO_OPTIONS, name_of
 from batched._face import Face, is_bound, is_stream
 from batched._map import map_items
+from batched._store import AsynchronousCacheError, is_async
 from batched._stream import Stream
 from batched._thread import Batcher
 from batched._waiting import own_errors
@@ -43,8 +44,8 @@ class ThreadedFunction(Face[Batcher]):
             return Batcher(options, queue, collator, name, owner, streams=streams)
 
         super().__init__(func, options, make, streams=streams)
-        if self._cache_is_async:
-            raise TypeError("a cache with asynchronous get and set is for the flavours of batched.aio")
+        if is_async(options.cache):
+            raise AsynchronousCacheError(name)
 
     # -- calling ------------------------------------------------------------------------------------
 

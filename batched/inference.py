@@ -146,7 +146,7 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         on_full: What becomes of a call for which there is no room: "raise" `QueueFullError`, or "wait".
         isolate_errors: When a batch raises, run it again in halves until only the culprits fail.
         group_by: From a call's features, a key; only calls of an equal key share a batch.
-        cache: A mapping of results, with `cache_key`; equal calls in flight run once.
+        cache: As for lists, with `cache_key`; equal calls in flight run once.
         cache_key: From a call's features, the key in the cache.
         max_batch_length: The most that a batch may have of rows times the longest of them, along the second
             axis of what is padded; a row that is longer runs alone.

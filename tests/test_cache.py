@@ -8,8 +8,9 @@ import gc
 import logging
 import threading
 import weakref
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -308,15 +309,101 @@ def test_a_broken_cache_is_logged_and_bypassed(flavour: Flavour, caplog: pytest.
     nothing_is_left(fn)
 
 
-def test_a_result_that_the_cache_refuses_is_answered_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
-    """An LRU cache says that it is too large."""
+def test_a_result_that_the_cache_refuses_concerns_no_other(
+    flavour: Flavour, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An LRU cache says that it is too large: the others of its batch are kept, and one line is logged."""
     cache: Any = cachetools.LRUCache(10, getsizeof=len)
-    fn = batched.dynamically(lambda items: ["x" * item for item in items], timeout_ms=0, cache=cache)
+    fn = flavour.decorate(lambda items: ["x" * item for item in items], timeout_ms=0, cache=cache, name="f")
     with caplog.at_level(logging.ERROR, "batched"):
-        assert fn(100) == "x" * 100
-        assert fn(5) == "x" * 5
-    assert "the cache failed" in caplog.text
-    assert dict(cache) == {5: "x" * 5}
+        assert flavour.call(fn, [2, 100, 3, 50, 5]) == ["x" * item for item in (2, 100, 3, 50, 5)]
+    assert [record.getMessage() for record in caplog.records] == [
+        "f: the cache failed for 2 result(s), not kept"
+    ]
+    assert dict(cache) == {item: "x" * item for item in (2, 3, 5)}
+
+
+class Fussy(dict[Any, Any]):
+    """A cache that takes no odd numbers as keys."""
+
+    def __getitem__(self, key: Any) -> Any:
+        if key % 2:
+            raise ValueError("odd")
+        return super().__getitem__(key)
+
+
+def test_a_key_that_the_cache_refuses_concerns_no_other(
+    flavour: Flavour, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are looked up, and one line is logged."""
+    gate = Gate()
+    fn = flavour.decorate(gate, timeout_ms=0, cache=Fussy({2: "two", 4: "four"}), name="f")
+    with caplog.at_level(logging.ERROR, "batched"):
+        assert flavour.call(fn, [1, 2, 3, 4]) == [1, "two", 3, "four"]
+    assert [record.getMessage() for record in caplog.records] == ["f: the cache failed for 2 key(s)"]
+    assert gate.batches == [[1, 3]]
+
+
+class Client:
+    """A cache as a synchronous client of some server: no mapping, though this one has `[]` too."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, Any] = {}
+
+    def get(self, key: Any) -> Any:
+        return self.kept.get(key)
+
+    def set(self, key: Any, value: Any, expire: float | None = None) -> bool:
+        self.kept[key] = value
+        return True
+
+    def __getitem__(self, key: Any) -> Any:
+        raise AssertionError("it has `get`")
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise AssertionError("it has `set`")
+
+
+def test_a_cache_may_be_an_object_with_get_and_set(flavour: Flavour) -> None:
+    """None is what it does not know; what has run is kept by the time that its caller has the answer."""
+    gate = Gate(lambda items: [None if item == 0 else -item for item in items])
+    client = Client()
+    client.kept[2] = "known"
+    fn = flavour.decorate(gate, timeout_ms=0, cache=client)
+    assert flavour.call(fn, [1, 2, 3, 1]) == [-1, "known", -3, -1]
+    assert client.kept == {1: -1, 2: "known", 3: -3}
+    assert flavour.map(fn, [1, 2, 3, 4]) == [-1, "known", -3, -4]
+    assert [flavour.call(fn, item) for item in (0, 0, 4)] == [None, None, -4]
+    assert gate.batches == [[1, 3], [4], [0], [0]]
+    assert fn.stats.total_cached == 2 + 3 + 1
+    nothing_is_left(fn)
+
+
+class Returning(Client):
+    """One whose plain functions return what can only be awaited, as those of `redis.asyncio` do."""
+
+    def get(self, key: Any) -> Any:
+        return self._get(key)
+
+    async def _get(self, key: Any) -> Any:
+        raise AssertionError("it was awaited")
+
+
+def test_a_cache_that_can_only_be_awaited_is_refused_by_threads() -> None:
+    """Where it says so by decoration, else by the first call of any kind; nothing is left of that."""
+    gate = Gate()
+    fn = batched.dynamically(gate, timeout_ms=0, cache=Returning(), name="f")
+    for call in (
+        lambda: fn(1),
+        lambda: fn([1, 2]),
+        lambda: fn.submit(1),
+        lambda: list(fn.map([1])),
+        lambda: asyncio.run(fn.acall(1)),
+    ):
+        with pytest.raises(TypeError, match="f: a cache with asynchronous get and set is for batched.aio"):
+            call()
+    assert gate.batches == []
+    nothing_is_left(fn)
 
 
 @pytest.mark.parametrize("key", [lambda item: item["missing"], lambda item: [item]])
@@ -384,10 +471,34 @@ def test_a_key_that_cannot_be_compared_leaves_nobody_waiting(flavour: Flavour) -
     nothing_is_left(fn)
 
 
+class AsyncItems:
+    """What would answer with coroutines."""
+
+    async def __getitem__(self, key: Any) -> Any: ...
+    async def __setitem__(self, key: Any, value: Any) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"cache": 3}, TypeError, "cache must be a mapping"),
+        ({"cache": dict}, TypeError, r"got the class dict: write dict\(...\)"),
+        ({"cache": cachetools.LRUCache}, TypeError, r"got the class LRUCache: write LRUCache\(...\)"),
+        (
+            {"cache": defaultdict(list)},
+            TypeError,
+            "keys that it does not have, as defaultdict does .*use a dict",
+        ),
+        ({"cache": Counter()}, TypeError, "keys that it does not have, as Counter does"),
+        ({"cache": []}, TypeError, r"cache must be a mapping such as a dict, .* got \[\] of the type list"),
+        ({"cache": np.zeros(3)}, TypeError, "cache must be a mapping such as a dict, .* ndarray"),
+        ({"cache": "redis://"}, TypeError, "cache must be a mapping such as a dict, .* str"),
+        (
+            {"cache": ContextVar("cache")},
+            TypeError,
+            "a set that takes a key and a value; ContextVar has others",
+        ),
+        ({"cache": AsyncItems()}, TypeError, r"asynchronous needs get and set, and AsyncItems has only \[\]"),
         ({"cache_key": len}, TypeError, "cache_key needs a cache"),
         ({"cache": {}, "cache_key": "k"}, TypeError, "cache_key must be a function"),
     ],
@@ -399,14 +510,18 @@ def test_senseless_options_are_refused(options: Any, error: Any, message: str) -
 
 
 def test_an_asynchronous_cache_is_for_the_event_loop_flavours() -> None:
-    """A thread has nowhere to await it."""
+    """A thread has nowhere to await it, nor the half of it."""
 
     class Remote:
         async def get(self, key: Any) -> Any: ...
         async def set(self, key: Any, value: Any) -> None: ...
 
-    with pytest.raises(TypeError, match="batched.aio"):
-        batched.dynamically(len, cache=Remote())
+    class Half(Remote):
+        def get(self, key: Any) -> Any: ...
+
+    for cache in (Remote(), Half()):
+        with pytest.raises(TypeError, match="batched.aio"):
+            batched.dynamically(len, cache=cache)
 
 
 # -- whose results --------------------------------------------------------------------------------------

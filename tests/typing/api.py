@@ -656,7 +656,21 @@ def served(sentences: list[str]) -> list[int]:
     return plain(sentences)
 
 
+class Client:
+    async def get(self, key: str) -> int | None:
+        return None
+
+    async def set(self, key: str, value: int, expire: float | None = None) -> bool:
+        return True
+
+
+class NoCache:
+    def get(self, key: str) -> int | None:
+        return None
+
+
 def options_of_servers(known: dict[str, int]) -> None:
+    aio.dynamically(plain, cache=Client())
     assert_type(served, BatchedFunction[str, int])
     assert_type(batched.dynamically(plain, cache=known, max_queue_size=None), BatchedFunction[str, int])
     assert_type(
@@ -681,6 +695,7 @@ def wrong_options_of_servers() -> None:
     batched.dynamically(plain, on_full="drop")  # type: ignore[call-overload]
     batched.dynamically(plain, group_by="key")  # type: ignore[call-overload]
     batched.dynamically(plain, cache=3)  # type: ignore[call-overload]
+    batched.dynamically(plain, cache=NoCache())  # type: ignore[call-overload]
     batched.dynamically(plain, isolate_errors="yes")  # type: ignore[call-overload]
     bare.configure(max_concurrent_batches=2)  # type: ignore[call-arg]
     bare.configure(batch_size="8")  # type: ignore[arg-type]

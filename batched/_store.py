@@ -1,0 +1,179 @@
+"""The user's cache: checked at the door, then asked and told key by key.
+
+A cache is a mapping, or an object with `get` and `set`. What these return is awaited if it is awaitable.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import UserDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Hashable
+    from contextlib import AbstractContextManager
+
+__all__ = ["UNKNOWN", "AsynchronousCacheError", "Faults", "Store", "at_once", "check_cache", "is_mapping"]
+
+UNKNOWN: Any = object()
+"""What a cache has for a key that it does not know."""
+
+_logger = logging.getLogger("batched")
+
+
+class AsynchronousCacheError(TypeError):
+    """A cache can only be awaited, and callers are threads."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name}: a cache with asynchronous get and set is for batched.aio, whose callers can await it"
+        )
+
+
+def is_mapping(cache: Any) -> bool:
+    """Whether a cache is asked by `cache[key]`, not by `get` and `set`.
+
+    Clients of Redis have both, but are no mappings: they have no length, and `[]` of the asynchronous one
+    raises.
+    """
+    if not all(callable(getattr(cache, name, None)) for name in ("get", "set")):
+        return True
+    return all(hasattr(type(cache), name) for name in _MAPPING) and not is_async(cache)
+
+
+def is_async(cache: Any) -> bool:
+    """Whether a cache says that its `get` or `set` is asynchronous."""
+    return any(inspect.iscoroutinefunction(getattr(cache, name, None)) for name in ("get", "set"))
+
+
+def check_cache(cache: Any) -> None:
+    """Raise `TypeError` for what cannot be a cache, or would answer for keys that it does not have."""
+    kind = type(cache).__name__
+    if isinstance(cache, type):
+        raise TypeError(
+            f"cache must be an object, got the class {cache.__name__}: write {cache.__name__}(...)"
+        )
+    if not is_mapping(cache):
+        if not (_takes(cache.get, 1) and _takes(cache.set, 2)):
+            raise TypeError(
+                f"cache must have a get that takes a key, and a set that takes a key and a value; "
+                f"{kind} has others"
+            )
+        return
+    item = [getattr(type(cache), name, None) for name in _ITEM]
+    if None in item or isinstance(cache, Sequence | memoryview) or hasattr(cache, "__array__"):
+        raise TypeError(
+            f"cache must be a mapping such as a dict, or an object with get and set, "
+            f"got {cache!r:.100} of the type {kind}"
+        )
+    if any(map(inspect.iscoroutinefunction, item)):
+        raise TypeError(f"a cache that is asynchronous needs get and set, and {kind} has only []")
+    if isinstance(cache, dict | UserDict) and hasattr(cache, "__missing__"):
+        raise TypeError(
+            f"cache must not answer for keys that it does not have, as {kind} does by __missing__: use a dict"
+        )
+
+
+class Store:
+    """One cache, and what it knows.
+
+    Both methods are coroutines, so that there is one way to ask. They wait only for what `get` or `set` has
+    returned, if that is awaitable; unless it `awaits` they raise `AsynchronousCacheError` instead.
+    """
+
+    def __init__(self, cache: Any, lock: AbstractContextManager[Any], name: str) -> None:
+        self._cache = cache
+        self._lock = lock
+        self._name = name
+        self.is_mapping = is_mapping(cache)
+        self.awaits = False  # whether whoever asks can
+
+    async def get(self, key: Hashable) -> Any:
+        """Return what the cache has for `key`, or `UNKNOWN`."""
+        with self._lock:
+            if self.is_mapping:
+                try:
+                    return self._cache[key]
+                except KeyError:
+                    return UNKNOWN
+            answer = self._cache.get(key)
+        if hasattr(answer, "__await__"):
+            answer = await self._waited_for(answer)
+        return UNKNOWN if answer is None else answer
+
+    async def set(self, key: Hashable, result: Any) -> None:
+        """Keep `result` under `key`."""
+        with self._lock:
+            if self.is_mapping:
+                self._cache[key] = result
+                return
+            answer = self._cache.set(key, result)
+        if hasattr(answer, "__await__"):
+            await self._waited_for(answer)
+
+    async def _waited_for(self, answer: Any) -> Any:
+        if not self.awaits:
+            if hasattr(answer, "close"):
+                answer.close()  # a coroutine would warn that it was never awaited
+            raise AsynchronousCacheError(self._name)
+        return await answer
+
+
+class Faults:
+    """What a cache raises for the items of one call, or of one batch: logged once, however many they are."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._first: Exception | None = None
+        self._count = 0
+        self._is_down = False
+
+    def add(self, error: Exception) -> bool:
+        """Note `error`; return whether the cache is to be asked on.
+
+        A key or a result that it refuses says nothing of the next one; an `OSError` says that all would fail.
+        """
+        self._first = self._first or error
+        self._count += 1
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__cause__ or cause.__context__
+        self._is_down = cause is not None
+        return not self._is_down
+
+    def log(self, what: str) -> None:
+        """Log what was noted, if anything was: which of `what` the cache has refused."""
+        if self._is_down:
+            _logger.error("%s: the cache failed, and is bypassed", self._name, exc_info=self._first)
+        elif self._first is not None:
+            refused = f"{self._name}: the cache failed for {self._count} {what}"
+            _logger.error(refused, exc_info=self._first)
+
+
+def at_once(work: Coroutine[Any, Any, None]) -> None:
+    """Run `work`, which waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    work.close()
+    raise AssertionError("it waited")
+
+
+_ITEM = ("__getitem__", "__setitem__")
+_MAPPING = (*_ITEM, "__len__")
+
+
+def _takes(function: Any, count: int) -> bool:
+    """Whether `function` can be called with so many arguments, as far as it says."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of some callables in C
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True

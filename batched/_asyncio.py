@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopBatcher"]
 
-_LOOK_S = 0.1  # how often one who waits for other loops looks whether they still run
+_LOOK_S = 0.1  # how often `aclose`, while it waits for other loops, looks whether they still run
 
 _HURRY_S = 0.0005  # for how long full batches of a function that never waits keep others from their turn
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, Self, TypeVar
 
@@ -82,9 +83,13 @@ class Stream(_Consumer[T]):
     def __next__(self) -> T:
         call = self._call
         self._check_deadline()
-        while not call.results:
-            if self._ended:
-                raise StopIteration
+        while not self._ended:
+            if call.results:
+                try:
+                    piece: T = call.results.popleft()
+                except IndexError:  # another thread has closed it
+                    break
+                return piece
             if call.missing:
                 self._warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
                 if not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
@@ -93,8 +98,13 @@ class Stream(_Consumer[T]):
                 if call.error is not None:
                     self._refuse()
                 self._ended = True
-        piece: T = call.results.popleft()
-        return piece
+        raise StopIteration
+
+    def close(self) -> None:
+        """Leave, from any thread: one that waits for the next piece learns that there is none."""
+        super().close()
+        with suppress(RuntimeError):  # no thread waits
+            self._call.waiter.release()
 
 
 class AsyncStream(_Consumer[T]):
@@ -112,9 +122,10 @@ class AsyncStream(_Consumer[T]):
             await self._wait(asyncio.sleep(0))
         self._check_deadline()
         event: asyncio.Event = call.waiter
-        while not call.results:
-            if self._ended:
-                raise StopAsyncIteration
+        while not self._ended:
+            if call.results:
+                piece: T = call.results.popleft()
+                return piece
             event.clear()
             if call.missing:
                 await self._wait(event.wait(), None if call.deadline is None else _left_s(call))
@@ -122,8 +133,12 @@ class AsyncStream(_Consumer[T]):
                 if call.error is not None:
                     self._refuse()
                 self._ended = True
-        piece: T = call.results.popleft()
-        return piece
+        raise StopAsyncIteration
+
+    def close(self) -> None:
+        """Leave: a task that waits for the next piece learns that there is none."""
+        super().close()
+        self._call.waiter.set()
 
     async def _wait(self, waiting: Awaitable[object], at_most_s: float | None = None) -> None:
         try:

@@ -173,7 +173,7 @@ def test_a_consumer_that_is_too_far_behind_gets_an_error_of_its_own(streaming: F
     assert fn.stats.total_failed == 1
 
 
-def test_pieces_that_nobody_takes_end_by_themselves(streaming: Flavour) -> None:
+def test_pieces_that_are_not_taken_end_by_themselves(streaming: Flavour) -> None:
     """The generator is closed when all of its consumers are too far behind, and the next batch runs."""
     steps = Steps(endless)
     fn = streaming.decorate(steps, batch_size=2, timeout_ms=60_000, max_pieces=50)
@@ -627,6 +627,24 @@ def test_a_stream_that_is_closed_while_it_waits_never_runs(streaming: Flavour) -
     assert [list(stream) for stream in waiting] == [[0], [], [2]]
     assert steps.batches == [["running"], [0], [2]]
     assert fn.stats.total_cancelled == 1
+
+
+def test_a_stream_that_is_closed_ends_for_a_reader_that_waits(streaming: Flavour) -> None:
+    """By another thread, or another task: it has no further piece, even if one is on its way."""
+    steps = Steps(endless, shut=True)
+    fn = streaming.decorate(steps, timeout_ms=0)
+    stream = streaming.stream(fn, "a")
+    steps.let_through()
+    pieces: list[Any] = []
+    reader = threading.Thread(target=lambda: pieces.extend([*map(pieces.append, stream), "end"]), daemon=True)
+    reader.start()
+    until(lambda: pieces)
+    stream.close()
+    reader.join(PATIENCE_S)
+    assert pieces == [("a", 0), None, "end"]
+    steps.open()
+    until(lambda: not fn.stats.running_items)
+    assert list(stream) == []
 
 
 def test_a_cancelled_task_has_left() -> None:

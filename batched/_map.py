@@ -257,7 +257,6 @@ class _Reader:
             self._ahead.end(self._error)
             self._error = None
         self._more.set()
-        self._room.set()
 
     async def oldest(self) -> Call | None:
         """Return the call whose answers are next, None at the end."""

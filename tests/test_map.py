@@ -19,7 +19,7 @@ import tqdm.asyncio
 import batched
 from batched import BatchError, ClosedError
 from tests.flavours import Flavour
-from tests.gate import PATIENCE_S, Gate, turns, until
+from tests.gate import PATIENCE_S, Gate, turns, turns_until, until
 
 BAD = 3.5
 """An item that the callbacks below do not take."""
@@ -274,6 +274,22 @@ def test_what_is_read_after_the_end_is_refused_after_the_answers_before_it(
     assert len(seen) <= len(at_close) + 2
 
 
+def test_the_end_of_the_batcher_is_no_error_of_an_element(flavour: Flavour) -> None:
+    """Not even if it comes while an element is taken: it is raised, and not returned in a place."""
+    flavour.needs_threads()
+
+    def measure(item: int) -> int:
+        if item == 3:
+            fn.shutdown(wait=False)
+        return 1
+
+    fn = flavour.decorate(Gate(), batch_size=1, timeout_ms=0, length=measure)
+    items = slowly(range(6)) if flavour.in_tasks else range(6)
+    answers, error = read(flavour, fn.options(return_exceptions=True), items)
+    assert answers in ([0, 1, 2], [0, 1, 2, 3])  # the last one, if the worker had not ended yet
+    assert isinstance(error, ClosedError)
+
+
 def test_the_error_of_a_source_keeps_nothing_alive_once_it_is_dropped(flavour: Flavour) -> None:
     """Its traceback leads to what was read, but not to itself."""
 
@@ -476,10 +492,7 @@ def test_what_the_source_gives_as_the_consumer_is_cancelled_is_not_run(
                     await asyncio.Event().wait()
 
         consumer = asyncio.create_task(consume())
-        for _ in range(1000):
-            await asyncio.sleep(0.001)
-            if fn.stats.total_processed == 1 or (waits_for == "answer" and gate.batches):
-                break
+        await turns_until(lambda: gate.batches if waits_for == "answer" else fn.stats.total_processed)
         await turns(20)
         if order == "source first":
             more.set_result(None)
@@ -500,36 +513,43 @@ def test_what_the_source_gives_as_the_consumer_is_cancelled_is_not_run(
     assert gate.batches == [[1]]
 
 
-def test_a_consumer_that_goes_on_after_a_cancel_gets_every_answer(flavour: Flavour) -> None:
-    """What was held back as it seemed to leave is queued when it asks again, the end of the source too."""
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_consumer_that_goes_on_after_a_cancel_gets_every_answer(flavour: Flavour, ends: bool) -> None:
+    """What was held back is queued when it asks again, and then the source ends."""
     in_tasks(flavour)
     fn = flavour.decorate(lambda items: items, batch_size=4, timeout_ms=0)
+    answers: list[int] = []
 
-    async def consume() -> list[int]:
-        answers = []
-        async for answer in fn.amap(slowly(range(30))):
-            answers.append(answer)
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0.001 * (answer % 3))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0):
-                    await asyncio.sleep(0.001)
-        return answers
+    async def main() -> None:
+        more = asyncio.Event()
+        is_busy = asyncio.Event()
 
-    async def main() -> list[int]:
+        async def source() -> AsyncIterator[int]:
+            yield 1
+            await more.wait()
+            yield 2
+            yield 3
+            if not ends:
+                await asyncio.sleep(0)
+                yield 4
+
+        async def consume() -> None:
+            async for answer in fn.amap(source()):
+                answers.append(answer)
+                if answer == 1:
+                    is_busy.set()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asyncio.Event().wait()
+                    await turns(20)
+
         consumer = asyncio.create_task(consume())
-        while not consumer.done():
-            consumer.cancel()
-            await asyncio.sleep(0.001)
-        return consumer.result()
+        await is_busy.wait()
+        more.set()
+        consumer.cancel()
+        await asyncio.wait_for(consumer, PATIENCE_S)
 
-    async def patiently() -> list[int]:
-        with contextlib.suppress(asyncio.CancelledError):
-            return await main()
-        return []
-
-    got = flavour.run(patiently())
-    assert got in ([], list(range(30)))  # nothing, if it was cancelled while it asked
+    flavour.run(main())
+    assert answers == ([1, 2, 3] if ends else [1, 2, 3, 4])
 
 
 def test_a_source_that_does_not_listen_to_its_end_is_not_read_on(flavour: Flavour) -> None:

@@ -89,12 +89,11 @@ class _Line:
             heapreplace(heap, (rank, key))
         return None
 
-    def tidy(self, most: int) -> None:
-        """Forget keys that do not belong here, if there are more than `most` keys in all."""
-        if len(self._heap) > most:
-            self._heap[:] = [entry for entry in self._heap if self._belongs(entry[1])]
-            heapify(self._heap)
-            self._keys = {key for _, key in self._heap}
+    def tidy(self) -> None:
+        """Forget keys that do not belong here."""
+        self._heap[:] = [entry for entry in self._heap if self._belongs(entry[1])]
+        heapify(self._heap)
+        self._keys = {key for _, key in self._heap}
 
     def clear(self) -> None:
         """Forget all keys."""
@@ -120,6 +119,7 @@ class Groups:
         self.threshold = threshold
         self._keys: dict[Hashable, _Key] = {}
         self._full_keys = 0
+        self._new_keys = 0  # since the lines were tidied
         self._numbers = count()
         self._credit = 0.0  # batches of the reserve that keys of large calls have not used
         # By whether only large calls wait.
@@ -148,25 +148,41 @@ class Groups:
         for name, theirs in arrived.items():
             key = self._keys.get(name)
             if key is None:
-                for line in self._lines:
-                    line.tidy(2 * len(self._keys) + _SPARE)
-                queue = self._new(self.batch_size, self.threshold)
-                self._keys[name] = key = _Key(queue, next(self._numbers))
+                key = self._begin(name)
             items += key.queue.push_all(theirs, urgent)
             self._settle(key)
         self.items += items
         return items
 
+    def _begin(self, name: Hashable) -> _Key:
+        """Return a new key, for which something is about to wait."""
+        keys = self._keys
+        self._new_keys += 1
+        if self._new_keys > 2 * len(keys) + _SPARE:
+            for line in self._lines:
+                line.tidy()
+            self._new_keys = len(keys)
+        if len(keys) == 1:
+            for other in keys.values():
+                self._stand(other)
+        keys[name] = key = _Key(self._new(self.batch_size, self.threshold), next(self._numbers))
+        return key
+
     def _settle(self, key: _Key) -> None:
-        """Put a key, for which something waits, where it belongs now."""
+        """Note what waits for `key`, at least one item, and put it where it belongs now."""
         queue = key.queue
         is_full = queue.is_full()
         self._full_keys += is_full - key.is_full
         key.is_full = is_full
-        key.is_large = large = not queue.small_items
-        self._waiting[large].add(key)
-        if is_full:
-            self._full[large].add(key)
+        key.is_large = not queue.small_items
+        if len(self._keys) > 1:
+            self._stand(key)
+
+    def _stand(self, key: _Key) -> None:
+        """Put `key` in its lines. A key that is the only one needs none: that saves 3 us a batch."""
+        self._waiting[key.is_large].add(key)
+        if key.is_full:
+            self._full[key.is_large].add(key)
         self._by_age.add(key)
 
     def drop(self, call: Call) -> int:
@@ -208,6 +224,8 @@ class Groups:
         A key has its turn if it is full, if `urgent` waits in it, or if it `is_due` by the time at which its
         oldest item arrived; if there is no such key, the one of the oldest item has.
         """
+        if len(self._keys) == 1:
+            return self._oldest().queue
         small = self._first(False, is_due, urgent)  # noqa: FBT003
         if small is not None and self._credit < 1:
             return small.queue
@@ -242,12 +260,14 @@ class Groups:
             return
         del self._keys[name]
         self._full_keys -= key.is_full
-        if not self._keys:
+        if not self._keys and self._by_age:
             for line in self._lines:
                 line.clear()
 
     def _oldest(self) -> _Key:
         """Return the key of the oldest item. At least one must wait."""
+        if len(self._keys) == 1:
+            return next(iter(self._keys.values()))
         key = self._by_age.first()
         assert key is not None  # noqa: S101  for the type
         return key

@@ -86,7 +86,7 @@ class Caller:
         for item, row in pairs:
             if isinstance(row, Odd):
                 assert (row.args, item % 97) == ((item,), 0)
-            elif not isinstance(row, ValueError):
+            elif not isinstance(row, ValueError | TimeoutError):  # the latter in place, of a map
                 assert row == item * 3
         self.answered += 1
 

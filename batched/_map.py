@@ -8,6 +8,7 @@ the functions it is given.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 from collections.abc import AsyncIterable
 from itertools import islice
@@ -200,6 +201,10 @@ async def _async_answers(
     ahead.finish()
 
 
+def _nothing() -> None:
+    return None
+
+
 class _Reader:
     """Reads elements in a task of its own, and queues them ahead of the consumer.
 
@@ -214,7 +219,8 @@ class _Reader:
         self._error: BaseException | None = None
         self._more = asyncio.Event()
         self._room = asyncio.Event()
-        self._consumer: asyncio.Task[Any] | None = None
+        # Weak: a consumer that was cancelled may be all that keeps its iterator, which would else keep it.
+        self._consumer: Callable[[], asyncio.Task[Any] | None] = _nothing
         self._cancels = 0
 
     async def read(self, source: AsyncIterator[Any]) -> None:
@@ -245,7 +251,8 @@ class _Reader:
 
     def _queue(self) -> None:
         """Queue what has been read, unless the consumer is about to leave; if it stays, it asks again."""
-        if self._consumer is not None and self._consumer.cancelling() > self._cancels:
+        consumer = self._consumer()
+        if consumer is not None and consumer.cancelling() > self._cancels:
             return
         elements, self._elements = self._elements, []
         try:
@@ -260,8 +267,10 @@ class _Reader:
 
     async def oldest(self) -> Call | None:
         """Return the call whose answers are next, None at the end."""
-        self._consumer = asyncio.current_task()
-        self._cancels = 0 if self._consumer is None else self._consumer.cancelling()
+        consumer = asyncio.current_task()
+        if consumer is not None:
+            self._consumer = weakref.ref(consumer)
+            self._cancels = consumer.cancelling()
         self._queue()
         while not self._ahead.calls and not self._ahead.ended:
             self._more.clear()

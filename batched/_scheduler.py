@@ -391,6 +391,7 @@ class Scheduler:
         """Note how `batch` was chosen, and from which queue."""
         if self._lengths is not None:
             self._counters.chosen[self._lengths.how] += 1
+            self._lengths.urgent = None  # an idle batcher holds on to no call
         if not self._one_queue:
             self.queue.taken(batch.slices[0][0].key, batch.size, now)
 

@@ -18,6 +18,7 @@ from batched._store import AsynchronousCacheError, is_async
 from batched._stream import Stream
 from batched._thread import Batcher
 from batched._waiting import own_errors
+from batched.errors import for_iterator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -115,7 +116,7 @@ class ThreadedFunction(Face[Batcher]):
                     batcher.collect(call)
             except TimeoutError as error:
                 return self._late(call, error)
-            return self._in_order(call, _as_it_is)
+            return self._in_order(call, for_iterator)
 
         return map_items((items, *more), self._ahead(batcher, post), collect, batcher.cancel)
 
@@ -166,7 +167,3 @@ class ThreadedFunction(Face[Batcher]):
             self._apply_options(call)
         call.note_context()
         return call
-
-
-def _as_it_is(error: BaseException) -> BaseException:
-    return error

@@ -81,6 +81,15 @@ def for_event_loop(error: BaseException) -> Exception:
     """`error`, or a `BatchError` from it if a task that raised it would break its event loop."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
+    return _wrapped(error)
+
+
+def for_iterator(error: BaseException) -> BaseException:
+    """`error`, or a `BatchError` from it if an iterator that raised it would seem to have ended."""
+    return _wrapped(error) if isinstance(error, StopIteration) else error
+
+
+def _wrapped(error: BaseException) -> BatchError:
     wrapped = BatchError(f"the batch function raised {type(error).__qualname__}")
     wrapped.__cause__ = error
     return wrapped

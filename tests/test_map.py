@@ -574,6 +574,53 @@ def test_a_source_that_does_not_listen_to_its_end_is_not_read_on(flavour: Flavou
     assert gate.batches == [[1]]
 
 
+def test_a_consumer_that_is_cancelled_elsewhere_and_keeps_its_iterator_leaves(flavour: Flavour) -> None:
+    """Its error leads to its iterator; both are collected, and the loop is told of no pending task."""
+    in_tasks(flavour)
+    fn = flavour.decorate(list, batch_size=2, timeout_ms=0)
+    said: list[Any] = []
+
+    async def consume(reached: asyncio.Event) -> None:
+        answers = fn.amap(range(100))
+        assert await anext(answers) == 0
+        reached.set()
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        reached = asyncio.Event()
+        consumer = asyncio.create_task(consume(reached))
+        await reached.wait()
+        consumer.cancel()
+        await asyncio.wait([consumer])
+        del consumer
+        gc.collect()
+        await turns()
+
+    flavour.run(main())
+    assert said == []
+
+
+@pytest.mark.parametrize("return_exceptions", [False, True])
+def test_an_error_that_would_seem_the_end_comes_as_another(flavour: Flavour, return_exceptions: bool) -> None:
+    """A `StopIteration` of the function, in a loop over the answers."""
+    if flavour.name == "aio":
+        pytest.skip("a coroutine cannot raise it")
+
+    def function(items: list[int]) -> list[int]:
+        raise StopIteration("of the function")
+
+    fn = flavour.decorate(function, batch_size=1, timeout_ms=0)
+    if return_exceptions:
+        (error,) = flavour.map(fn.options(return_exceptions=True), [1])
+        assert isinstance(error, StopIteration)
+    else:
+        answers, raised = read(flavour, fn, [1])
+        assert answers == []
+        assert isinstance(raised, BatchError)
+        assert isinstance(raised.__cause__, StopIteration)
+
+
 # -- how long it is -------------------------------------------------------------------------------------
 
 

@@ -545,6 +545,22 @@ def test_an_instance_is_collected_after_a_failed_call_with_a_deadline() -> None:
     until(lambda: gc.collect() is not None and reference() is None)
 
 
+def test_an_instance_is_collected_after_a_call_that_its_deadline_has_started() -> None:
+    """Where lengths are known, such a call goes first; it is not kept as the one that goes first."""
+
+    class Model:
+        @batched.dynamically(timeout_ms=60_000, adaptive=False, length=len, max_concurrent_batches=2)
+        def fails(self, items: list[str]) -> list[int]:
+            raise MemoryError if len(items) > 1 else ZeroDivisionError
+
+    model = Model()
+    with pytest.raises(ZeroDivisionError):
+        model.fails.options(deadline_ms=1000)(["of a list", "of three", "fails"])
+    reference = weakref.ref(model)
+    del model
+    until(lambda: gc.collect() is not None and reference() is None)
+
+
 # -- event loops are woken --------------------------------------------------------------------------------
 
 

@@ -1,0 +1,48 @@
+"""The decorated function beside plain evaluation, in random runs: `python -m tests.differential --help`."""
+
+from __future__ import annotations
+
+import time
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.differential import work
+from tests.differential.plan import draw
+from tests.differential.run import Failure, run
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_a_run_finds_nothing(seed: int) -> None:
+    """Each flavour, each kind of items and of calls is in one of them."""
+    run(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_minute_of_runs_finds_nothing() -> None:
+    """Of seeds that are others each time; the one that fails is in the message."""
+    end = time.monotonic() + 60
+    for seed in count(time.time_ns() % 10**9):
+        run(seed)
+        if time.monotonic() > end:
+            return
+
+
+def test_a_run_follows_from_its_seed() -> None:
+    """So that one that has failed can be run again."""
+    assert draw(1) == draw(1)
+    assert draw(1) != draw(2)
+
+
+def test_a_wrong_answer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the function returns is compared with what it should."""
+
+    def wrong(plan: Any, salt: int, number: int, second: int | None) -> Any:
+        return salt + 1, number, second
+
+    monkeypatch.setattr(work, "answer", wrong)
+    seeds = (seed for seed in count() if draw(seed).shape == "list" and draw(seed).outputs == "tuple")
+    with pytest.raises(Failure, match="--seed"):
+        run(next(seeds))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 import weakref
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial, update_wrapper
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from batched._options import ALWAYS_SHOWN, CallOptions
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["NO_OPTIONS", "Bindable", "Binding", "ThroughClass", "name_of"]
 
 NO_OPTIONS = CallOptions()
+
+_new = object.__new__
 
 
 class HasOptions(Protocol):
@@ -44,6 +47,8 @@ class Binding(Generic[BatcherT]):
         self.func = func
         self._make = make
         self._made: dict[int, tuple[weakref.ref[Any], BatcherT]] = {}
+        self.views: dict[int, tuple[weakref.ref[Any], dict[str, Any]]] = {}
+        """What all views of an instance share, once it has a batcher: as that, nothing of it leads back."""
 
     def bind(self, instance: object, owner: type | None) -> tuple[Callable[..., Any], object] | None:
         """Return `func` bound as Python would, and the object that its batcher belongs to.
@@ -89,6 +94,11 @@ class Binding(Generic[BatcherT]):
         # Of two threads that make one, the first wins; a batcher that is not used is nothing yet.
         return self._made.setdefault(id(key), (reference, self._make(key)))[1]
 
+    def share(self, key: Any, attributes: dict[str, Any]) -> None:
+        """Have all views of the instance `key` share `attributes`, if it can be referred to weakly."""
+        with suppress(TypeError):
+            self.views[id(key)] = weakref.ref(key, partial(_forget, self.views, id(key))), attributes
+
     def _in_dict(self, key: Any) -> BatcherT:
         """Keep the batcher of an instance without `__weakref__` in its `__dict__`."""
         try:
@@ -130,6 +140,15 @@ def _forget(made: dict[int, tuple[weakref.ref[Any], Any]], key: int, reference: 
         del made[key]
 
 
+class _Wrapped:
+    """The plain function of a bound view, found as its `__wrapped__`; a class has none."""
+
+    def __get__(self, view: Bindable[Any] | None, owner: type) -> Callable[..., Any]:
+        if view is None:
+            raise AttributeError("__wrapped__")
+        return view._function  # noqa: SLF001
+
+
 class Bindable(Generic[BatcherT]):
     """A decorated function: binds to instances as functions do, looks like one, is copied and pickled.
 
@@ -137,20 +156,23 @@ class Bindable(Generic[BatcherT]):
     all views of one instance share its batcher. A copy, or what comes out of a pickle, has its own.
     """
 
-    ways_to_call: frozenset[str] = frozenset()
-    __wrapped__: Callable[..., Any]
-    """The plain function, bound as this object is."""
+    # Of a view its own; all else is in its `__dict__`, which all views of an instance share.
+    __slots__ = ("__dict__", "__weakref__", "_function", "_key")
+
+    ways_to_call: ClassVar[frozenset[str]] = frozenset()
+    __wrapped__ = _Wrapped()  # not in the `__dict__` of a view, which would keep the instance
 
     def __init__(
         self, func: Callable[..., Any], options: Options, make: Callable[[object], BatcherT]
     ) -> None:
         wrapper: Any = self
         update_wrapper(wrapper, func)
-        self._function = func
+        self._function = func  # bound as this object is
         self._attribute = getattr(func, "__name__", "")
         self._settings = options
         self._call_options = NO_OPTIONS
         self._binding = Binding(func, make)
+        self._views = self._binding.views
         self._binds = True  # False once bound
         self._key: object = None  # what the batcher belongs to; None means this very object
         self._batcher: BatcherT | None = None
@@ -164,12 +186,26 @@ class Bindable(Generic[BatcherT]):
     def _owner(self) -> object:
         return self if self._key is None else self._key
 
-    def _view(self, **changes: Any) -> Self:
+    def _view(self, key: object, function: Callable[..., Any], attributes: dict[str, Any]) -> Self:
         view = object.__new__(type(self))
-        view.__dict__ = {**self.__dict__, **changes}
+        view.__dict__ = attributes
+        view._key = key
+        view._function = function
         return view
 
+    def with_call_options(self, options: CallOptions) -> Self:
+        """Return a view of this object, for calls with `options`."""
+        return self._view(self._owner(), self._function, {**self.__dict__, "_call_options": options})
+
     def __get__(self, instance: object, owner: type | None = None) -> Self:
+        known = self._views.get(id(instance))
+        if known is not None and known[0]() is instance:
+            # As `_view`, on the caller's time.
+            view = _new(type(self))
+            view.__dict__ = known[1]
+            view._key = instance  # noqa: SLF001
+            view._function = MethodType(self._function, instance)  # noqa: SLF001
+            return view
         if not self._binds:
             return self
         if instance is owner:  # `classmethod.__get__` asks so, up to Python 3.12
@@ -177,7 +213,9 @@ class Bindable(Generic[BatcherT]):
         bound = self._binding.bind(instance, owner)
         if bound is not None:
             function, key = bound
-            return self._view(_function=function, __wrapped__=function, _binds=False, _key=key, _batcher=None)
+            attributes = {**self.__dict__, "_binds": False, "_batcher": None, "_views": {}}
+            del attributes["__wrapped__"]
+            return self._view(key, function, attributes)
         if self._binding.needs_instance:
             return ThroughClass(self, self._function, owner)  # type: ignore[return-value]  # its public face is the same
         return self
@@ -187,6 +225,11 @@ class Bindable(Generic[BatcherT]):
         if self._binds and _is_of_class(self._binding.func):
             raise self._misplaced()
         return self._binding.batcher(self._owner())
+
+    def _share(self) -> None:
+        """Have further views of the same instance be as this one, which has found its batcher."""
+        if not self._binds and type(self._binding.func) is FunctionType and self._call_options is NO_OPTIONS:
+            self._binding.share(self._key, self.__dict__)
 
     def _misplaced(self) -> TypeError:
         name = name_of(self._function, self._settings)
@@ -250,12 +293,12 @@ def _remade(face: type[Any], func: Callable[..., Any], options: Options, call_op
     if getattr(func, "__name__", None) == "plain_function":
         func = func.__wrapped__  # type: ignore[attr-defined]
     made = face(func, options)
-    return made if call_options == NO_OPTIONS else made._view(_call_options=call_options, _key=made)  # noqa: SLF001
+    return made if call_options == NO_OPTIONS else made.with_call_options(call_options)
 
 
 def _rebound(key: object, name: str, call_options: CallOptions) -> Any:
     bound = getattr(key, name)
-    return bound if call_options == NO_OPTIONS else bound._view(_call_options=call_options)  # noqa: SLF001
+    return bound if call_options == NO_OPTIONS else bound.with_call_options(call_options)
 
 
 def _named(func: FunctionType) -> object:

@@ -141,6 +141,7 @@ class Face(Bindable[DriverT]):
         # Found once, for every caller calls it; not a method of this object, which would keep itself alive.
         self._read = partial(_refuse_call, self._name()) if self._streams else batcher.collator.read
         self._batcher = batcher  # last: a thread that sees it uses the others
+        self._share()
         return batcher
 
     def _name(self) -> str:
@@ -197,7 +198,7 @@ class Face(Bindable[DriverT]):
             pass
         if options is None:
             options = with_changes.__wrapped__(self._call_options, **changes)
-        return self._view(_call_options=options, _key=self._owner())
+        return self.with_call_options(options)
 
     @property
     def stats(self) -> Stats:

@@ -29,6 +29,7 @@ GOALS = {
     "sync / executor, one core": Goal(1.0),
     "sync / two locks": Goal(2.0),
     "sync / executor": Goal(1.0),
+    "method / function, at the door": Goal(1.3),
     "acall / hand-off, one core": Goal(1.3),
     "acall / hand-off": Goal(1.3),
     "list of 1M, batches of 1024": Goal(1.4),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median
+from timeit import repeat
+from typing import Any
 
 from benchmarks.bare import Gate, LoopHandOff, ThreadHandOff, TwoLocks, echo, joined_slices
 from benchmarks.callers import (
@@ -37,6 +40,7 @@ __all__ = [
     "idle",
     "list_memory",
     "long_list",
+    "method_door",
     "pending_memory",
     "singles_from_tasks",
     "singles_from_threads",
@@ -80,6 +84,39 @@ def _sync_samples(effort: Effort, trips: int) -> Samples:
         }
         trip = {name: partial(around_synchronously, call, trips) for name, call in contenders.items()}
         return interleave(effort, effort.of(25, 2), **trip)
+
+
+def method_door(effort: Effort) -> Iterator[Row]:
+    """What a caller does until its call is queued: through a method, and beside it a function."""
+    gates = Gate(), Gate()
+
+    class Model:
+        @dynamically
+        def echo(self, items: list[Any]) -> list[Any]:
+            return gates[0].echo(items)
+
+    model = Model()
+    with model.echo, dynamically(gates[1].echo) as fn:
+        for held, gate in zip((model.echo, fn), gates, strict=True):
+            held.submit(-1)
+            asyncio.run(gate.hold())  # the worker is busy, and what comes is only queued
+            held._find().collect = _do_not_wait  # type: ignore[method-assign]
+        calls, tries = effort.of(200, 20), effort.of(50, 2)
+        samples = interleave(
+            effort,
+            effort.of(15, 2),
+            ours=lambda: min(repeat(lambda: model.echo(0), number=calls, repeat=tries)) / calls,
+            function=lambda: min(repeat(lambda: fn(0), number=calls, repeat=tries)) / calls,
+        )
+        for gate in gates:
+            gate.open()
+    yield times(
+        "method / function, at the door", "a call until it is queued, of a method", samples, "function"
+    )
+
+
+def _do_not_wait(call: object) -> None:
+    """Stand in for the wait of a caller."""
 
 
 def acall_round_trip(effort: Effort) -> Iterator[Row]:

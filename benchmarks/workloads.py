@@ -11,6 +11,7 @@ __all__ = ["WORKLOADS"]
 
 WORKLOADS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "sync": overhead.sync_round_trip,
+    "method": overhead.method_door,
     "acall": overhead.acall_round_trip,
     "list": overhead.long_list,
     "list-memory": overhead.list_memory,

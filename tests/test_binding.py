@@ -393,3 +393,52 @@ def test_views_with_options_share_the_batcher() -> None:
     embedder.embed.options(priority="bulk")(1)
     embedder.embed(1)
     assert embedder.embed.stats.total_processed == 2
+
+
+def test_a_bound_method_keeps_its_instance_and_its_instance_does_not_keep_it() -> None:
+    """As Python's own do, at the first access as at every other; it stays bound where it is put."""
+    method = Embedder(1).embed
+    again = method.__wrapped__.__self__.embed
+    for bound in (method, again):
+        gc.collect()
+        assert bound([1, 2]) == [2, 3]
+        assert bound.__wrapped__([1]) == [2]
+
+    class Service:
+        first = method
+        second = again
+
+    assert (Service().first(1), Service.second(1), Service().second([3])) == (2, 2, [4])
+    reference = weakref.ref(method.__wrapped__.__self__)
+    batcher = again._find()
+    until(lambda: batcher._wanted == 1)
+    del method, again, bound, Service
+    gc.collect()
+    assert reference() is None
+
+
+def test_an_instance_in_the_place_of_a_dead_one_has_a_batcher_of_its_own() -> None:
+    """Python gives the ids of dead instances to new ones."""
+    ids = set()
+    for offset in range(50):
+        embedder = Embedder(offset)
+        ids.add(id(embedder))
+        assert [embedder.embed(1), embedder.embed(1), *embedder.embed([1])] == [offset + 1] * 3
+        assert embedder.embed.stats.total_processed == 3
+    assert len(ids) < 50
+
+
+def test_what_is_shared_by_the_accesses_of_an_instance_is_what_a_caller_sees() -> None:
+    """One batcher, one configuration; options of single calls belong to their view alone."""
+    one, two = Embedder(1), Embedder(2)
+    for embedder in (one, two):
+        embedder.embed(1)
+    hurried = one.embed.options(deadline_ms=PATIENCE_S * 1000)
+    one.embed.configure(batch_size=5)
+    assert "batch_size=5" in repr(one.embed)
+    assert "batch_size=32" in repr(two.embed)
+    assert (hurried(1), one.embed(1), two.embed(1)) == (2, 2, 3)
+    assert one.embed == one.embed != hurried
+    assert one.embed.__wrapped__.__self__ is hurried.__wrapped__.__self__ is one
+    assert not hasattr(batched.BatchedFunction, "__wrapped__")
+    assert list(inspect.signature(batched.BatchedFunction).parameters) == ["func", "options"]

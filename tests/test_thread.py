@@ -470,6 +470,8 @@ def test_callers_hear_of_it_when_no_thread_can_be_started(monkeypatch: pytest.Mo
 
 # The signal may come in a destructor, where no exception can be raised, only shown.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.no_cover  # an interrupted tracer keeps its lock, and the next call waits for it for ever
+@pytest.mark.timeout(method="thread")  # the other method has the timer that the test takes for itself
 @pytest.mark.parametrize("interrupted_s", [0.00001, 0.0005])
 def test_a_first_call_that_is_interrupted_leaves_a_batcher_that_works(interrupted_s: float) -> None:
     """Ctrl-C while the worker thread is being started."""

@@ -99,16 +99,33 @@ class Asked:
 class Caller:
     """One caller, which makes its calls one after another."""
 
-    def __init__(
-        self, number: int, plan: Plan, fns: list[Any], judge: Judge, kept: list[weakref.ref[Any]]
+    def __init__(  # noqa: PLR0913, PLR0917
+        self,
+        number: int,
+        plan: Plan,
+        fns: list[Any],
+        judge: Judge,
+        kept: list[weakref.ref[Any]],
+        until_s: float,
     ) -> None:
         self.number = number
         self.plan = plan
         self.judge = judge
         self.doing: Any = None
+        self.calls = 0
         self.done = False
         self._fns = fns
         self._kept = kept
+        self._until_s = until_s
+
+    def asks(self, *, on_loop: bool) -> Iterator[Ask]:
+        """Yield what to ask, until the time is over."""
+        for ask in asks(self.plan, self.number, on_loop=on_loop):
+            if time.monotonic() > self._until_s:
+                return
+            self.doing = ask
+            self.calls += 1
+            yield ask
 
     def _view(self, ask: Ask) -> Any:
         fn = self._fns[ask.instance]()
@@ -121,10 +138,9 @@ class Caller:
     def run(self) -> None:
         """Make all calls from a thread."""
         OWNER.set(self.number)
-        for ask in asks(self.plan, self.number, on_loop=False):
+        for ask in self.asks(on_loop=False):
             if ask.pause_s:
                 time.sleep(ask.pause_s)
-            self.doing = ask
             asked = Asked(ask, self.number, self.plan, self._kept)
             began = time.monotonic()
             try:

@@ -16,7 +16,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from batched import ClosedError
 from tests.differential.callers import Caller, describe, threads_of
@@ -27,6 +27,12 @@ from tests.differential.tasks import Task
 from tests.differential.work import Item, Work
 
 LIMIT_S = 30.0
+"""How long nothing may happen before a run is said to hang."""
+BUSY_S = 2.0
+"""For how long callers make further calls, however slow the machine is."""
+
+
+CallerT = TypeVar("CallerT", bound=Caller)
 
 
 class Failure(AssertionError):
@@ -69,7 +75,8 @@ class Run:
         self.plan = plan
         self.work = work
         self.judge = Judge(plan, work)
-        self._deadline = time.monotonic() + limit_s
+        self._limit_s = limit_s
+        self._until_s = time.monotonic() + BUSY_S
         self._kept: list[weakref.ref[Any]] = []
         self._loops = [new_loop(kind) for kind in plan.loop_kinds]
         self._release = threading.Event()
@@ -81,13 +88,8 @@ class Run:
         """Do all of it."""
         plan = self.plan
         numbers = count()
-        threaded = [
-            Caller(next(numbers), plan, self._fns, self.judge, self._kept) for _ in range(plan.threads)
-        ]
-        tasks = [
-            [Task(next(numbers), plan, self._fns, self.judge, self._kept) for _ in range(size)]
-            for size in plan.loops
-        ]
+        threaded = [self._caller(Caller, next(numbers)) for _ in range(plan.threads)]
+        tasks = [[self._caller(Task, next(numbers)) for _ in range(size)] for size in plan.loops]
         self._callers = threaded + [task for some in tasks for task in some]
         threads = threads_of(threaded)
         loops = [
@@ -107,6 +109,9 @@ class Run:
         self._release.set()
         self._join(loops)
         self._check_nothing_left()
+
+    def _caller(self, kind: type[CallerT], number: int) -> CallerT:
+        return kind(number, self.plan, self._fns, self.judge, self._kept, self._until_s)
 
     # -- what goes on meanwhile -------------------------------------------------------------------------
 
@@ -178,8 +183,8 @@ class Run:
             self.work.violated(f"the counters do not add up:\n{stats}")
 
     def _collect(self) -> None:
-        while not self._settled.wait(0.002):
-            gc.collect()
+        while not self._settled.wait(0.005):
+            gc.collect(1)
 
     # -- the end ----------------------------------------------------------------------------------------
 
@@ -290,16 +295,19 @@ class Run:
     # -- waiting ----------------------------------------------------------------------------------------
 
     def _until(self, condition: Callable[[], Any], what: str) -> None:
+        """Wait until `condition` holds; not for longer than the limit once nothing else happens."""
+        happened = None
         while not condition():
-            if time.monotonic() > self._deadline:
+            before, happened = happened, (len(self.work.batches), sum(each.calls for each in self._callers))
+            if happened != before:
+                deadline = time.monotonic() + self._limit_s
+            elif time.monotonic() > deadline:
                 raise Hang(f"it does not come to its end: {what}")
             time.sleep(0.001)
 
     def _join(self, threads: list[threading.Thread]) -> None:
         for thread in threads:
-            thread.join(max(self._deadline - time.monotonic(), 0))
-            if thread.is_alive():
-                raise Hang(f"it does not come to its end: {thread.name} {getattr(thread, '_target', '')}")
+            self._until(lambda: not thread.is_alive(), f"{thread.name} {getattr(thread, '_target', '')}")
 
     def dump(self) -> str:
         """Return where everything stands: callers, counters, threads and tasks."""

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from tests.differential.callers import END, Asked, Caller
-from tests.differential.plan import Ask, asks
+from tests.differential.plan import Ask
 from tests.differential.work import OWNER
 
 
@@ -17,10 +17,9 @@ class Task(Caller):
     async def run_async(self) -> None:
         """Make all calls from a task."""
         OWNER.set(self.number)
-        for ask in asks(self.plan, self.number, on_loop=True):
+        for ask in self.asks(on_loop=True):
             if ask.pause_s:
                 await asyncio.sleep(ask.pause_s)
-            self.doing = ask
             if ask.cancel_s is None:
                 await self._ask(ask, left=[])
                 continue

@@ -136,6 +136,8 @@ class Plan:
     ends_after_s: float | None
     """When it is shut down; None is after all callers."""
     switch_s: float
+    mix: str
+    """"everything", or for many calls in a short time: "singles" or "lists" only, and nothing else of it."""
 
     @property
     def instances(self) -> int:
@@ -225,6 +227,7 @@ def draw(seed: int) -> Plan:
         ending=rng.choice(("shutdown", "shutdown", "cancel", "with", "drop")),
         ends_after_s=rng.uniform(0.0, 0.1) if rng.random() < 0.25 else None,
         switch_s=rng.choice((1e-6, 1e-6, 1e-6, 1e-4)),
+        mix=rng.choice(("everything", "everything", "everything", "singles", "lists")),
     )
 
 
@@ -290,6 +293,8 @@ def asks(plan: Plan, caller: int, *, on_loop: bool) -> Iterator[Ask]:
 
 
 def _ask(rng: Random, plan: Plan, *, on_loop: bool) -> Ask:
+    if plan.mix != "everything" and plan.shape != "stream":
+        return _simple_ask(rng, plan, on_loop=on_loop)
     if plan.shape == "stream":
         way = "astream" if on_loop else "stream"
     elif on_loop:
@@ -330,6 +335,17 @@ def _ask(rng: Random, plan: Plan, *, on_loop: bool) -> Ask:
         breaks=lazily and rng.random() < 0.1,
         layout=rng.choice(plan.layouts),
         scribbles=rng.random() < 0.5,
+    )
+
+
+def _simple_ask(rng: Random, plan: Plan, *, on_loop: bool) -> Ask:
+    many = plan.mix == "lists" and plan.shape != "arrays"
+    return Ask(
+        way="acall" if on_loop else "call",
+        elements=tuple(_element(rng, plan, lazily=True) for _ in range(16 if many else 1)),
+        many=many,
+        instance=rng.randrange(plan.instances),
+        layout=rng.choice(plan.layouts),
     )
 
 

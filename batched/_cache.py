@@ -150,13 +150,12 @@ class Flights:
                         lookup.fail(result)
                         unwanted += self.leave(lookup)
                     else:
-                        lookup.results[place] = _own(result)
-                        lookup.missing -= 1
                         if not kept:  # by one of those who have not left
                             lookup.mine.append((flight.key, result))
                             kept = True
+                        lookup.collator.give(lookup, place, result)
                     if not lookup.missing:
-                        answered.append(lookup.collator.answered(lookup))
+                        answered.append(lookup)
         return answered, unwanted
 
     def leave(self, lookup: Lookup) -> list[Call]:
@@ -283,11 +282,8 @@ class CachingCollator:
     def know(self, lookup: Lookup, place: int, result: Any) -> None:
         """Take what the cache says of an item, `UNKNOWN` too."""
         if result is not UNKNOWN:
-            lookup.results[place] = _own(result)
             lookup.hits += 1 if lookup.many else lookup.size
-            lookup.missing -= 1
-            if not lookup.missing:
-                self.answered(lookup)
+            self.give(lookup, place, result)
 
     async def look(self, lookup: Lookup) -> None:
         """Ask the cache for what is not known of `lookup`."""
@@ -385,6 +381,13 @@ class CachingCollator:
         if self._measuring is not None and isinstance(lookup.lengths, list):
             self._measuring.arrange(errand, [lookup.lengths[place] for place in places])
         return errand
+
+    def give(self, lookup: Lookup, place: int, result: Any) -> None:
+        """Give a lookup one of its results, and with the last one its answer."""
+        lookup.results[place] = _own(result)
+        if lookup.missing == 1:
+            self.answered(lookup)  # before nothing is missing: a late caller may be looking
+        lookup.missing -= 1
 
     @staticmethod
     def answered(lookup: Lookup) -> Lookup:

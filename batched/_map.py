@@ -186,6 +186,9 @@ async def _async_answers(
 ) -> AsyncGenerator[Any]:
     reader = _Reader(ahead)
     reading = asyncio.create_task(reader.read(source))
+    # An error may lead to frames of the consumer, and these to this iterator: the collector may then find all
+    # of them at once, the reader first. The iterator ends it all the same.
+    reading._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
     try:
         while (call := await reader.oldest()) is not None:
             for answer in await collect(call):
@@ -198,6 +201,8 @@ async def _async_answers(
         reading.cancel()
         if not reading.done():
             await asyncio.wait([reading])
+        if not reading.cancelled():
+            reading.exception()  # its coroutine may have been collected
     ahead.finish()
 
 

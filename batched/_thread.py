@@ -378,6 +378,8 @@ class Batcher:
             self._resolve(calls)
         with self._lock:  # which `_start` holds until the thread has started
             threads = list(self._threads)
+            if not threads:
+                self._ended = True  # so that a call which is at the door starts none
         if threads:
             self._get_up()
         while wait and threads:

@@ -596,9 +596,11 @@ def test_a_consumer_that_is_cancelled_elsewhere_and_keeps_its_iterator_leaves(fl
         del consumer
         gc.collect()
         await turns()
+        gc.collect()
 
     flavour.run(main())
     assert said == []
+    until(lambda: fn.stats.queue_size == fn.stats.running_items == 0)
 
 
 @pytest.mark.parametrize("return_exceptions", [False, True])

@@ -563,6 +563,27 @@ def test_an_instance_is_collected_after_a_call_that_its_deadline_has_started() -
     until(lambda: gc.collect() is not None and reference() is None)
 
 
+def test_a_call_at_the_door_starts_no_worker_after_the_end() -> None:
+    """It came before `shutdown`, and is queued after that has returned: it is turned away."""
+    at_the_door, ended = threading.Event(), threading.Event()
+    gate = Gate()
+
+    def length(item: int) -> int:
+        at_the_door.set()
+        assert ended.wait(PATIENCE_S)
+        return item
+
+    fn = batched.dynamically(gate, timeout_ms=0, length=length)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(fn, 1)
+        assert at_the_door.wait(PATIENCE_S)
+        fn.shutdown()
+        ended.set()
+        with pytest.raises(ClosedError):
+            answer.result(PATIENCE_S)
+    assert gate.batches == []
+
+
 # -- event loops are woken --------------------------------------------------------------------------------
 
 

@@ -101,11 +101,11 @@ def kept_by(one: Any) -> str:
     chain: list[Any] = [one]
     del one
     while len(chain) < 12:
-        mine = {id(chain), *map(id, chain)}
+        mine = {id(chain), id(sys._getframe()), *map(id, chain)}
         around = gc.get_referrers(chain[-1])
-        around = [each for each in around if id(each) not in mine and type(each).__name__ != "frame"]
+        around = [each for each in around if id(each) not in mine]
         if not around:
             break
         chain.append(around[0])
         del around
-    return " < ".join(type(each).__name__ for each in chain)
+    return " < ".join(repr(getattr(each, "f_code", type(each)))[:90] for each in chain)

@@ -517,6 +517,7 @@ class Batcher:
                     if batch is not None:
                         self._give_up(batch, error)  # no other worker knows of it
                     raise
+                late.clear()  # an idle worker holds on to no call
             if batch is not None:
                 return batch
             if self.closed and delay is None and not inbox:
@@ -553,9 +554,7 @@ class Batcher:
 
     def _take_expired(self) -> list[Call]:
         """Return the calls that the scheduler has found to be late, to be answered. Needs the lock."""
-        expired = self._scheduler.expired
-        if expired:
-            self._scheduler.expired = []
+        expired, self._scheduler.expired = self._scheduler.expired, []
         return expired
 
     def _run(self, batch: Batch) -> Batch | None:

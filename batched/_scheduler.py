@@ -121,6 +121,8 @@ class Scheduler:
         """Follow new options from the next batch on."""
         self.patience = new_patience(options, self.patience)
         self._follow(options)
+        if options.max_queue_size is None:
+            self._patient.clear()  # without a bound they are not looked at, and would be kept
         self._resize()
         self._let_in()
 

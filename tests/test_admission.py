@@ -329,6 +329,35 @@ def test_an_instance_is_collected_after_callers_were_refused_or_late() -> None:
     until(lambda: gc.collect() is not None and reference() is None)
 
 
+def test_an_instance_is_collected_after_a_map_whose_bound_was_taken_away(flavour: Flavour) -> None:
+    """What a map has queued under a bound is counted; that count does not outlive the bound."""
+
+    class Failed(Exception):
+        pass
+
+    def embed(self: Any, items: list[int]) -> list[int]:
+        gate(items)
+        raise Failed  # whose traceback leads to the instance
+
+    gate = Gate(shut=True)
+    cls = type("Model", (), {"embed": flavour.decorate(embed, timeout_ms=0, max_queue_size=8)})
+    model = cls()
+
+    def change() -> None:
+        gate.wait_for_batch()
+        model.embed.configure(max_queue_size=None)
+        gate.open()
+
+    changing = threading.Thread(target=change, daemon=True)
+    changing.start()
+    results = flavour.map(model.embed.options(return_exceptions=True), [1, 2])
+    changing.join(PATIENCE_S)
+    assert list(map(type, results)) == [Failed, Failed]
+    reference = weakref.ref(model)
+    del model, results, changing, change
+    until(lambda: gc.collect() is not None and reference() is None)
+
+
 def ask_in_a_thread(fn: Any, seed: int, answered: list[int]) -> None:
     """Ask lists of all sizes, some of them in great haste."""
     for turn in range(60):

@@ -190,6 +190,8 @@ class SchedulerRules(RuleBasedStateMachine):
         over = {other for other, arrived in oldest.items() if arrived + self.window_s <= self.now}
         due = full | over | urgent
         assert key in due
+        if self.keys == 1:
+            return
         with_small = {other for other, theirs in groups.items() if not all(call.large for call in theirs)}
         if key in with_small:
             self.reserve = min(self.reserve + 1 / 8, 1.0)

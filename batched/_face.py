@@ -162,8 +162,9 @@ class Face(Bindable[DriverT]):
         """Change options of this batcher, all at once; what is queued follows them from the next batch on.
 
         Any of `batch_size`, `timeout_ms`, `small_batch_threshold`, `adaptive`, `max_queue_size`, `on_full`,
-        `isolate_errors` and, where lengths have been known from the start, `max_batch_length`; `TypeError`
-        for others. Of a method, this changes only the instance's.
+        `isolate_errors`, `max_concurrent_batches` and, where lengths have been known from the start,
+        `max_batch_length`; `TypeError` for others. Of a method, this changes only the instance's. Where more
+        batches run than may from now on, they are finished, and their threads end as they are.
         """
         check_names("configure cannot change", "can change", changes, Changes.__annotations__)
         if self._streams and changes.get("isolate_errors"):

@@ -117,6 +117,7 @@ class Changes(TypedDict, total=False):
     max_queue_size: int | None
     on_full: OnFull
     isolate_errors: bool
+    max_concurrent_batches: int
 
 
 class Mapped(Protocol):

@@ -112,13 +112,13 @@ class Scheduler:
         self._learns = self.patience.learns and not self.patience.rests
         self._waits = options.timeout_ms > 0 and not self.patience.rests
         self._at_once = "nobody expected" if options.timeout_ms > 0 else "window"
-        self._one_at_a_time = options.max_concurrent_batches == 1
-        self._is_simple = self._is_plain and self._one_at_a_time
+        self._is_simple = self._is_plain and options.max_concurrent_batches == 1
         if self._lengths is not None and isinstance(self.patience, Regroup):
             self.patience.service = self._lengths.cost
 
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
+        self._count_turns()  # while the batch that has had them runs alone
         self.patience = new_patience(options, self.patience)
         self._follow(options)
         if options.max_queue_size is None:
@@ -526,7 +526,7 @@ class Scheduler:
         Returns False, and leaves all as it was, if it is not, or fills no batch. Most batches of a long list
         follow one of the same.
         """
-        if batch.failed or not (batch.midway or self._can_follow(batch)):
+        if batch.failed or not self._is_simple or not (batch.midway or self._can_follow(batch)):
             return False
         slices = batch.slices
         piece = self.queue.take_next(slices[0][0], batch.size)
@@ -557,7 +557,7 @@ class Scheduler:
 
     def _can_follow(self, batch: Batch) -> bool:
         """Whether only what waits has a say in what follows `batch`; then so it is until that ends."""
-        if batch.singles is not None or not self._is_simple:
+        if batch.singles is not None or len(self._running) > 1:
             return False
         call = batch.slices[0][0]
         return (
@@ -577,7 +577,7 @@ class Scheduler:
                 [started - call.arrived for call, start, stop in slices for _ in range(start + 1, stop)]
             )
         for call, _, _ in slices:
-            if not call.missing and self._one_at_a_time:  # else another part of it may be running
+            if not call.missing and not self._running:  # else another part of it may be running
                 call.let_go()
 
     def _drop_rest(self, slices: list[Slice]) -> None:
@@ -586,7 +586,7 @@ class Scheduler:
             if not call.missing:
                 if call.waiting:
                     self.drop(call)
-                if self._one_at_a_time or stop - start == call.size:  # as above
+                if not self._running or stop - start == call.size:  # as above
                     call.let_go()
 
     def _resize(self) -> None:

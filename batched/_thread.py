@@ -141,9 +141,12 @@ class Batcher:
         with self._lock:
             self._empty_inbox()
             self.options = options
+            self._most_threads = options.max_concurrent_batches
             self._guarded = is_guarded(options)
             self._scheduler.configure(options)
             self._unblock()
+            if self._threads and not self._ended and not self._turn.locked():
+                self._start_another()  # else there is a worker that will, when it has a batch
         if self._wanted != 0:  # else there is no thread, and nothing that waits for one
             self._get_up()
 
@@ -457,13 +460,12 @@ class Batcher:
             self.idents.add(me)
             self._wanted = self._wanted or None  # else another worker, asleep by now, has said so
         HEED.set(self._heed)
-        next_batch = self._next if self._most_threads == 1 else self._next_in_turn
         run = self._run_stream if self._streams else self._run
         batch: Batch | None = None
         while True:
             try:
                 if batch is None:  # else the last one left it, and an idle worker holds on to nobody's items
-                    batch = next_batch()
+                    batch = self._next_in_turn()
                 if batch is None:
                     break
                 IN_THREAD[me] = batch
@@ -485,28 +487,35 @@ class Batcher:
                 self._get_up()  # as in `stats`
 
     def _next_in_turn(self) -> Batch | None:
-        """Like `_next`, for one of several workers."""
-        with self._lock:
-            self._idle += 1
-        self._turn.acquire()
-        try:
+        """Wait for the next batch; None when this worker will run no more. Then it is the turn of another."""
+        if not self._turn.acquire(False):  # noqa: FBT003
+            with self._lock:
+                self._idle += 1
+            self._turn.acquire()
             with self._lock:
                 self._idle -= 1
+        try:
             batch = self._next()
-            if batch is not None:
+            if self._most_threads > 1 and batch is not None:
                 with self._lock:
-                    if not self._idle and len(self._threads) < self._most_threads:
-                        with contextlib.suppress(RuntimeError):  # too many threads: those there are will do
-                            self._start_thread()
+                    self._start_another()
             return batch
         finally:
             self._turn.release()
 
+    def _start_another(self) -> None:
+        """Start one more worker, if there may be one and none waits for its turn. Needs the lock."""
+        if not self._idle and len(self._threads) < self._most_threads:
+            with contextlib.suppress(RuntimeError):  # too many threads: those there are will do
+                self._start_thread()
+
     def _next(self) -> Batch | None:
-        """Wait for the next batch; None when there will be none."""
         inbox = self._inbox
         while True:
             with self._lock:
+                if len(self._threads) > self._most_threads:  # which has been lowered
+                    self._threads.remove(threading.current_thread())
+                    return None
                 delay, batch = self._choose()
                 wanted = 1 if delay is None else self._scheduler.awaited()
                 late = self._take_expired()
@@ -590,7 +599,7 @@ class Batcher:
         self._heed()
         with self._lock:
             again = self._scheduler.retry(batch, error, monotonic())
-        if again and self._most_threads > 1:
+        if again and len(self._threads) > 1:
             self._get_up()  # another worker, asleep, has the turn
         return again
 
@@ -679,7 +688,7 @@ class Batcher:
                 scheduler.done(batch, now)
                 if guarded and scheduler.let_in:
                     self._unblock()
-                if scheduler.queue.items and not futures and self._most_threads == 1:
+                if scheduler.queue.items and not futures and self._most_threads == len(self._threads) == 1:
                     # What `_next` would find, without another turn of the lock.
                     _, following = self._choose(now)
                     late = self._take_expired()
@@ -744,7 +753,7 @@ class Batcher:
         """Fail what this worker had taken, or all that waits if it was about to choose."""
         taken = [] if batch is None else [batch]
         with self._lock:
-            if self._most_threads == 1:  # else some of what runs is the others'
+            if len(self._threads) == 1:  # else some of what runs is the others'
                 taken += [other for other in self._scheduler.batches() if other is not batch]
         for each in taken:
             with self._lock:
@@ -769,8 +778,10 @@ class Batcher:
             runner.close()
         IN_THREAD.pop(me, None)
         with self._lock:
-            self._threads.remove(threading.current_thread())
             self.idents.discard(me)
+            if threading.current_thread() not in self._threads:  # it was one too many
+                return
+            self._threads.remove(threading.current_thread())
             if self._threads:
                 return
             self._ended = True

@@ -697,7 +697,7 @@ def wrong_options_of_servers() -> None:
     batched.dynamically(plain, cache=3)  # type: ignore[call-overload]
     batched.dynamically(plain, cache=NoCache())  # type: ignore[call-overload]
     batched.dynamically(plain, isolate_errors="yes")  # type: ignore[call-overload]
-    bare.configure(max_concurrent_batches=2)  # type: ignore[call-arg]
+    bare.configure(max_concurrent_batches="2")  # type: ignore[arg-type]
     bare.configure(batch_size="8")  # type: ignore[arg-type]
     bare.configure(on_full="drop")  # type: ignore[arg-type]
 

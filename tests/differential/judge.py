@@ -50,6 +50,7 @@ class Judge:
             ("on_full", self.on_full),
             ("isolate_errors", self.isolates),
             ("batch_size", self.work.sizes),
+            ("max_concurrent_batches", self.work.widths),
             ("max_batch_length", self.work.budgets),
         ):
             if name in change:

@@ -275,6 +275,7 @@ def changes(plan: Plan) -> Iterator[dict[str, Any]]:
             "timeout_ms": rng.choice((0, 0.5, 2)),
             "small_batch_threshold": rng.choice((0, 2, 8)),
             "adaptive": rng.random() < 0.5,
+            "max_concurrent_batches": rng.choice((1, 2, 4)),
             "max_queue_size": rng.choice((None, 3, 30)),
             "on_full": rng.choice(("raise", "wait")),
         }

@@ -136,6 +136,7 @@ class Work:
         self.violations: list[str] = []
         self.batches: list[Batch] = []
         self.sizes = {plan.options["batch_size"]}
+        self.widths = {plan.options["max_concurrent_batches"]}
         """All that `batch_size` has been, and ..."""
         self.budgets = {plan.options.get("max_batch_length")}
         """... all that `max_batch_length` has been."""
@@ -176,7 +177,7 @@ class Work:
         plan = self.plan
         if self.ended:
             self.violated(f"a batch of {batch.size} started after the end")
-        if at_once > plan.options["max_concurrent_batches"]:
+        if at_once > max(self.widths):
             self.violated(f"{at_once} batches run at once")
         if batch.size > max(self.sizes) or (not batch.size and plan.shape != "arrays"):
             self.violated(f"a batch of {batch.size} items")

@@ -116,6 +116,7 @@ class Batcher:
 
         They fail here, so that no consumer of a stream waits for ever.
         """
+        # Without the lock: a thread of the parent may hold it, and no other thread is here.
         for call in (*self._inbox, *self._scheduler.waiting_calls(), *self._scheduler.running_calls()):
             if call.missing:
                 call.waiting = 0
@@ -517,7 +518,7 @@ class Batcher:
                     self._threads.remove(threading.current_thread())
                     return None
                 delay, batch = self._choose()
-                wanted = 1 if delay is None else self._scheduler.awaited()
+                wanted = self._scheduler.awaited() if delay else 1
                 late = self._take_expired()
             if late:
                 try:

@@ -6,9 +6,7 @@ to the layer: it is cancelled when nobody waits for any of it.
 
 from __future__ import annotations
 
-from asyncio import create_task, wait
 from contextlib import nullcontext
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
@@ -19,13 +17,13 @@ from batched._libraries import library_of
 from batched._store import UNKNOWN, AsynchronousCacheError, Faults, Store, at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
     from contextlib import AbstractContextManager
 
     from batched._family import Groupable, GroupingCollator
     from batched._measuring import MeasuringCollator
 
-__all__ = ["CachingCollator", "Flights", "Lookup", "within"]
+__all__ = ["CachingCollator", "Flights", "Lookup"]
 
 
 class Lookup(Call):
@@ -176,25 +174,6 @@ class Flights:
                 if self._flights.get(flight.key) is flight:
                     del self._flights[flight.key]
         return errands
-
-
-async def within(deadline: float | None, work: Coroutine[Any, Any, None]) -> bool:
-    """Run `work`, which is cancelled at the `deadline`; return whether it has ended by itself."""
-    if deadline is None:
-        await work
-        return True
-    if deadline <= monotonic():
-        work.close()
-        return False
-    task = create_task(work)
-    try:
-        # Not `timeout_at`: it would wait for work that does not listen to a cancel.
-        await wait([task], timeout=max(deadline - monotonic(), 0.0))
-        if task.done():
-            task.result()
-        return task.done()
-    finally:
-        task.cancel()
 
 
 class CachingCollator:

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
 from batched._binding import NO_OPTIONS, Bindable, name_of
-from batched._cache import Lookup, within
+from batched._cache import Lookup
 from batched._family import Family
 from batched._map import Ahead, amap_items
 from batched._options import (
@@ -29,7 +29,7 @@ from batched._options import (
     with_changes,
 )
 from batched._stream import AsyncStream
-from batched._waiting import own_errors
+from batched._waiting import own_errors, within
 from batched.errors import copied, for_event_loop, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from batched._waiter import wake_all
 from batched.errors import copied, for_event_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Coroutine, Iterable
 
     from batched._call import Call
 
@@ -35,6 +35,7 @@ __all__ = [
     "settle",
     "tell",
     "watch",
+    "within",
 ]
 
 _FEW = 1024
@@ -112,6 +113,25 @@ def watch(call: Call, loop: asyncio.AbstractEventLoop) -> None:
         alarm = _Alarm()
         _alarms[loop] = ref(alarm)
     alarm.set(call.deadline or 0.0, call, loop)
+
+
+async def within(deadline: float | None, work: Coroutine[Any, Any, None]) -> bool:
+    """Run `work`, which is cancelled at the `deadline`; return whether it has ended by itself."""
+    if deadline is None:
+        await work
+        return True
+    if deadline <= monotonic():
+        work.close()
+        return False
+    task = asyncio.create_task(work)
+    try:
+        # Not `timeout_at`: it would wait for work that does not listen to a cancel.
+        await asyncio.wait([task], timeout=max(deadline - monotonic(), 0.0))
+        if task.done():
+            task.result()
+        return task.done()
+    finally:
+        task.cancel()
 
 
 def resolve_on_loop(calls: Iterable[Call]) -> None:

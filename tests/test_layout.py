@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parents[1] / "batched"
 # A module imports only from layers above its own, type checking included; so none knows another of its own
 # layer, such as a driver its collator. A new module has to find its place here.
 LAYERS = (
-    {"_waiter", "errors"},
+    {"_store", "_waiter", "errors"},
     {"_call", "_capacity", "_libraries", "_options", "_process", "_service", "_stats"},
     {
         "_binding",
@@ -70,6 +70,7 @@ PURE = {
     "_scheduler",
     "_service",
     "_stats",
+    "_store",
     "_waiter",
     "errors",
 }

@@ -343,18 +343,18 @@ def test_an_instance_is_collected_after_a_map_whose_bound_was_taken_away(flavour
     cls = type("Model", (), {"embed": flavour.decorate(embed, timeout_ms=0, max_queue_size=8)})
     model = cls()
 
-    def change() -> None:
+    def change(model: Any) -> None:
         gate.wait_for_batch()
         model.embed.configure(max_queue_size=None)
         gate.open()
 
-    changing = threading.Thread(target=change, daemon=True)
+    changing = threading.Thread(target=change, args=(model,), daemon=True)
     changing.start()
     results = flavour.map(model.embed.options(return_exceptions=True), [1, 2])
     changing.join(PATIENCE_S)
     assert list(map(type, results)) == [Failed, Failed]
     reference = weakref.ref(model)
-    del model, results, changing, change
+    del model, results, changing
     until(lambda: gc.collect() is not None and reference() is None)
 
 

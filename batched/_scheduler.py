@@ -109,8 +109,6 @@ class Scheduler:
     def _follow(self, options: Options) -> None:
         self._options = options
         self._max_queue_size = options.max_queue_size
-        if options.max_queue_size is None:
-            self._patient.clear()  # without a bound none leaves room to others
         self._learns = self.patience.learns and not self.patience.rests
         self._waits = options.timeout_ms > 0 and not self.patience.rests
         self._at_once = "nobody expected" if options.timeout_ms > 0 else "window"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import gc
 import sys
 import threading
-import weakref
 from typing import Any
 
 import pytest
@@ -249,28 +247,6 @@ def test_a_map_goes_on_though_the_bound_is_lowered_below_what_it_sends_at_once(f
     gate.open()
     mapping.join(PATIENCE_S)
     assert answers == list(range(100))
-
-
-def test_nothing_is_kept_of_a_map_whose_bound_is_taken_away(flavour: Flavour) -> None:
-    """It is no longer asked how much room the map leaves to others."""
-
-    class Item:
-        pass
-
-    gate = Gate(shut=True)
-    fn = flavour.decorate(gate, batch_size=2, timeout_ms=0, max_queue_size=8)
-    items = [Item() for _ in range(8)]
-    references = [weakref.ref(item) for item in items]
-    mapping = threading.Thread(target=flavour.map, args=[fn, items], daemon=True)
-    del items
-    mapping.start()
-    gate.wait_for_batch()
-    fn.configure(max_queue_size=None)
-    gate.open()
-    mapping.join(PATIENCE_S)
-    del mapping
-    gate.batches.clear()
-    until(lambda: gc.collect() is not None and not any(reference() for reference in references))
 
 
 def test_every_call_is_answered_while_everything_changes(flavour: Flavour) -> None:

@@ -560,7 +560,7 @@ def test_a_deadline_that_is_far_starts_nothing(run: Any, options: dict[str, Any]
     async def main() -> None:
         gate = AsyncGate(shut=False, note=sorted)
         fn = aio.dynamically(gate, batch_size=8, timeout_ms=60_000, **options)
-        soon = fn.options(deadline_ms=200)
+        soon = fn.options(deadline_ms=1000)
         later = fn.options(deadline_ms=600_000)
         tasks = [asyncio.create_task(later(0))]
         await turns()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from concurrent import futures
 from typing import Any
+from weakref import WeakSet
 
 from batched import BatchError, ClosedError, QueueFullError
 from tests.differential.plan import Ask, Plan, pieces_of, serial_of
@@ -40,7 +41,7 @@ class Judge:
         self.isolates = {plan.options["isolate_errors"]}
         self.closing = threading.Event()
         """Set before it is shut down."""
-        self.left_loops: set[Any] = set()
+        self.left_loops: WeakSet[Any] = WeakSet()  # a closed loop may hold what was sent to it in that moment
         """Loops of which all tasks are cancelled."""
 
     def configured(self, change: Mapping[str, Any]) -> None:

@@ -258,8 +258,9 @@ class Scheduler:
             self._counters.expired += dropped
         else:
             self._counters.cancelled += dropped
-        if self._untold and not self.queue.items:
-            self._untold.clear()  # an idle batcher holds on to nobody's call
+        if not self.queue.items:  # an idle batcher keeps no calls
+            self._untold.clear()
+            self._patient.clear()
         if self._outside:
             self._let_in()
 

@@ -762,6 +762,20 @@ def test_a_large_call_that_has_ended_is_not_kept(ends: str) -> None:
     assert gone() is None
 
 
+def test_calls_of_a_map_that_has_left_are_not_kept() -> None:
+    """They are no longer asked how much of a bounded queue they leave to others."""
+    options = Options(batch_size=2, timeout_ms=0, max_queue_size=8, on_full="raise")
+    scheduler = Scheduler(options, Queue, "f")
+    call = listed(4)
+    assert scheduler.admit(call, wait=True, patient=True) is None
+    call.left = "cancelled"
+    scheduler.drop(call)
+    gone = weakref.ref(call)
+    del call
+    assert scheduler.delay(1.0) is None
+    assert gone() is None
+
+
 def test_what_has_failed_is_neither_late_nor_cleared() -> None:
     """Its worker has yet to say that it is done, and answers it: nobody else does."""
     options = Options(batch_size=2, timeout_ms=0, max_concurrent_batches=2)

@@ -71,6 +71,9 @@ def _in_processes(jobs: int, first: int) -> int:
             for process in processes:
                 process.terminate()
         time.sleep(0.1)
+    for process in processes:
+        if process.returncode not in {0, 1}:  # else it has said what it did
+            _say(f"{process.args} ended with {process.returncode}: it has not run to its end")
     return sum(bool(process.returncode) for process in processes)
 
 

@@ -466,12 +466,16 @@ class _Dispatcher:
                     break
                 await _turn()  # the function may never wait: the consumers take their pieces now
         with self._lock:
-            return batch.end()
+            calls = batch.end()
+        batch.let_go()
+        return calls
 
     def _answer(self, batch: Batch, parts: list[Any]) -> list[Call]:
         """Hand the calls of `batch` their parts; return those that are now done."""
         with self._lock:
-            return batch.answer(parts, self._batcher.collator)
+            calls = batch.answer(parts, self._batcher.collator)
+        batch.let_go()
+        return calls
 
     def _next(self) -> Batch | None:
         """Remove and return the next batch, None if none is due any more."""
@@ -617,6 +621,7 @@ class _Dispatcher:
                     return []
             with self._lock:
                 calls = batch.fail(without_own_frames(error), self._batcher.collator)
+            batch.let_go()
             if self._batcher.streams:
                 batch.failed = failed + len(calls)  # the others had ended, or left
             return calls

@@ -199,14 +199,19 @@ class Collator(Protocol):
         """
         ...
 
-    def place(self, piece: Slice, part: Any) -> None:
-        """Keep `part` as the results of a slice that is not its whole call."""
+    def place(self, piece: Slice, part: Any) -> object:
+        """Keep `part` as the results of a slice that is not its whole call; return what it overwrites."""
+
+
+_NOTHING: list[Any] = []  # never added to
 
 
 class Batch:
     """Slices of calls that run together, at most once."""
 
     __slots__ = (
+        "_ended",
+        "_overwritten",
         "_slices",
         "begun",
         "failed",
@@ -225,6 +230,9 @@ class Batch:
         self, slices: list[Slice], size: int, reason: str = "", singles: list[Call] | None = None
     ) -> None:
         self._slices = slices
+        # What `let_go` forgets: calls that are answered, and items in whose place there is an answer.
+        self._ended: list[Call] = _NOTHING
+        self._overwritten: list[Any] = _NOTHING
         # Instead of slices: calls of one item each, no lists. Most batches are of nothing else.
         self.singles = singles
         self.size = size
@@ -323,22 +331,29 @@ class Batch:
 
         Raises, before any call has got anything, if `outputs` are not one row per item.
         """
-        return self.answer(collator.split(outputs, self), collator)
+        done = self.answer(collator.split(outputs, self), collator)
+        self.let_go()
+        return done
 
     def answer(self, parts: list[Any], collator: Collator) -> list[Call]:
         """Hand each call its part, as the collator has split them; return the calls that are now done.
 
-        Needs the lock of the scheduler, as `fail` does: what a call still misses decides what runs.
+        Needs the lock of the scheduler, as `fail` does: what a call still misses decides what runs. Then
+        `let_go` is to follow, without the lock.
         """
         if self.singles is not None:
+            self._ended = self.singles
             return self._answer(self.singles, parts)
         done: list[Call] = []
+        self._ended = []
+        self._overwritten = []
         at = 0
         for piece in self._slices:
             part = parts[at]
             at += 1  # noqa: SIM113  for one slice, `zip` or `enumerate` take as long as all else here
             call, start, stop = piece
             if stop - start == call.size:
+                self._ended.append(call)
                 done += self._answer([call], [part])
             elif isinstance(part, BaseException):
                 if self._refuses(call, part, stop - start):
@@ -366,8 +381,13 @@ class Batch:
                 call.results = part
                 call.missing = 0
                 done.append(call)
-            call.function = call.inputs = None
         return done
+
+    def let_go(self) -> None:
+        """Forget the inputs of answered calls. Not under a lock: their finalizers may call the batcher."""
+        for call in self._ended:
+            call.function = call.inputs = None
+        self._ended = self._overwritten = _NOTHING
 
     def _refuses(self, call: Call, error: BaseException, items: int) -> bool:
         """Answer `call`, of which so many `items` failed, with `error`; return whether it still waited."""
@@ -407,16 +427,18 @@ class Batch:
         return told, wanted
 
     def end(self) -> list[Call]:
-        """Say that there are no more pieces; return the calls that waited for some. Needs the lock."""
+        """Say that there are no more pieces; return the calls that waited for some. As `answer`, else."""
         done = [call for call in self.calls if call.missing]
-        for call in self.calls:
+        self._ended = self.calls
+        for call in self._ended:
             call.missing = 0
-            call.function = call.inputs = None
         return done
 
     def fail(self, error: BaseException, collator: Collator) -> list[Call]:
-        """Answer each call with `error` and return the calls that are now done."""
+        """Answer each call with `error` and return the calls that are now done. As `answer`, else."""
         self.failed = self.size
+        self._ended = []
+        self._overwritten = []
         done = []
         for piece in self.slices:
             call, start, stop = piece
@@ -433,14 +455,14 @@ class Batch:
         if not call.missing:  # an earlier part failed, or its caller has left
             return False
         try:
-            collator.place(piece, part)
+            self._overwritten.append(collator.place(piece, part))
         except Exception as error:  # noqa: BLE001  its caller's to handle, and nobody else's
             self.failed += stop - start
             return _refused(call, error)
         call.missing -= stop - start
         if call.missing:
             return False
-        call.function = call.inputs = None
+        self._ended.append(call)
         return True
 
 

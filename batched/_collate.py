@@ -116,11 +116,13 @@ class ListCollator:
                 at += 1
         return parts
 
-    def place(self, piece: Slice, part: list[Any]) -> None:
-        """Write `part` over the inputs that it answers, so that the list becomes the results."""
+    def place(self, piece: Slice, part: list[Any]) -> list[Any]:
+        """Write `part` over the inputs that it answers, which become the results; return these."""
         call, start, stop = piece
         results = call.results = call.inputs
+        overwritten: list[Any] = results[start:stop]
         results[start:stop] = part
+        return overwritten
 
     def _rows(self, outputs: Any) -> list[Any]:
         """Return the rows of `outputs`, an array or tuple say, as a list."""

@@ -151,11 +151,13 @@ class ColumnCollator:
                     column.append(item)
         return columns
 
-    def place(self, piece: Slice, part: list[Any]) -> None:
-        """Write `part` over what it answers of the first column, which becomes the results."""
+    def place(self, piece: Slice, part: list[Any]) -> list[Any]:
+        """Write `part` over what it answers of the first column, which becomes the results; return that."""
         call, start, stop = piece
         results = call.results = call.inputs[0]
+        overwritten: list[Any] = results[start:stop]
         results[start:stop] = part
+        return overwritten
 
 
 def _apply(function: Callable[..., Any], key: tuple[Any, ...], columns: list[list[Any]]) -> Any:

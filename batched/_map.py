@@ -310,6 +310,9 @@ class _Answers:
 
     __length_hint__ = __len__
 
+    def __bool__(self) -> bool:
+        return True  # as any iterator is
+
     def close(self) -> None:
         """Leave: what has not started is dropped."""
         self._answers.close()
@@ -337,6 +340,9 @@ class _AsyncAnswers:
         return 0 if self._answers.ag_frame is None else max(self._left, 0)
 
     __length_hint__ = __len__
+
+    def __bool__(self) -> bool:
+        return True  # as any iterator is
 
     async def aclose(self) -> None:
         """Leave: what has not started is dropped."""

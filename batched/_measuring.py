@@ -138,15 +138,15 @@ class MeasuringCollator:
                     parts[index] = _put_back(parts[index], call.order, [None] * call.size)
         return parts
 
-    def place(self, piece: Slice, part: list[Any]) -> None:
-        """Write `part` into the call's results, in their own order."""
+    def place(self, piece: Slice, part: list[Any]) -> object:
+        """Write `part` into the call's results, in their own order; return what it overwrites."""
         call, start, stop = piece
         if not hasattr(call, "order"):
-            self._collator.place(piece, part)
-            return
+            return self._collator.place(piece, part)
         if call.results is None:
             call.results = [None] * call.size
         _put_back(part, call.order[start:stop], call.results)
+        return None
 
 
 def _put_back(rows: Iterable[Any], order: list[int], results: list[Any]) -> list[Any]:

@@ -138,9 +138,11 @@ class Faults:
         self._first = self._first or error
         self._count += 1
         cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, OSError):
+        seen: set[int] = set()  # an error may be its own cause
+        while cause is not None and not isinstance(cause, OSError) and id(cause) not in seen:
+            seen.add(id(cause))
             cause = cause.__cause__ or cause.__context__
-        self._is_down = cause is not None
+        self._is_down = isinstance(cause, OSError)
         return not self._is_down
 
     def log(self, what: str) -> None:

@@ -309,6 +309,8 @@ class Batcher:
         """Raise, in its caller, the error of `call`, or that it is late."""
         if call.error is None:
             self._leave(call, "expired")
+            if self._blocked:
+                self._heed()  # others wait for the room that it has taken
         raise_as_was(refusal(call, self.name))
 
     def submit(self, call: Call) -> Future[Any]:
@@ -324,7 +326,11 @@ class Batcher:
             if gate is not None:
                 self._wait_for_room(call, gate)
         if call.deadline is not None:
-            self._watch.add(call, call.deadline)
+            try:
+                self._watch.add(call, call.deadline)
+            except BaseException:  # Ctrl-C
+                self.cancel(call)
+                raise
         return future
 
     def _wait_for_room(self, call: Call, gate: _thread.LockType) -> None:
@@ -582,12 +588,14 @@ class Batcher:
                 outputs = collator.split(outputs, batch)
                 with self._lock:
                     calls = batch.answer(outputs, collator)
+                batch.let_go()
             except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
                 if self._retry(batch, error):
                     batch.clear()
                     return None
                 with self._lock:
                     calls = batch.fail(without_own_frames(error), collator)
+                batch.let_go()
             outputs = None  # they need not outlive their batch
             if calls or inbox or self._leaving or self.closed or self._guarded or self._runners:
                 break  # also where what an `async def` has started may still look at its batch
@@ -617,6 +625,7 @@ class Batcher:
                         break
             with self._lock:
                 calls = batch.end()
+            batch.let_go()
         except BaseException as error:  # noqa: BLE001  the callers' to handle, whatever it is
             if not batch.begun and is_out_of_memory(error) and self._retry(batch, error):
                 batch.clear()
@@ -760,6 +769,7 @@ class Batcher:
             with self._lock:
                 each.fail(error, self.collator)
                 self._scheduler.forget(each)
+            each.let_go()
             for call in each.calls:
                 if not call.missing:
                     with contextlib.suppress(Exception):  # its caller has been released before

@@ -609,6 +609,39 @@ def test_nobody_hangs_on_a_fault_of_this_library(
     assert any(record.exc_info and record.exc_info[1] is fault for record in caplog.records)
 
 
+class Finalized:
+    """An item whose finalizer asks the batcher, as code that reports does."""
+
+    def __init__(self, fn: Any, seen: list[Any]) -> None:
+        self.fn = fn
+        self.seen = seen
+
+    def __del__(self) -> None:
+        self.seen.append(self.fn.stats)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["answered", "failed"])
+@pytest.mark.parametrize("count", [None, 1, 5], ids=["one", "list", "long list"])
+def test_a_finalizer_of_an_item_may_ask_the_batcher(flavour: Flavour, count: int | None, fails: bool) -> None:
+    """No lock is held while items that are answered are forgotten: neither worker nor loop stands still."""
+
+    def answer(items: list[Any]) -> list[int]:
+        if fails:
+            raise ValueError
+        return [1] * len(items)
+
+    fn = flavour.decorate(answer, batch_size=2, timeout_ms=0)
+    seen: list[Any] = []
+    with contextlib.suppress(ValueError):
+        if count is None:
+            flavour.call(fn, Finalized(fn, seen))
+        else:
+            flavour.call(fn, [Finalized(fn, seen) for _ in range(count)])
+    until(lambda: gc.collect() is not None and len(seen) == (count or 1))
+    if not fails:
+        assert flavour.call(fn, 1) == 1
+
+
 # -- the end --------------------------------------------------------------------------------------------
 
 

@@ -861,3 +861,15 @@ def test_a_call_that_is_answered_at_its_deadline_has_its_own_answer() -> None:
             list(pool.map(ask, range(3)))
     finally:
         sys.setswitchinterval(before)
+
+
+def test_an_error_of_a_cache_may_be_its_own_cause() -> None:
+    """`raise error from error` is a common slip: callers are answered all the same."""
+
+    class Slip(dict[Any, Any]):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            error = ValueError(key)
+            raise error from error
+
+    fn = batched.dynamically(list, timeout_ms=0, cache=Slip())
+    assert [fn.submit(item).result(PATIENCE_S) for item in (1, 1)] == [1, 1]

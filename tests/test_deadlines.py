@@ -138,3 +138,23 @@ def test_a_callback_of_a_late_future_may_call_again() -> None:
     until(lambda: again)
     gate.open()
     assert again[0].result(PATIENCE_S) == "again"
+
+
+def test_a_call_that_gives_up_waiting_for_room_lets_those_behind_it_in() -> None:
+    """A list that found no room holds up no single item for which there is some."""
+    gate, fn, _ = held(max_queue_size=4, on_full="wait")
+    filling = fn.submit([1, 2])
+    let_in = threading.Event()
+
+    def wait_behind() -> None:
+        until(lambda: len(fn._find()._blocked) == 1)
+        fn.submit("small")
+        let_in.set()
+
+    behind = threading.Thread(target=wait_behind, daemon=True)
+    behind.start()
+    with pytest.raises(TimeoutError):
+        fn.options(deadline_ms=300).submit(["large"] * 3)
+    assert let_in.wait(PATIENCE_S)
+    gate.open()
+    assert filling.result(PATIENCE_S) == [1, 2]

@@ -335,7 +335,7 @@ class CachingCollator:
         for key, result in results:
             try:
                 await self._store.set(key, _own(result))
-            except Exception as error:  # noqa: BLE001  its callers have their answers all the same
+            except (Exception, SystemExit) as error:  # noqa: BLE001  callers have their answers all the same
                 if not faults.add(error):
                     break
             else:

@@ -126,11 +126,11 @@ class Faults:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._first: Exception | None = None
+        self._first: BaseException | None = None
         self._count = 0
         self._is_down = False
 
-    def add(self, error: Exception) -> bool:
+    def add(self, error: BaseException) -> bool:
         """Note `error`; return whether the cache is to be asked on.
 
         A key or a result that it refuses says nothing of the next one; an `OSError` says that all would fail.

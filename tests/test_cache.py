@@ -873,3 +873,14 @@ def test_an_error_of_a_cache_may_be_its_own_cause() -> None:
 
     fn = batched.dynamically(list, timeout_ms=0, cache=Slip())
     assert [fn.submit(item).result(PATIENCE_S) for item in (1, 1)] == [1, 1]
+
+
+def test_a_cache_that_raises_an_exit_leaves_the_worker_alive() -> None:
+    """Whatever a cache raises while it is told of a result, callers are answered, the next ones too."""
+
+    class Exits(dict[Any, Any]):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            raise SystemExit(key)
+
+    fn = batched.dynamically(list, timeout_ms=0, cache=Exits())
+    assert [fn.submit(item).result(PATIENCE_S) for item in (1, 2)] == [1, 2]

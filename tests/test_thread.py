@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextvars import Context
 from queue import SimpleQueue
@@ -468,9 +469,24 @@ def test_callers_hear_of_it_when_no_thread_can_be_started(monkeypatch: pytest.Mo
     assert fn(2) == 2
 
 
+@pytest.fixture
+def untraced() -> Iterator[None]:
+    """Trace neither the test nor the threads that it starts.
+
+    An interrupted tracer keeps its lock, and the next call waits for it for ever. And a traced worker enters
+    no function while a signal waits for the main thread (CPython 3.11), which waits for the worker.
+    """
+    of_this, of_new = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)  # type: ignore[arg-type]
+    yield
+    threading.settrace(of_new)  # type: ignore[arg-type]
+    sys.settrace(of_this)
+
+
 # The signal may come in a destructor, where no exception can be raised, only shown.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.no_cover  # an interrupted tracer keeps its lock, and the next call waits for it for ever
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.timeout(method="thread")  # the other method has the timer that the test takes for itself
 @pytest.mark.parametrize("interrupted_s", [0.00001, 0.0005])
 def test_a_first_call_that_is_interrupted_leaves_a_batcher_that_works(interrupted_s: float) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -19,9 +18,9 @@ from batched._outputs import flatten, rebuild
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
-    from batched._call import Batch, Slice
+    from batched._call import Batch, Slice, Wrapper
     from batched._features import Feature
     from batched._libraries import Array, Library
     from batched._options import ArrayOptions
@@ -86,9 +85,7 @@ class FeatureCollator:
 
     # -- arguments to calls -----------------------------------------------------------------------------
 
-    def read(
-        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
-    ) -> Call:
+    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one mapping of features, or for features passed by name."""
         features = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
         if type(features) is not dict and not isinstance(features, Mapping):
@@ -102,12 +99,12 @@ class FeatureCollator:
                     raise TypeError(
                         f"{self._name}: spread_kwargs=True needs keys that are strings, got {key!r}"
                     )
-            function = partial(_spread, function)
+            function = _Spread(function)
         return self._call(function, features, now)
 
     def one(
         self,
-        function: Callable[[Any], Any],  # noqa: ARG002  for the protocol
+        function: Wrapper,  # noqa: ARG002  for the protocol
         args: tuple[Any, ...],  # noqa: ARG002
         named: dict[str, Any],  # noqa: ARG002
         now: float,  # noqa: ARG002
@@ -115,7 +112,7 @@ class FeatureCollator:
         """Raise: what has rows does not stream."""
         raise TypeError(f"{self._name} takes arrays, which do not stream")
 
-    def _argument(self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _argument(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the features, however they were passed."""
         if args or not named:
             raise TypeError(
@@ -125,12 +122,12 @@ class FeatureCollator:
         if len(named) == 1 and not self._options.spread_kwargs:
             name, value = next(iter(named.items()))
             if isinstance(value, Mapping) and name == next(
-                iter(inspect.signature(function).parameters), None
+                iter(inspect.signature(function.__wrapped__).parameters), None
             ):
                 return value
         return named
 
-    def _call(self, function: Callable[..., Any], features: Mapping[Any, Any], now: float) -> Call:
+    def _call(self, function: Wrapper, features: Mapping[Any, Any], now: float) -> Call:
         layout = self._layouts.recent
         if layout is None or type(features) is not dict or (alike := layout.blocks(features)) is None:
             layout, blocks, lengths, rows = self._layouts.describe(features)
@@ -152,7 +149,7 @@ class FeatureCollator:
         """Return the inputs: a call of features is never divided."""
         return inputs
 
-    def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
+    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
         """Return a call for one mapping of features."""
         return self.read(function, (items[0],), {}, now)
 
@@ -521,8 +518,16 @@ def _rounded(length: int, multiple: int) -> int:
     return -(-length // multiple) * multiple
 
 
-def _spread(function: Callable[..., Any], features: dict[str, Array]) -> Any:
-    return function(**features)
+class _Spread:
+    """A batch function that takes its features as a dict, and passes them by name."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Wrapper) -> None:
+        self._function = function
+
+    def __wrapped__(self, features: dict[str, Array]) -> Any:
+        return self._function.__wrapped__(**features)
 
 
 def _parts(block: Any) -> list[Array]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from contextlib import suppress
-from dataclasses import fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial, update_wrapper
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
@@ -25,7 +24,9 @@ __all__ = ["NO_OPTIONS", "Bindable", "Binding", "ThroughClass", "name_of"]
 
 NO_OPTIONS = CallOptions()
 
-_new = object.__new__
+_new: Any = object.__new__
+
+_HIDDEN = ("__annotations__", "__doc__", "__module__")
 
 
 class HasOptions(Protocol):
@@ -47,8 +48,8 @@ class Binding(Generic[BatcherT]):
         self.func = func
         self._make = make
         self._made: dict[int, tuple[weakref.ref[Any], BatcherT]] = {}
-        self.views: dict[int, tuple[weakref.ref[Any], dict[str, Any]]] = {}
-        """What all views of an instance share, once it has a batcher: as that, nothing of it leads back."""
+        self.views: dict[int, Shared[BatcherT]] = {}
+        """What the views of an instance share, by its id, from its first call to its end."""
 
     def bind(self, instance: object, owner: type | None) -> tuple[Callable[..., Any], object] | None:
         """Return `func` bound as Python would, and the object that its batcher belongs to.
@@ -74,64 +75,21 @@ class Binding(Generic[BatcherT]):
     def made(self, key: object) -> BatcherT | None:
         """Return the batcher of `key` if there is one yet."""
         made = self._made.get(id(key))
-        if made is not None and made[0]() is key:
-            return made[1]
-        anchor = getattr(key, "__dict__", {}).get(self._name_in_dict())
-        return anchor.batcher if anchor is not None and anchor.key == id(key) else None
-
-    def _name_in_dict(self) -> str:
-        return f"_batched_{getattr(self.func, '__name__', '')}_{id(self)}"
+        return made[1] if made is not None and made[0]() is key else None
 
     def batcher(self, key: Any) -> BatcherT:
-        """Return the batcher of `key`."""
-        made = self._made.get(id(key))
-        if made is not None and made[0]() is key:
-            return made[1]
+        """Return the batcher of `key`; `TypeError` if `key` is an instance without weak references."""
+        made = self.made(key)
+        if made is not None:
+            return made
         try:
             reference = weakref.ref(key, partial(_forget, self._made, id(key)))
         except TypeError:
-            return self._in_dict(key)
+            raise TypeError(
+                f"{type(key).__qualname__} has batched methods, so its __slots__ must include '__weakref__'"
+            ) from None
         # Of two threads that make one, the first wins; a batcher that is not used is nothing yet.
         return self._made.setdefault(id(key), (reference, self._make(key)))[1]
-
-    def share(self, key: Any, attributes: dict[str, Any]) -> None:
-        """Have all views of the instance `key` share `attributes`, if it can be referred to weakly."""
-        with suppress(TypeError):
-            self.views[id(key)] = weakref.ref(key, partial(_forget, self.views, id(key))), attributes
-
-    def _in_dict(self, key: Any) -> BatcherT:
-        """Keep the batcher of an instance without `__weakref__` in its `__dict__`."""
-        try:
-            attributes = vars(key)
-        except TypeError:
-            raise TypeError(
-                f"{type(key).__qualname__} has batched methods, so its __slots__ must include "
-                f"'__weakref__' or '__dict__'; both are missing"
-            ) from None
-        name = self._name_in_dict()
-        anchor = attributes.get(name)
-        if anchor is not None and anchor.key != id(key):  # came with a copy of another's __dict__
-            del attributes[name]
-            anchor = None
-        if anchor is None:
-            anchor = _Anchor(id(key))
-            anchor.batcher = self._make(anchor)
-            anchor = attributes.setdefault(name, anchor)
-        batcher: BatcherT = anchor.batcher
-        return batcher
-
-
-class _Anchor:
-    """Stands in an instance's `__dict__`, and dies with it; copied or pickled, it is empty."""
-
-    __slots__ = ("__weakref__", "batcher", "key")
-
-    def __init__(self, key: int = 0) -> None:
-        self.key = key
-        self.batcher: Any = None
-
-    def __reduce__(self) -> tuple[type[_Anchor], tuple[()]]:
-        return _Anchor, ()
 
 
 def _forget(made: dict[int, tuple[weakref.ref[Any], Any]], key: int, reference: weakref.ref[Any]) -> None:
@@ -140,13 +98,44 @@ def _forget(made: dict[int, tuple[weakref.ref[Any], Any]], key: int, reference: 
         del made[key]
 
 
+@dataclass(slots=True, eq=False)
+class Shared(Generic[BatcherT]):
+    """What a decorated function and its views have in common; it refers to no instance of a user's class."""
+
+    face: type[Bindable[Any]]
+    function: Callable[..., Any]
+    is_method: bool
+    """Whether `function` is yet to be bound to the instance that its view belongs to."""
+    binds: bool
+    """Whether this is the decorated function itself, which binds to instances; a view is bound."""
+    settings: Options
+    binding: Binding[BatcherT]
+    attributes: dict[str, Any]
+    """Name, docstring and more of the decorated function."""
+    call_options: CallOptions = NO_OPTIONS
+    attribute: str = ""
+    """The name under which the decorated function stands in its class."""
+    views: dict[int, Shared[BatcherT]] = field(default_factory=dict)
+    """Those of the binding, for the decorated function itself: a view has none, as it is bound."""
+    view_class: Any = None
+    reference: object = None
+    """The weak reference that takes this out of `views`."""
+    streams: bool = False
+    callers_ask: bool = False
+    """Whether callers ask the cache themselves, as they may have to await its answer."""
+    batcher: BatcherT | None = None
+    collator: Any = None
+    read: Any = None
+
+
 class _Wrapped:
     """The plain function of a bound view, found as its `__wrapped__`; a class has none."""
 
     def __get__(self, view: Bindable[Any] | None, owner: type) -> Callable[..., Any]:
         if view is None:
             raise AttributeError("__wrapped__")
-        return view._function  # noqa: SLF001
+        shared = view._shared  # noqa: SLF001
+        return MethodType(shared.function, view._key) if shared.is_method else shared.function  # noqa: SLF001
 
 
 class Bindable(Generic[BatcherT]):
@@ -156,83 +145,129 @@ class Bindable(Generic[BatcherT]):
     all views of one instance share its batcher. A copy, or what comes out of a pickle, has its own.
     """
 
-    # Of a view its own; all else is in its `__dict__`, which all views of an instance share.
-    __slots__ = ("__dict__", "__weakref__", "_function", "_key")
+    # A view has no `__dict__`: it is made at each access of a method, and that would take half as long again.
+    __slots__ = ("__dict__", "__weakref__", "_key", "_shared")
 
     ways_to_call: ClassVar[frozenset[str]] = frozenset()
-    __wrapped__ = _Wrapped()  # not in the `__dict__` of a view, which would keep the instance
+    __wrapped__ = _Wrapped()
+
+    _shared: Shared[BatcherT]
+    _key: object
+    """What the batcher belongs to: an instance, or a class; None means this very object."""
 
     def __init__(
         self, func: Callable[..., Any], options: Options, make: Callable[[object], BatcherT]
     ) -> None:
         wrapper: Any = self
         update_wrapper(wrapper, func)
-        self._function = func  # bound as this object is
-        self._attribute = getattr(func, "__name__", "")
-        self._settings = options
-        self._call_options = NO_OPTIONS
-        self._binding = Binding(func, make)
-        self._views = self._binding.views
-        self._binds = True  # False once bound
-        self._key: object = None  # what the batcher belongs to; None means this very object
-        self._batcher: BatcherT | None = None
-        # As views have one. That of `update_wrapper` shares its keys with others, which CPython 3.11 is slow
-        # to look into.
-        self.__dict__ = {**self.__dict__}
+        self._key = None
+        binding = Binding(func, make)
+        self._shared = Shared(
+            face=type(self),
+            function=func,
+            is_method=False,
+            binds=True,
+            settings=options,
+            binding=binding,
+            attributes=vars(self),
+            attribute=getattr(func, "__name__", ""),
+            views=binding.views,
+        )
+
+    if not TYPE_CHECKING:  # for type checkers there is no attribute but those that are written down
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return self._shared.attributes[name]
+            except KeyError:
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+                ) from None
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._attribute = name
+        self._shared.attribute = name
+
+    @property
+    def _batcher(self) -> BatcherT | None:
+        """The batcher, if it has been found."""
+        return self._shared.batcher
 
     def _owner(self) -> object:
         return self if self._key is None else self._key
 
-    def _view(self, key: object, function: Callable[..., Any], attributes: dict[str, Any]) -> Self:
-        view = object.__new__(type(self))
-        view.__dict__ = attributes
+    def _view(self, key: object, shared: Shared[BatcherT]) -> Self:
+        view: Self = object.__new__(shared.view_class)
         view._key = key
-        view._function = function
+        view._shared = shared
         return view
+
+    def _make_view_class(self) -> None:
+        """Make the class of this function's views: its attributes stand before those of the public class."""
+        shared = self._shared
+        if shared.view_class is None:
+            hidden = {name: shared.attributes[name] for name in _HIDDEN if name in shared.attributes}
+            shared.view_class = type(shared.face.__name__, (shared.face,), {"__slots__": (), **hidden})
 
     def with_call_options(self, options: CallOptions) -> Self:
         """Return a view of this object, for calls with `options`."""
-        return self._view(self._owner(), self._function, {**self.__dict__, "_call_options": options})
+        self._make_view_class()
+        return self._view(self._owner(), replace(self._shared, call_options=options, views={}))
 
     def __get__(self, instance: object, owner: type | None = None) -> Self:
-        known = self._views.get(id(instance))
-        if known is not None and known[0]() is instance:
-            # As `_view`, on the caller's time.
-            view = _new(type(self))
-            view.__dict__ = known[1]
-            view._key = instance  # noqa: SLF001
-            view._function = MethodType(self._function, instance)  # noqa: SLF001
-            return view
-        if not self._binds:
+        try:
+            shared = self._shared.views[id(instance)]
+        except KeyError:
+            return self._bind(instance, owner)
+        # As `_view`, on the caller's time.
+        view: Self = _new(shared.view_class)
+        view._shared = shared
+        view._key = instance
+        return view
+
+    def _bind(self, instance: object, owner: type | None) -> Self:
+        """Return what `__get__` does, of an instance that has no batcher yet."""
+        shared = self._shared
+        if not shared.binds:
             return self
         if instance is owner:  # `classmethod.__get__` asks so, up to Python 3.12
             raise self._misplaced()
-        bound = self._binding.bind(instance, owner)
+        bound = shared.binding.bind(instance, owner)
         if bound is not None:
             function, key = bound
-            attributes = {**self.__dict__, "_binds": False, "_batcher": None, "_views": {}}
-            del attributes["__wrapped__"]
-            return self._view(key, function, attributes)
-        if self._binding.needs_instance:
-            return ThroughClass(self, self._function, owner)  # type: ignore[return-value]  # its public face is the same
+            is_method = type(shared.binding.func) is FunctionType
+            self._make_view_class()
+            theirs = replace(
+                shared,
+                function=shared.function if is_method else function,
+                is_method=is_method,
+                binds=False,
+                batcher=None,
+                views={},
+            )
+            return self._view(key, theirs)
+        if shared.binding.needs_instance:
+            return ThroughClass(self, shared.function, owner)  # type: ignore[return-value]  # its public face is the same
         return self
 
     def _find(self) -> BatcherT:
         """Return the batcher."""
-        if self._binds and _is_of_class(self._binding.func):
+        shared = self._shared
+        if shared.binds and _is_of_class(shared.binding.func):
             raise self._misplaced()
-        return self._binding.batcher(self._owner())
+        return shared.binding.batcher(self._owner())
 
     def _share(self) -> None:
         """Have further views of the same instance be as this one, which has found its batcher."""
-        if not self._binds and type(self._binding.func) is FunctionType and self._call_options is NO_OPTIONS:
-            self._binding.share(self._key, self.__dict__)
+        shared = self._shared
+        if shared.is_method and shared.call_options is NO_OPTIONS:
+            key, views = id(self._key), shared.binding.views
+            # Taken out of `views` by no code of Python's that Ctrl-C could interrupt: an instance that comes
+            # in the place of a dead one must not find it.
+            shared.reference = weakref.ref(self._key, partial(views.pop, key))
+            views[key] = shared
 
     def _misplaced(self) -> TypeError:
-        name = name_of(self._function, self._settings)
+        name = name_of(self._shared.function, self._shared.settings)
         return TypeError(
             f"{name}: write @dynamically above @classmethod; below it, the class would be taken for an item"
         )
@@ -241,34 +276,36 @@ class Bindable(Generic[BatcherT]):
         if not isinstance(other, Bindable):
             return NotImplemented
         return (
-            self._binding is other._binding
+            self._shared.binding is other._shared.binding
             and self._owner() is other._owner()
-            and self._call_options == other._call_options
+            and self._shared.call_options == other._shared.call_options
         )
 
     def __hash__(self) -> int:
-        return hash((id(self._binding), id(self._owner())))
+        return hash((id(self._shared.binding), id(self._owner())))
 
     def __repr__(self) -> str:
-        batcher = self._batcher or self._binding.made(self._owner())
-        options = self._settings if batcher is None else batcher.options
-        bound = "" if self._binds else " (bound)"
+        shared = self._shared
+        batcher = shared.batcher or shared.binding.made(self._owner())
+        options = shared.settings if batcher is None else batcher.options
+        bound = "" if shared.binds else " (bound)"
         told = [
             f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value!r}"
             for field in fields(options)
             if (value := getattr(options, field.name)) != field.default or field.name in ALWAYS_SHOWN
         ]
-        return f"<batched {name_of(self._function, options)}{bound}, {', '.join(told)}>"
+        return f"<batched {name_of(shared.function, options)}{bound}, {', '.join(told)}>"
 
     # -- copies and pickles -----------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if not self._binds:
-            return _rebound, (self._key, self._attribute, self._call_options)
-        func = self._binding.func
+        shared = self._shared
+        if not shared.binds:
+            return _rebound, (self._key, shared.attribute, shared.call_options)
+        func = shared.binding.func
         if isinstance(func, FunctionType) and _named(func) == self._owner():
             func = self.plain_function
-        return _remade, (type(self), func, self._settings, self._call_options)
+        return _remade, (shared.face, func, shared.settings, shared.call_options)
 
     @property
     def plain_function(self) -> FunctionType:
@@ -280,7 +317,7 @@ class Bindable(Generic[BatcherT]):
         root = self._owner()
         alias: FunctionType | None = vars(root).get("_alias")
         if alias is None:
-            func = self._binding.func
+            func = self._shared.binding.func
             alias = FunctionType(func.__code__, func.__globals__, "plain_function", None, func.__closure__)
             alias.__module__ = func.__module__
             alias.__qualname__ = f"{func.__qualname__}.plain_function"
@@ -349,7 +386,7 @@ class ThroughClass:
         return self if instance is None else self._batched.__get__(instance, owner)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (self._owner, self._batched._attribute)  # noqa: SLF001
+        return getattr, (self._owner, self._batched._shared.attribute)  # noqa: SLF001
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(type(self._batched), name):

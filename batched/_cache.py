@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
     from contextlib import AbstractContextManager
 
+    from batched._call import Wrapper
     from batched._family import Groupable, GroupingCollator
     from batched._measuring import MeasuringCollator
 
@@ -213,19 +214,15 @@ class CachingCollator:
         """Have callers, which must be tasks, ask and tell the cache: they can await what it returns."""
         self.callers_ask = self._store.awaits = not self._store.is_mapping
 
-    def read(
-        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
-    ) -> Call:
+    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the lookup that the arguments mean."""
         return self._lookup(self._collator.read(function, args, named, now))
 
-    def one(
-        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
-    ) -> Call:
+    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the lookup of one item."""
         return self._lookup(self._collator.one(function, args, named, now))
 
-    def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
+    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
         """Return the lookup of some elements of a `map`."""
         return self._lookup(self._collator.chunk(function, items, now))
 

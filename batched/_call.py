@@ -19,7 +19,7 @@ from batched.errors import SlowConsumerError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DONE", "Batch", "Call", "Collator", "Row", "Slice", "holds_no_error"]
+__all__ = ["DONE", "Batch", "Call", "Collator", "Row", "Slice", "Wrapper", "holds_no_error"]
 
 # Only integers have a common divisor, and once that is 1 the others are only looked at: nothing is faster.
 _check_integers = partial(gcd, 1)
@@ -36,6 +36,13 @@ class Done(Enum):
 
 DONE = Done.DONE
 """What a batch function that streams yields in the place of an item that has ended."""
+
+
+class Wrapper(Protocol):
+    """A decorated function, or its view of an instance: it has the batch function as its `__wrapped__`."""
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]: ...
 
 
 class Row(tuple[Any, ...]):
@@ -89,7 +96,7 @@ class Call(Waiter):
 
     def begin(  # noqa: PLR0913, PLR0917  flat and positional: it is asked once per call, on the caller's time
         self,
-        function: Callable[[Any], Any],
+        function: Any,
         inputs: Any,
         size: int,
         many: bool,  # noqa: FBT001
@@ -99,8 +106,8 @@ class Call(Waiter):
         keep_errors: bool = False,  # noqa: FBT001, FBT002
     ) -> Self:
         """Set what a new call asks for; as `__init__` it would take a quarter longer."""
-        # The batch function travels with the call, so that an idle worker keeps no instance alive.
-        self.function: Any = function  # None, as `inputs`, once they are no longer needed
+        # A `Wrapper`: it travels with the call, so that an idle worker keeps no instance alive.
+        self.function: Any = function
         self.inputs: Any = inputs
         self.size = size
         self.many = many
@@ -164,19 +171,15 @@ class Collator(Protocol):
     chunk_size: int | None
     """How many elements of a `map` travel as one call at most; None for as many as share a batch."""
 
-    def read(
-        self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any], now: float
-    ) -> Call:
+    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call that the arguments mean. A size of 0 is answered by an empty list at once."""
         ...
 
-    def one(
-        self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any], now: float
-    ) -> Call:
+    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, even a list; `TypeError` if the collator knows no single items."""
         ...
 
-    def chunk(self, function: Callable[[Any], Any], items: list[Any], now: float) -> Call:
+    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
         """Return a call of `chunk_size` elements of a `map` or fewer; the list is its own from now on.
 
         What is wrong with one of them is raised.
@@ -320,11 +323,11 @@ class Batch:
         """Return what the batch function returns for the batch's items."""
         # The call gets no name here: an error of its function would keep it alive.
         if self.singles is not None:
-            return self.singles[0].function(collator.collate(self))
+            return self.singles[0].function.__wrapped__(collator.collate(self))
         slices = self._slices
         if self.midway:
-            return slices[0][0].function(slices[0][0].inputs[slices[0][1] : slices[0][2]])
-        return slices[0][0].function(collator.collate(self))
+            return slices[0][0].function.__wrapped__(slices[0][0].inputs[slices[0][1] : slices[0][2]])
+        return slices[0][0].function.__wrapped__(collator.collate(self))
 
     def deliver(self, outputs: Any, collator: Collator) -> list[Call]:
         """Hand each call its part of `outputs` and return the calls that are now done.

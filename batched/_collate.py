@@ -14,9 +14,9 @@ from batched._call import Call, Row, holds_no_error
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-    from batched._call import Batch, Slice
+    from batched._call import Batch, Slice, Wrapper
 
 __all__ = ["ListCollator"]
 
@@ -29,9 +29,7 @@ class ListCollator:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def read(
-        self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any], now: float
-    ) -> Call:
+    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item or a list of items; the list is copied."""
         items = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
         if not isinstance(items, list):
@@ -39,16 +37,14 @@ class ListCollator:
         inputs = items[:] if type(items) is list else list(items)
         return Call().begin(function, inputs, len(inputs), True, now)  # noqa: FBT003
 
-    def one(
-        self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any], now: float
-    ) -> Call:
+    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, even a list."""
         item = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
         return Call().begin(function, item, 1, False, now)  # noqa: FBT003
 
-    def _argument(self, function: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _argument(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the one argument, however it was passed."""
-        parameter = next(iter(inspect.signature(function).parameters), "items")
+        parameter = next(iter(inspect.signature(function.__wrapped__).parameters), "items")
         if not args and list(named) == [parameter]:
             return named[parameter]
         given = ", ".join([*("..." for _ in args), *(f"{name}=..." for name in named)])
@@ -64,7 +60,7 @@ class ListCollator:
         """Return the inputs of some of the items of a list call."""
         return [inputs[place] for place in places]
 
-    def chunk(self, function: Callable[[Any], Any], items: list[Any], now: float) -> Call:
+    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
         """Return a call of several items."""
         if isinstance(items[0], Row):
             raise TypeError(f"{self._name} takes one argument, so `map` takes one iterable")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from batched._call import Call, Row
@@ -12,7 +11,7 @@ from batched._collate import ListCollator
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from batched._call import Batch, Slice
+    from batched._call import Batch, Slice, Wrapper
 
 __all__ = ["ColumnCollator", "parameters_of"]
 
@@ -55,9 +54,7 @@ class ColumnCollator:
             if p.default is p.empty and p.kind not in {p.VAR_KEYWORD, p.VAR_POSITIONAL}
         ]
 
-    def read(
-        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
-    ) -> Call:
+    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, or a list of items, in each column."""
         if not any(isinstance(column, list) for column in (*args, *named.values())):
             return self.one(function, args, named, now)
@@ -68,16 +65,14 @@ class ColumnCollator:
                 f"{self._name}: all columns of a call must be one item, or lists of as many items, got "
                 + ", ".join(self._described(key, columns))
             )
-        call = Call().begin(partial(_apply, function, key), list(map(list, lists)), len(lists[0]), True, now)  # noqa: FBT003
+        call = Call().begin(_ByName(function, key), list(map(list, lists)), len(lists[0]), True, now)  # noqa: FBT003
         call.key = key
         return call
 
-    def one(
-        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
-    ) -> Call:
+    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, even if it is a list in some column."""
         key, columns = self._arranged(args, named)
-        call = Call().begin(partial(_apply, function, key), columns, 1, False, now)  # noqa: FBT003
+        call = Call().begin(_ByName(function, key), columns, 1, False, now)  # noqa: FBT003
         call.key = key
         return call
 
@@ -121,14 +116,14 @@ class ColumnCollator:
             for name, column in zip([*positions, *key[1:]], columns, strict=True)
         ]
 
-    def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
+    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
         """Return a call of several items, each a `Row` of its columns, or all there is of the first."""
         columns = list(map(list, zip(*items, strict=True))) if isinstance(items[0], Row) else [items]
         return self.read(function, tuple(columns), {}, now)
 
     def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Return each item of `call`, as arguments."""
-        positions, *names = call.function.args[1]  # not its key, which may have become one of a group
+        positions, *names = call.function.key  # not its key, which may have become one of a group
         rows = zip(*call.inputs, strict=True) if call.many else [tuple(call.inputs)]
         for row in rows:
             yield row[:positions], dict(zip(names, row[positions:], strict=True))
@@ -160,6 +155,16 @@ class ColumnCollator:
         return overwritten
 
 
-def _apply(function: Callable[..., Any], key: tuple[Any, ...], columns: list[list[Any]]) -> Any:
-    positions, *names = key
-    return function(*columns[:positions], **dict(zip(names, columns[positions:], strict=True)))
+class _ByName:
+    """A batch function that takes its columns as one list, and passes some of them by name."""
+
+    __slots__ = ("_function", "key")
+
+    def __init__(self, function: Wrapper, key: tuple[Any, ...]) -> None:
+        self._function = function
+        self.key = key  # how many columns are passed by position, and the names of the others
+
+    def __wrapped__(self, columns: list[list[Any]]) -> Any:
+        positions, *names = self.key
+        named = dict(zip(names, columns[positions:], strict=True))
+        return self._function.__wrapped__(*columns[:positions], **named)

@@ -116,10 +116,7 @@ DriverT = TypeVar("DriverT", bound=Driver)
 class Face(Bindable[DriverT]):
     """A decorated function, whose collator reads the arguments."""
 
-    _collator: Collator
-    _read: Callable[..., Call]
-    _streams: bool
-    _callers_ask = False  # a cache that they may have to await
+    __slots__ = ()
 
     def __init__(
         self,
@@ -128,30 +125,32 @@ class Face(Bindable[DriverT]):
         make: Callable[[object], DriverT],
         *,
         streams: bool,
+        callers_ask: bool = False,
     ) -> None:
-        self._streams = streams
         super().__init__(func, options, make)
+        self._shared.streams = streams
+        self._shared.callers_ask = callers_ask
 
     def _find(self) -> DriverT:
         owner = self._owner()
         if isinstance(owner, Face) and owner is not self and owner._batcher is None:  # noqa: SLF001
             owner._find()  # noqa: SLF001  so that further views of it need not
         batcher = super()._find()
-        self._collator = batcher.collator
-        # Found once, for every caller calls it; not a method of this object, which would keep itself alive.
-        self._read = partial(_refuse_call, self._name()) if self._streams else batcher.collator.read
-        self._batcher = batcher  # last: a thread that sees it uses the others
+        shared = self._shared
+        shared.collator = batcher.collator
+        shared.read = partial(_refuse_call, self._name()) if shared.streams else batcher.collator.read
+        shared.batcher = batcher  # last: a thread that sees it uses the others
         self._share()
         return batcher
 
     def _name(self) -> str:
-        return name_of(self._function, self._settings)
+        return name_of(self._shared.function, self._shared.settings)
 
     def _read_stream(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call for one item, whose pieces are wanted."""
-        if not self._streams:
+        if not self._shared.streams:
             raise TypeError(f"{self._name()} does not stream: only a batch function that is a generator does")
-        call = self._collator.one(self._function, args, named, monotonic())
+        call: Call = self._shared.collator.one(self, args, named, monotonic())
         self._apply_options(call)
         call.keep_errors = False  # there is no place in a stream but its end
         call.note_context()
@@ -167,9 +166,9 @@ class Face(Bindable[DriverT]):
         batches run than may from now on, they are finished, and their threads end as they are.
         """
         check_names("configure cannot change", "can change", changes, Changes.__annotations__)
-        if self._streams and changes.get("isolate_errors"):
+        if self._shared.streams and changes.get("isolate_errors"):
             raise TypeError(_NO_ISOLATION)
-        settings = self._settings
+        settings = self._shared.settings
         if changes.get("max_batch_length") is not None and not knows_lengths(settings):
             raise TypeError(
                 "configure cannot set max_batch_length where neither it nor length was given to begin with: "
@@ -194,11 +193,11 @@ class Face(Bindable[DriverT]):
         """
         options = None
         try:  # noqa: SIM105  on the caller's time
-            options = with_changes(self._call_options, **changes)
+            options = with_changes(self._shared.call_options, **changes)
         except TypeError:  # not hashable, or refused
             pass
         if options is None:
-            options = with_changes.__wrapped__(self._call_options, **changes)
+            options = with_changes.__wrapped__(self._shared.call_options, **changes)
         return self.with_call_options(options)
 
     @property
@@ -208,12 +207,12 @@ class Face(Bindable[DriverT]):
 
     async def acall(self, /, *args: Any, **named: Any) -> Any:
         """Await the result of one item, or the results of a list. Cancelling drops what has not started."""
-        batcher = self._batcher or self._find()
-        read = self._read  # found as an attribute, which is faster than as a method that it is not
-        call = read(self._function, args, named, monotonic())
-        if self._call_options is not NO_OPTIONS:
+        shared = self._shared
+        batcher = shared.batcher or self._find()
+        call = shared.read(self, args, named, monotonic())
+        if shared.call_options is not NO_OPTIONS:
             self._apply_options(call)
-        if self._callers_ask and isinstance(call, Lookup):
+        if shared.callers_ask and isinstance(call, Lookup):
             await self._answer(batcher, call)
             return call.results if not call.keep_errors else own_errors(call)
         if not call.missing:
@@ -302,7 +301,7 @@ class Face(Bindable[DriverT]):
         call.loop = None  # it is not queued
         if not call.missing:  # the cache knew it all
             batcher.count_cached(call)
-        elif self._callers_ask and isinstance(call, Lookup):
+        elif self._shared.callers_ask and isinstance(call, Lookup):
             looking[call] = asyncio.create_task(self._answer(batcher, call, patient=True))
             looking[call].add_done_callback(_retrieved)  # it may have failed when the consumer has left
         else:
@@ -344,7 +343,7 @@ class Face(Bindable[DriverT]):
         await batcher.aclose()
 
     def _apply_options(self, call: Call) -> None:
-        options = self._call_options
+        options = self._shared.call_options
         if options.deadline_ms is not None:
             call.deadline = call.arrived + options.deadline_ms / 1000
         if options.priority is not None:
@@ -357,32 +356,32 @@ class Face(Bindable[DriverT]):
 
     def _chunk(self, items: list[Any]) -> Call:
         """Return the call for some elements of a `map`."""
-        call = self._collator.chunk(self._function, items, monotonic())
-        self._collator.own(call)
+        call: Call = self._shared.collator.chunk(self, items, monotonic())
+        self._shared.collator.own(call)
         call.note_context()
         self._apply_options(call)
         for part in [call, *call.members] if isinstance(call, Family) else [call]:
             part.keep_errors = True
-            if self._call_options.priority is None:
+            if self._shared.call_options.priority is None:
                 part.bulk = True
         return call
 
     def _ahead(self, batcher: DriverT, post: Callable[[list[Any]], Call]) -> Ahead:
         """Return what a `map` knows of the elements that it has read and not answered yet."""
-        if self._streams:
+        if self._shared.streams:
             _refuse_call(self._name())
         return Ahead(
             partial(self._limits, batcher),
             batcher.check,
             post,
-            keeps_errors=self._call_options.return_exceptions,
+            keeps_errors=self._shared.call_options.return_exceptions,
         )
 
     def _limits(self, batcher: DriverT) -> tuple[int, int]:
         """Return how many elements of a `map` travel as one call, and how many items go ahead."""
         options = batcher.options
         size = batcher.collator.chunk_size or options.batch_size
-        if self._call_options.deadline_ms is not None:
+        if self._shared.call_options.deadline_ms is not None:
             size = 1  # it holds for each item
         if options.max_queue_size is not None:
             bound = options.max_queue_size
@@ -396,14 +395,14 @@ class Face(Bindable[DriverT]):
         for answer in call.results if call.many else (call.results,):
             if not isinstance(answer, BaseException):
                 yield answer
-            elif self._call_options.return_exceptions:
+            elif self._shared.call_options.return_exceptions:
                 yield copied(answer)
             else:
                 raise_as_was(presentable(copied(answer)))
 
     def _late(self, call: Call, error: TimeoutError) -> Iterator[Any]:
         """Return the answer of a chunk, of one element, whose deadline has passed."""
-        if call.left != "expired" or not self._call_options.return_exceptions:
+        if call.left != "expired" or not self._shared.call_options.return_exceptions:
             raise_as_was(error)
         return iter([without_own_frames(error)])
 

@@ -10,6 +10,8 @@ from batched.errors import BatchError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
+    from batched._call import Wrapper
+
 CallT = TypeVar("CallT", bound=Call)
 
 __all__ = ["Family", "Groupable", "GroupingCollator", "Member", "called", "complete"]
@@ -93,19 +95,15 @@ class GroupingCollator:
         self.split = collator.split
         self.place = collator.place
 
-    def read(
-        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
-    ) -> Call:
+    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call that the arguments mean, divided by key."""
         return self._grouped(self._collator.read(function, args, named, now))
 
-    def one(
-        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
-    ) -> Call:
+    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, with its key."""
         return self._grouped(self._collator.one(function, args, named, now))
 
-    def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
+    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
         """Return a call of some elements of a `map`, divided by key."""
         return self._grouped(self._collator.chunk(function, items, now))
 

@@ -32,6 +32,8 @@ class LoopedFunction(Face[Driver]):
     thread, so that the loops stay free.
     """
 
+    __slots__ = ()
+
     ways_to_call = frozenset({"acall", "amap", "astream"})
 
     def __init__(self, func: Callable[..., Any], options: Options, join: Join) -> None:
@@ -46,8 +48,7 @@ class LoopedFunction(Face[Driver]):
                 return LoopBatcher(options, queue, collator, name, streams=streams)
             return Batcher(options, queue, collator, name, owner, streams=streams, awaits=False)
 
-        super().__init__(func, options, make, streams=streams)
-        self._callers_ask = not is_mapping(options.cache)
+        super().__init__(func, options, make, streams=streams, callers_ask=not is_mapping(options.cache))
 
     __call__ = Face.acall
 

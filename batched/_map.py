@@ -111,7 +111,7 @@ class Ahead:
 
 def _refused(error: Exception) -> Call:
     """Return the call of one element, answered already with `error`."""
-    call = Call().begin(list, [], 1, False, 0.0)  # noqa: FBT003  it never runs
+    call = Call().begin(None, None, 1, False, 0.0)  # noqa: FBT003  it never runs
     call.waiter = call.loop = None
     call.waiting = call.missing = 0
     call.results = without_own_frames(error)

@@ -12,7 +12,7 @@ from batched.errors import BatchError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from batched._call import Batch, Call, Slice
+    from batched._call import Batch, Call, Slice, Wrapper
     from batched._family import Groupable, GroupingCollator
 
 __all__ = ["MeasuringCollator", "length_of"]
@@ -45,19 +45,15 @@ class MeasuringCollator:
         self.chunk_size = collator.chunk_size
         self.own = self._source.own
 
-    def read(
-        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
-    ) -> Call:
+    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call that the arguments mean, measured."""
         return self._measured(self._source.read(function, args, named, now))
 
-    def one(
-        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], now: float
-    ) -> Call:
+    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, measured."""
         return self._measured(self._source.one(function, args, named, now))
 
-    def chunk(self, function: Callable[..., Any], items: list[Any], now: float) -> Call:
+    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
         """Return a call of some elements of a `map`, measured."""
         return self._measured(self._source.chunk(function, items, now))
 

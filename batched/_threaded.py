@@ -34,6 +34,8 @@ __all__ = ["ThreadedFunction"]
 class ThreadedFunction(Face[Batcher]):
     """The ways to call a function whose batches run in a thread."""
 
+    __slots__ = ()
+
     ways_to_call = frozenset({"acall", "amap", "astream", "map", "stream", "submit"})
 
     def __init__(self, func: Callable[..., Any], options: Options, join: Join) -> None:
@@ -56,13 +58,11 @@ class ThreadedFunction(Face[Batcher]):
         In a thread whose event loop runs, where no other task could join the batch, await `acall`: the first
         call that blocks there, be it this, `map` or `stream`, warns with a `BlockingCallWarning`.
         """
-        batcher = self._batcher or self._find()
+        batcher = self._shared.batcher or self._find()
         call = self._ask(batcher, args, named)
         if not call.missing:
             return self._at_once(batcher, call)
-        if (
-            batcher.may_warn and _get_running_loop() is not None
-        ):  # asked here, as it is on every caller's time
+        if batcher.may_warn and _get_running_loop() is not None:  # each caller pays for a call to ask
             batcher.warn_on_loop("fn(x)", "await fn.acall(x)")
         batcher.post(call)
         batcher.collect(call)
@@ -78,7 +78,7 @@ class ThreadedFunction(Face[Batcher]):
         batcher = self._batcher or self._find()
         call = self._ask(batcher, args, named)
         if call.missing:
-            self._collator.own(call)
+            self._shared.collator.own(call)
             return batcher.submit(call)
         known: Future[Any] = Future()
         known.set_result(self._at_once(batcher, call))
@@ -161,9 +161,9 @@ class ThreadedFunction(Face[Batcher]):
         """Return the call that the arguments mean."""
         if batcher.closed or get_ident() in batcher.idents:
             batcher.check()
-        read = self._read  # as in `acall`
-        call = read(self._function, args, named, monotonic())
-        if self._call_options is not NO_OPTIONS:
+        shared = self._shared
+        call: Call = shared.read(self, args, named, monotonic())
+        if shared.call_options is not NO_OPTIONS:
             self._apply_options(call)
         call.note_context()
         return call

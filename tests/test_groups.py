@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,8 @@ def scheduler_of(batch_size: int, threshold: int = 8) -> tuple[Scheduler, Groups
 
 
 def call_of(key: Any, size: int = 1, arrived: float = 0.0, deadline: float | None = None) -> Call:
-    call = Call().begin(lambda items: items, [key] * size, size, True, arrived, deadline)
+    same = SimpleNamespace(__wrapped__=lambda items: items)
+    call = Call().begin(same, [key] * size, size, True, arrived, deadline)
     call.key = key
     return call
 
@@ -284,4 +286,4 @@ def test_a_signature_that_nobody_uses_any_more_costs_nothing() -> None:
     assert [len(features[key]) for features in gate.batches[1:] for key in features] == [2] * 3000
     groups = fn._batcher._scheduler.queue
     assert size_of(groups) == 0
-    assert len(fn._collator._layouts.known) <= 1024
+    assert len(fn._shared.collator._layouts.known) <= 1024

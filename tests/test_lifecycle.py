@@ -180,7 +180,8 @@ def test_dropped_instances_leave_no_thread_and_no_memory() -> None:
         gc.collect()
         grown = sys.getallocatedblocks() - before
         assert grown < 2_000, grown  # less than one of 10,000 dropped ones could leave
-        assert not Model.__dict__["run"]._binding._made
+        assert not Model.__dict__["run"]._shared.binding._made
+        assert not Model.__dict__["run"]._shared.binding.views
         assert len(batched._process._live) <= 2
         """
     )

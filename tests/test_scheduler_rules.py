@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter, itemgetter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -552,8 +553,11 @@ class ServerRules(RuleBasedStateMachine):
         assert not self.scheduler.running_calls()
 
 
-def echo(items: list[Any]) -> list[Any]:
+def same(items: list[Any]) -> list[Any]:
     return items
+
+
+echo = SimpleNamespace(__wrapped__=same)
 
 
 def single() -> Call:

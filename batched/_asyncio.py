@@ -586,7 +586,9 @@ class _Dispatcher:
             found = self.scheduler.found(calls)
         collator = self._batcher.collator
         if isinstance(collator, CachingCollator):
-            collator.store(found)  # before their callers can ask again
+            interrupt = collator.store(found)  # before their callers can ask again, and without the lock
+            if interrupt is not None:
+                get_running_loop().call_soon(_raise, interrupt)  # once this batch is answered
         return calls
 
     def _late(self, calls: list[Call]) -> list[Call]:
@@ -646,6 +648,10 @@ def _tell(calls: list[Call]) -> None:
     """Wake the consumers of streams, who look for themselves what there is."""
     for call in calls:
         call.waiter.set()
+
+
+def _raise(interrupt: KeyboardInterrupt) -> NoReturn:
+    raise interrupt
 
 
 @types.coroutine

@@ -1,12 +1,14 @@
-"""`cache`: a layer in front of the queue. What it knows is answered at once; equal items in flight run once.
+"""`cache`: a layer in front of the queue. Hits skip the queue; equal items in flight are computed once.
 
-A caller waits for a `Lookup`. What nobody has asked for yet goes off as one call, the errand, which belongs
-to the layer: it is cancelled when nobody waits for any of it.
+A caller waits for a `Lookup`. Its items that are neither in the cache nor in flight are queued as one call,
+the miss call. That belongs to the layer: it is cancelled when no lookup waits for any of its items.
+
+The cache is asked before a lookup is admitted, and told before it is answered, each time without the lock of
+the batcher. What lands in between is found in a `Watch`.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
@@ -17,22 +19,22 @@ from batched._libraries import library_of
 from batched._store import UNKNOWN, AsynchronousCacheError, Faults, Store, at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Hashable
 
     from batched._call import Wrapper
     from batched._family import Groupable, GroupingCollator
     from batched._measuring import MeasuringCollator
+    from batched._store import Guard
 
 __all__ = ["CachingCollator", "Flights", "Lookup"]
 
 
 class Lookup(Call):
-    """What a caller waits for: some results known, some in flight."""
+    """The call that a caller waits for: some results are known, some are in flight."""
 
-    __slots__ = ("asked", "collator", "flights", "group_keys", "hits", "keys", "mine", "stored", "watches")
+    __slots__ = ("collator", "flights", "group_keys", "hits", "keys", "to_store", "uncached", "watches")
 
-    asked: Call
+    uncached: Call
     """The call as it would be without a cache."""
     collator: CachingCollator
     keys: list[Hashable]
@@ -40,107 +42,102 @@ class Lookup(Call):
     group_keys: list[Hashable] | None
     hits: int
     """Items answered without a run of their own."""
-    mine: list[tuple[Hashable, Any]]
-    """The keys and results that its caller is to keep, where callers do that."""
+    to_store: list[tuple[Hashable, Any]]
+    """The keys and results that this caller stores in the cache, where callers do that."""
     flights: list[Flight]
-    stored: int
-    """How often results had been stored when the cache was asked."""
     watches: dict[int, Watch]
-    """By place, where callers ask and may have to wait."""
+    """By place, for the items that were not known when the cache was about to be asked."""
 
     @property
     def unanswered(self) -> int:
-        """The items that nothing has answered."""
+        """The number of items that have no result yet."""
         return self.missing if self.many else self.size * self.missing
 
     def note_context(self) -> None:
-        """Note it for what may run in its place."""
-        self.asked.note_context()
+        """Note the context for the miss call, which runs in place of this call."""
+        self.uncached.note_context()
 
 
 class Flight:
-    """The one run of an item that somebody waits for."""
+    """One item in flight, and the lookups that wait for it."""
 
-    __slots__ = ("errand", "key", "waiting")
+    __slots__ = ("key", "miss_call", "waiting")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
-        self.errand: Call | None = None
+        self.miss_call: Call | None = None
         self.waiting: list[tuple[Lookup, int]] = []
 
 
 class Watch:
-    """What callers that ask for a key have in common: its result, once that has landed.
+    """The result of one key, once it has landed, for all callers that were asking the cache for it.
 
-    It lasts as long as any of them asks, waits, or has the result stored. A caller that asks next finds the
-    result here or in the cache.
+    A caller has its watch before it asks the cache, so a result that lands is found in the cache or here. The
+    watch lasts as long as a caller has it: until its call is answered, and stored where callers do that.
     """
 
-    __slots__ = ("__weakref__", "result")
-
-    def __init__(self) -> None:
-        self.result = UNKNOWN
+    result: Any = UNKNOWN
 
 
 class Flights:
-    """What is in flight. Its owner sees to it that no two threads are in here at once."""
+    """The items in flight. Used with the lock of the batcher, so nothing here calls the user's cache."""
 
     def __init__(self) -> None:
         self._flights: dict[Hashable, Flight] = {}
-        self._errands: dict[Call, list[Flight]] = {}
+        self._miss_calls: dict[Call, list[Flight]] = {}
 
     def enter(self, lookup: Lookup) -> Call | None:
-        """Join what is in flight; return the call for the rest, to be queued, None if nothing is left."""
-        lookup.collator.look_again(lookup)
+        """Join the items in flight; return the miss call for the others, None if there are none."""
+        lookup.collator.take_landed(lookup)
         if not lookup.missing:
             return None
-        mine: list[tuple[int, Flight]] = []
+        missed: list[tuple[int, Flight]] = []
         joined: list[Flight] = []
         for place, key in enumerate(lookup.keys):
             if lookup.results[place] is not UNKNOWN:
                 continue
             flight = self._flights.get(key)
-            if flight is None or _is_late(flight.errand):
+            if flight is None or _is_late(flight.miss_call):
                 self._flights[key] = flight = Flight(key)
-                mine.append((place, flight))
+                missed.append((place, flight))
             else:
                 joined.append(flight)
             flight.waiting.append((lookup, place))
             lookup.flights.append(flight)
         lookup.hits += len(joined) if lookup.many else len(joined) * lookup.size
         for flight in joined:
-            if flight.errand is not None:
-                _extend(flight.errand, lookup.deadline)
-        if not mine:
+            if flight.miss_call is not None:
+                _extend(flight.miss_call, lookup.deadline)
+        if not missed:
             return None
-        errand = lookup.collator.errand(lookup, [place for place, _ in mine])
-        flights = [flight for _, flight in mine]
+        miss_call = lookup.collator.miss_call(lookup, [place for place, _ in missed])
+        flights = [flight for _, flight in missed]
         for flight in flights:
-            flight.errand = errand
-        self._errands[errand] = flights
-        return errand
+            flight.miss_call = miss_call
+        self._miss_calls[miss_call] = flights
+        return miss_call
 
-    def results(self, errand: Call) -> list[tuple[Hashable, Any]]:
-        """Return what `errand`, which is done, has found: keys and results, errors left out."""
-        flights = self._errands.get(errand)
-        if flights is None or errand.error is not None:
+    def results(self, miss_call: Call) -> list[tuple[Hashable, Any]]:
+        """Return the keys and results of `miss_call`, which is done, without its errors."""
+        flights = self._miss_calls.get(miss_call)
+        if flights is None or miss_call.error is not None:
             return []
-        found = zip(flights, _found(errand), strict=True)
+        found = zip(flights, _found(miss_call), strict=True)
         return [(flight.key, result) for flight, result in found if not isinstance(result, BaseException)]
 
     def complete(self, calls: list[Call]) -> tuple[list[Call], list[Call]]:
-        """Return the calls to answer now that `calls` are done, and those that nobody wants any more."""
+        """Return the calls to answer now that `calls` are done, and miss calls that no lookup waits for."""
         answered: list[Call] = []
         unwanted: list[Call] = []
         for call in calls:
-            flights = self._errands.pop(call, None)
-            if flights is None:  # the last who waited has left meanwhile
+            flights = self._miss_calls.pop(call, None)
+            if flights is None:  # the last lookup that waited has left meanwhile
                 continue
             results = [call.error] * len(flights) if call.error is not None else _found(call)
             for flight, result in zip(flights, results, strict=True):
                 if self._flights.get(flight.key) is flight:
                     del self._flights[flight.key]
-                kept = failed = isinstance(result, BaseException)
+                has_storer = failed = isinstance(result, BaseException)
                 for lookup, place in flight.waiting:
                     if not lookup.missing:
                         continue
@@ -149,32 +146,34 @@ class Flights:
                         lookup.fail(result)
                         unwanted += self.leave(lookup)
                     else:
-                        if not kept:  # by one of those who have not left
-                            lookup.mine.append((flight.key, result))
-                            kept = True
+                        if not has_storer:  # one of the callers that have not left
+                            lookup.to_store.append((flight.key, result))
+                            has_storer = True
                         lookup.collator.give(lookup, place, result)
                     if not lookup.missing:
                         answered.append(lookup)
         return answered, unwanted
 
     def leave(self, lookup: Lookup) -> list[Call]:
-        """Wait for nothing any more; return the errands of which nobody wants anything."""
+        """Have `lookup` wait for nothing; return the miss calls that no lookup waits for any more."""
         lookup.missing = 0
-        errands = []
+        miss_calls = []
         for flight in lookup.flights:
             flight.waiting = [(other, place) for other, place in flight.waiting if other is not lookup]
-            errand = flight.errand
-            if errand is None:  # it has not gone off, as something was wrong with a later item
+            miss_call = flight.miss_call
+            if miss_call is None:  # it was never queued, as something was wrong with a later item
                 if not flight.waiting:
                     self._flights.pop(flight.key, None)
-            elif errand not in errands and not any(other.waiting for other in self._errands.get(errand, ())):
-                errands.append(errand)
+            elif miss_call not in miss_calls and not any(
+                other.waiting for other in self._miss_calls.get(miss_call, ())
+            ):
+                miss_calls.append(miss_call)
         lookup.flights = []
-        for errand in errands:
-            for flight in self._errands.pop(errand, ()):
+        for miss_call in miss_calls:
+            for flight in self._miss_calls.pop(miss_call, ()):
                 if self._flights.get(flight.key) is flight:
                     del self._flights[flight.key]
-        return errands
+        return miss_calls
 
 
 class CachingCollator:
@@ -187,7 +186,7 @@ class CachingCollator:
         measuring: MeasuringCollator | None,
         cache: Any,
         cache_key: Callable[..., Hashable] | None,
-        lock: AbstractContextManager[Any] | None,
+        guard: Guard,
         name: str,
         *,
         bound: bool,
@@ -195,15 +194,14 @@ class CachingCollator:
         self._collator = collator
         self._grouping = grouping
         self._measuring = measuring
-        self._lock = lock or nullcontext()
-        self._store = Store(cache, self._lock, name)
-        self.callers_ask = False  # and so have to tell it what they got
+        self._guard = guard
+        self._store = Store(cache, guard, name)
+        self.callers_ask = False  # whether callers, not the driver, tell the cache: then they may await it
         self._watches: WeakValueDictionary[Hashable, Watch] = WeakValueDictionary()
         self._cache_key = cache_key
         self._name = name
         # Instances give different answers, unless `cache_key` says otherwise; and a cache may outlive them.
         self._whose = uuid4().hex if bound and cache_key is None else None
-        self._stored = 0
         self.chunk_size = collator.chunk_size
         batches = measuring or collator
         self.collate = batches.collate
@@ -211,7 +209,7 @@ class CachingCollator:
         self.place = batches.place
 
     def let_callers_ask(self) -> None:
-        """Have callers, which must be tasks, ask and tell the cache: they can await what it returns."""
+        """Have callers, which must be tasks, ask and tell a cache that is no mapping: they can await it."""
         self.callers_ask = self._store.awaits = not self._store.is_mapping
 
     def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
@@ -227,14 +225,14 @@ class CachingCollator:
         return self._lookup(self._collator.chunk(function, items, now))
 
     def own(self, call: Call) -> None:
-        """Do nothing: a lookup that runs has inputs of its own."""
+        """Do nothing: the inputs of a lookup that has misses are copied already."""
 
     def _lookup(self, call: Call) -> Call:
         """Return a lookup of the keys of `call`."""
         if not call.size:
             return call
         lookup = Lookup().begin(call.function, None, call.size, call.many, call.arrived)
-        lookup.asked = call
+        lookup.uncached = call
         lookup.collator = self
         lookup.keys = [self._key(args, named) for args, named in self._collator.items(call)]
         lookup.group_keys = None if self._grouping is None else self._grouping.keys(call)
@@ -243,26 +241,29 @@ class CachingCollator:
         lookup.results = [UNKNOWN] * len(lookup.keys)
         lookup.missing = len(lookup.keys)
         lookup.hits = 0
-        lookup.mine = []
+        lookup.to_store = []
         lookup.flights = []
-        lookup.stored = self._stored
         lookup.watches = {}
         if not self.callers_ask:
+            self.watch(lookup)
             at_once(self.look(lookup))
         if lookup.missing:
-            # An equal call may wait for the same run when this caller has left and changes what it passed.
+            # An equal call may wait for the same run when this caller has left and changes its inputs.
             self._collator.own(call)
             call.inputs = _own(call.inputs)
         return lookup
 
     def know(self, lookup: Lookup, place: int, result: Any) -> None:
-        """Take what the cache says of an item, `UNKNOWN` too."""
+        """Answer one item with `result`, unless that is `UNKNOWN`."""
         if result is not UNKNOWN:
             lookup.hits += 1 if lookup.many else lookup.size
             self.give(lookup, place, result)
 
     async def look(self, lookup: Lookup) -> None:
-        """Ask the cache for what is not known of `lookup`."""
+        """Ask the cache for the items of `lookup` that have no result. Needs `watch` first, and no lock.
+
+        An error that is no `Exception`, such as Ctrl-C, is raised.
+        """
         if not lookup.missing:
             return
         faults = Faults(self._name)
@@ -291,78 +292,78 @@ class CachingCollator:
         return key if self._whose is None else (self._whose, key)
 
     def watch(self, lookup: Lookup) -> None:
-        """Have `lookup` learn what lands from now on, and take what has landed and is still being stored."""
-        with self._lock:
+        """Have `lookup` see the results that land from now on, and take those that are still being stored."""
+        with self._guard.lock:  # two callers of one key must not make two watches
             for place, key in enumerate(lookup.keys):
-                if lookup.results[place] is UNKNOWN:
-                    watch = self._watches.get(key)
-                    if watch is None:
-                        watch = self._watches[key] = Watch()
-                    lookup.watches[place] = watch
-        self._take_landed(lookup)
+                lookup.watches[place] = self._watches.setdefault(key, Watch())
+        self.take_landed(lookup)
 
-    def _take_landed(self, lookup: Lookup) -> None:
+    def take_landed(self, lookup: Lookup) -> None:
+        """Take the results that have landed since `watch`."""
         for place, watch in lookup.watches.items():
-            if lookup.missing and lookup.results[place] is UNKNOWN:
-                self.know(lookup, place, watch.result)
+            result = watch.result
+            if result is not UNKNOWN and lookup.missing and lookup.results[place] is UNKNOWN:
+                self.know(lookup, place, result)
 
-    def look_again(self, lookup: Lookup) -> None:
-        """Take what has landed since the cache was asked."""
-        if self.callers_ask:
-            self._take_landed(lookup)
-        elif lookup.stored != self._stored:
-            at_once(self.look(lookup))
+    def store(self, results: list[tuple[Hashable, Any]]) -> KeyboardInterrupt | None:
+        """Store the `results` that have landed. Must be called before they are answered, and without a lock.
 
-    def store(self, results: Iterable[tuple[Hashable, Any]]) -> None:
-        """Keep what has landed, before any caller can ask again."""
+        Whatever the cache raises is logged: the callers are still to be answered. Returns a Ctrl-C that came
+        meanwhile, which the driver of an event loop raises when that is done.
+        """
+        faults = Faults(self._name)
         if not self.callers_ask:
-            at_once(self._keep(results))
-            return
+            at_once(self._keep(results, faults, BaseException))
+        # After the cache: a caller that gets its watch too late for this result finds it there.
         for key, result in results:
-            watch = self._watches.get(key)
+            watch = self._watches.get(key) if self.callers_ask else self._watches.pop(key, None)
             if watch is not None:
                 watch.result = result
+        return faults.interrupt
 
     async def keep(self, lookup: Lookup) -> None:
-        """Keep the results that are the caller's to keep, now that `lookup` is answered."""
-        await self._keep(lookup.mine)
+        """Store the results that the caller of `lookup`, which is answered, has to store."""
+        # Others end the caller's task: they are its cancel, its end, or Ctrl-C.
+        await self._keep(lookup.to_store, Faults(self._name), (Exception, SystemExit))
 
-    async def _keep(self, results: Iterable[tuple[Hashable, Any]]) -> None:
-        faults = Faults(self._name)
+    async def _keep(
+        self,
+        results: list[tuple[Hashable, Any]],
+        faults: Faults,
+        logged: type[BaseException] | tuple[type[BaseException], ...],
+    ) -> None:
         for key, result in results:
             try:
                 await self._store.set(key, _own(result))
-            except (Exception, SystemExit) as error:  # noqa: BLE001  callers have their answers all the same
+            except logged as error:
                 if not faults.add(error):
                     break
-            else:
-                self._stored += 1
         faults.log("result(s), not kept")
 
-    def errand(self, lookup: Lookup, places: list[int]) -> Call:
-        """Return the call for some of the items that `lookup` is for."""
-        asked = lookup.asked
-        errand = asked
-        if asked.many:
-            inputs = self._collator.pick(asked.inputs, places)
-            errand = Call().begin(asked.function, inputs, len(places), True, asked.arrived)  # noqa: FBT003
-            errand.context = asked.context
-            if hasattr(asked, "key"):
-                errand.key = asked.key
-        errand.deadline = lookup.deadline
-        errand.bulk = lookup.bulk
-        errand.keep_errors = True
+    def miss_call(self, lookup: Lookup, places: list[int]) -> Call:
+        """Return the call for the items of `lookup` at `places`."""
+        uncached = lookup.uncached
+        miss_call = uncached
+        if uncached.many:
+            inputs = self._collator.pick(uncached.inputs, places)
+            miss_call = Call().begin(uncached.function, inputs, len(places), True, uncached.arrived)  # noqa: FBT003
+            miss_call.context = uncached.context
+            if hasattr(uncached, "key"):
+                miss_call.key = uncached.key
+        miss_call.deadline = lookup.deadline
+        miss_call.bulk = lookup.bulk
+        miss_call.keep_errors = True
         if self._grouping is not None and lookup.group_keys is not None:
-            errand = self._grouping.divided(errand, [lookup.group_keys[place] for place in places])
+            miss_call = self._grouping.divided(miss_call, [lookup.group_keys[place] for place in places])
         if self._measuring is not None and isinstance(lookup.lengths, list):
-            self._measuring.arrange(errand, [lookup.lengths[place] for place in places])
-        return errand
+            self._measuring.arrange(miss_call, [lookup.lengths[place] for place in places])
+        return miss_call
 
     def give(self, lookup: Lookup, place: int, result: Any) -> None:
         """Give a lookup one of its results, and with the last one its answer."""
         lookup.results[place] = _own(result)
         if lookup.missing == 1:
-            self.answered(lookup)  # before nothing is missing: a late caller may be looking
+            self.answered(lookup)  # first: a late caller that sees nothing missing takes the answer
         lookup.missing -= 1
 
     @staticmethod
@@ -373,23 +374,23 @@ class CachingCollator:
         return lookup
 
 
-def _found(errand: Call) -> list[Any]:
-    results: list[Any] = errand.results if errand.many else [errand.results]
+def _found(miss_call: Call) -> list[Any]:
+    results: list[Any] = miss_call.results if miss_call.many else [miss_call.results]
     return results
 
 
-def _extend(errand: Call, deadline: float | None) -> None:
-    """Let `errand` wait as long as somebody waits for it."""
-    for call in errand.members if isinstance(errand, Family) else [errand]:
+def _extend(miss_call: Call, deadline: float | None) -> None:
+    """Give `miss_call` the latest deadline of all lookups that wait for it."""
+    for call in miss_call.members if isinstance(miss_call, Family) else [miss_call]:
         if call.deadline is not None:
             call.deadline = None if deadline is None else max(call.deadline, deadline)
 
 
-def _is_late(errand: Call | None) -> bool:
-    """Whether the deadline of `errand` has passed, though those who wait for it have not been told yet."""
-    if errand is None:
+def _is_late(miss_call: Call | None) -> bool:
+    """Whether the deadline of `miss_call` has passed, though its callers have not been answered yet."""
+    if miss_call is None:
         return False
-    parts = errand.members if isinstance(errand, Family) else [errand]
+    parts = miss_call.members if isinstance(miss_call, Family) else [miss_call]
     return any(part.left == "expired" for part in parts)
 
 
@@ -410,4 +411,4 @@ def _own(result: Any) -> Any:
     return result
 
 
-_FIXED = {int, float, str, bool, bytes, type(None)}  # asked for by far most often, and never changed
+_FIXED = {int, float, str, bool, bytes, type(None)}  # cannot be changed, and most rows are one of these

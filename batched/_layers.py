@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from threading import Lock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -18,7 +18,7 @@ from batched._options import ArrayOptions, knows_lengths
 from batched._queue import Queue
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from batched._call import Collator
@@ -29,31 +29,26 @@ if TYPE_CHECKING:
 __all__ = ["layered"]
 
 
-class _CacheLock:
-    """One for each cache, however many batchers use it: `cachetools` bear one thread at a time only."""
+class _Guard:
+    """The lock of one cache, however many batchers use that: mappings of `cachetools` bear one thread only.
+
+    The same thread may take it again: a mapping may call other code, and so may the garbage collector.
+    """
 
     def __init__(self) -> None:
-        self._lock = Lock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lock.release()
+        self.lock: AbstractContextManager[Any] = RLock()
 
 
-_locks: WeakValueDictionary[int, _CacheLock] = WeakValueDictionary()  # by the cache's id
-_locks_lock = Lock()
+_guards: WeakValueDictionary[int, _Guard] = WeakValueDictionary()  # by the cache's id
+_guards_lock = Lock()
 
 
 def _after_fork() -> None:
-    """Start afresh in the child: who holds a lock is not there to release it."""
-    global _locks_lock  # noqa: PLW0603
-    _locks_lock = Lock()
-    for lock in _locks.values():
-        lock.__init__()  # type: ignore[misc]
+    """Make new locks in the child: the thread that holds an old one may be the parent's."""
+    global _guards_lock  # noqa: PLW0603
+    _guards_lock = Lock()
+    for guard in _guards.values():
+        guard.lock = RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -78,10 +73,10 @@ def layered(
     if options.cache is None:
         return measuring or grouping or collator, new_queue
     cache: Any = options.cache
-    with _locks_lock:
-        lock = _locks.setdefault(id(cache), _CacheLock())
+    with _guards_lock:
+        guard = _guards.setdefault(id(cache), _Guard())
     caching = CachingCollator(
-        collator, grouping, measuring, cache, options.cache_key, lock, name, bound=bound
+        collator, grouping, measuring, cache, options.cache_key, guard, name, bound=bound
     )
     return caching, new_queue
 

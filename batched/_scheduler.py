@@ -155,8 +155,8 @@ class Scheduler:
         """
         if isinstance(call, Lookup):
             try:
-                errand = self._flights.enter(call)
-                outside = None if errand is None else self.admit(errand, wait=wait, patient=patient)
+                miss_call = self._flights.enter(call)
+                outside = None if miss_call is None else self.admit(miss_call, wait=wait, patient=patient)
             except BaseException:
                 self._flights.leave(call)
                 raise
@@ -671,7 +671,7 @@ def _waiting(call: Call) -> int:
     if isinstance(call, Family):
         return sum(map(_waiting, call.members))
     if isinstance(call, Lookup):
-        return sum(_waiting(flight.errand) for flight in call.flights if flight.errand is not None)
+        return sum(_waiting(flight.miss_call) for flight in call.flights if flight.miss_call is not None)
     return call.waiting
 
 

@@ -1,6 +1,7 @@
-"""The user's cache: checked at the door, then asked and told key by key.
+"""The user's cache: checked at decoration, then asked for results and told of them, key by key.
 
 A cache is a mapping, or an object with `get` and `set`. What these return is awaited if it is awaitable.
+The code of a cache may be slow, and may call the batcher: it never runs while a lock of a batcher is held.
 """
 
 from __future__ import annotations
@@ -9,22 +10,31 @@ import inspect
 import logging
 from collections import UserDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Hashable
     from contextlib import AbstractContextManager
 
-__all__ = ["UNKNOWN", "AsynchronousCacheError", "Faults", "Store", "at_once", "check_cache", "is_mapping"]
+__all__ = [
+    "UNKNOWN",
+    "AsynchronousCacheError",
+    "Faults",
+    "Guard",
+    "Store",
+    "at_once",
+    "check_cache",
+    "is_mapping",
+]
 
 UNKNOWN: Any = object()
-"""What a cache has for a key that it does not know."""
+"""Stands for the result of a key that the cache does not know."""
 
 _logger = logging.getLogger("batched")
 
 
 class AsynchronousCacheError(TypeError):
-    """A cache can only be awaited, and callers are threads."""
+    """Raised where a cache can only be awaited, but its callers are threads."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -49,7 +59,7 @@ def is_async(cache: Any) -> bool:
 
 
 def check_cache(cache: Any) -> None:
-    """Raise `TypeError` for what cannot be a cache, or would answer for keys that it does not have."""
+    """Raise `TypeError` if `cache` cannot be a cache, or has an answer for keys that it does not have."""
     kind = type(cache).__name__
     if isinstance(cache, type):
         raise TypeError(
@@ -76,40 +86,51 @@ def check_cache(cache: Any) -> None:
         )
 
 
+class Guard(Protocol):
+    """The lock of one cache, which all batchers that use the cache share."""
+
+    lock: AbstractContextManager[Any]
+    """Another one in the child after a fork."""
+
+
 class Store:
-    """One cache, and what it knows.
+    """One cache, as the library uses it.
+
+    One thread at a time uses a mapping: many mappings are not thread-safe, and `[]` is taken to be quick.
+    An object with `get` and `set` is used without a lock: it may wait for a server, and all callers would
+    wait with it.
 
     Both methods are coroutines, so that there is one way to ask. They wait only for what `get` or `set` has
-    returned, if that is awaitable; unless it `awaits` they raise `AsynchronousCacheError` instead.
+    returned, if that is awaitable; unless `awaits` is set they raise `AsynchronousCacheError` instead.
     """
 
-    def __init__(self, cache: Any, lock: AbstractContextManager[Any], name: str) -> None:
+    def __init__(self, cache: Any, guard: Guard, name: str) -> None:
         self._cache = cache
-        self._lock = lock
+        self._guard = guard
         self._name = name
         self.is_mapping = is_mapping(cache)
-        self.awaits = False  # whether whoever asks can
+        self.awaits = False  # whether the callers are tasks, which can await
 
     async def get(self, key: Hashable) -> Any:
-        """Return what the cache has for `key`, or `UNKNOWN`."""
-        with self._lock:
-            if self.is_mapping:
+        """Return the result that the cache has for `key`, or `UNKNOWN`."""
+        if self.is_mapping:
+            with self._guard.lock:
                 try:
                     return self._cache[key]
                 except KeyError:
                     return UNKNOWN
-            answer = self._cache.get(key)
+        answer = self._cache.get(key)
         if hasattr(answer, "__await__"):
             answer = await self._waited_for(answer)
         return UNKNOWN if answer is None else answer
 
     async def set(self, key: Hashable, result: Any) -> None:
-        """Keep `result` under `key`."""
-        with self._lock:
-            if self.is_mapping:
+        """Store `result` under `key`."""
+        if self.is_mapping:
+            with self._guard.lock:
                 self._cache[key] = result
-                return
-            answer = self._cache.set(key, result)
+            return
+        answer = self._cache.set(key, result)
         if hasattr(answer, "__await__"):
             await self._waited_for(answer)
 
@@ -122,20 +143,25 @@ class Store:
 
 
 class Faults:
-    """What a cache raises for the items of one call, or of one batch: logged once, however many they are."""
+    """The errors that a cache raises for the items of one call or batch: one line is logged for all."""
 
     def __init__(self, name: str) -> None:
+        self.interrupt: KeyboardInterrupt | None = None
         self._name = name
         self._first: BaseException | None = None
         self._count = 0
         self._is_down = False
 
     def add(self, error: BaseException) -> bool:
-        """Note `error`; return whether the cache is to be asked on.
+        """Count `error`; return whether the cache may still take the next item.
 
-        A key or a result that it refuses says nothing of the next one; an `OSError` says that all would fail.
+        An `OSError`, also as a cause, means that the cache cannot be reached. Any other error may come from
+        this key or this result alone.
         """
-        self._first = self._first or error
+        if self._first is None:
+            self._first = error
+        if isinstance(error, KeyboardInterrupt):
+            self.interrupt = error
         self._count += 1
         cause: BaseException | None = error
         seen: set[int] = set()  # an error may be its own cause
@@ -146,7 +172,7 @@ class Faults:
         return not self._is_down
 
     def log(self, what: str) -> None:
-        """Log what was noted, if anything was: which of `what` the cache has refused."""
+        """Log how many of `what` (keys, results) the cache has failed for, if it has."""
         if self._is_down:
             _logger.error("%s: the cache failed, and is bypassed", self._name, exc_info=self._first)
         elif self._first is not None:
@@ -155,13 +181,13 @@ class Faults:
 
 
 def at_once(work: Coroutine[Any, Any, None]) -> None:
-    """Run `work`, which waits for nothing."""
+    """Run `work`, a coroutine that never waits, to its end."""
     try:
         work.send(None)
     except StopIteration:
         return
     work.close()
-    raise AssertionError("it waited")
+    raise AssertionError("a coroutine that must not wait has waited")
 
 
 _ITEM = ("__getitem__", "__setitem__")
@@ -169,7 +195,7 @@ _MAPPING = (*_ITEM, "__len__")
 
 
 def _takes(function: Any, count: int) -> bool:
-    """Whether `function` can be called with so many arguments, as far as it says."""
+    """Whether `function` can be called with `count` arguments, as far as its signature says."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of some callables in C

@@ -249,7 +249,7 @@ class Batcher:
             calls = self._scheduler.whole(calls)
             found = self._scheduler.found(calls)
         if isinstance(self.collator, CachingCollator):
-            self.collator.store(found)  # before their callers can ask again
+            self.collator.store(found)  # before their callers can ask again, and without the lock
         return calls
 
     def _release(self, calls: list[Call]) -> list[Call]:

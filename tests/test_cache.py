@@ -38,7 +38,7 @@ def nothing_is_left(fn: Any) -> None:
     until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
     for scheduler in schedulers(fn):
         assert not scheduler._flights._flights
-        assert not scheduler._flights._errands
+        assert not scheduler._flights._miss_calls
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
 
@@ -185,11 +185,11 @@ def test_what_expires_after_its_last_caller_has_left_is_nobodys() -> None:
     fn = batched.dynamically(Gate(), timeout_ms=0, cache={})
     lookup: Any = fn._find().collator.read(list, (["a"],), {}, 0.0)
     flights = Flights()
-    errand = flights.enter(lookup)
-    assert errand is not None
-    assert flights.leave(lookup) == [errand]
-    errand.fail(TimeoutError())
-    assert flights.complete([errand]) == ([], [])
+    miss_call = flights.enter(lookup)
+    assert miss_call is not None
+    assert flights.leave(lookup) == [miss_call]
+    miss_call.fail(TimeoutError())
+    assert flights.complete([miss_call]) == ([], [])
 
 
 def test_cancelled_tasks_leave_equal_items_to_each_other() -> None:

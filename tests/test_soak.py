@@ -234,7 +234,7 @@ def soak(seconds: float, decorate: Any, kind: type[Caller], *, changing: bool = 
     assert not batcher._scheduler.again
     assert not batcher._blocked
     assert not batcher._scheduler._flights._flights
-    assert not batcher._scheduler._flights._errands
+    assert not batcher._scheduler._flights._miss_calls
     assert not isinstance(batcher._scheduler.queue, Groups) or not size_of(batcher._scheduler.queue)
     gc.collect()
     assert not [thread for thread in threading.enumerate() if thread.name == "batched: soak"]

@@ -1,15 +1,16 @@
-"""What the process does to batchers: it forks, and it exits."""
+"""What the process does to batchers: it starts their threads, it forks, and it exits."""
 
 from __future__ import annotations
 
 import _thread
 import atexit
 import os
+import sys
 import threading
 import weakref
 from typing import Protocol, runtime_checkable
 
-__all__ = ["live", "park_at_exit", "register"]
+__all__ = ["live", "park_at_exit", "register", "start_thread"]
 
 
 class Forkable(Protocol):
@@ -53,6 +54,22 @@ def live() -> list[Forkable]:
 
 def _workers() -> list[Worker]:
     return [batcher for batcher in live() if isinstance(batcher, Worker)]
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start `thread`; raise `RuntimeError` if the process has too many, and nothing else but an interrupt.
+
+    After an interrupt (Ctrl-C) the thread may run or not.
+    """
+    handled = sys.exception()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        # An interrupt in the wait for the new thread makes that wait raise a `RuntimeError` of its own.
+        interrupt = error.__context__
+        if interrupt is handled or isinstance(interrupt, Exception | None):
+            raise
+        raise interrupt from None
 
 
 def park_at_exit() -> None:

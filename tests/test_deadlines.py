@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 from concurrent.futures import Future
@@ -13,6 +14,7 @@ import pytest
 import batched
 from batched import QueueFullError
 from tests.gate import PATIENCE_S, Gate, until
+from tests.test_lifecycle import run
 
 
 def held(**options: Any) -> tuple[Gate, Any, Future[Any]]:
@@ -158,3 +160,107 @@ def test_a_call_that_gives_up_waiting_for_room_lets_those_behind_it_in() -> None
     assert let_in.wait(PATIENCE_S)
     gate.open()
     assert filling.result(PATIENCE_S) == [1, 2]
+
+
+def test_a_finalizer_may_submit_with_a_deadline_anywhere() -> None:
+    """A garbage collection can run it in the middle of another such call, also in the thread that watches."""
+    run("""
+        futures = []
+        may_submit = True
+
+        class Phoenix:  # each collection runs one finalizer, which leaves garbage for the next collection
+            def __init__(self):
+                self.cycle = self
+            def __del__(self):
+                if may_submit:
+                    if threading.current_thread() is not worker:  # it refuses calls of its own
+                        futures.append(double.options(deadline_ms=60_000).submit(1))
+                    Phoenix()
+
+        double(1)
+        worker, = workers()
+        Phoenix()
+        gc.set_threshold(1)
+        for _ in range(300):
+            futures.append(double.options(deadline_ms=60_000).submit(1))
+        gc.set_threshold(700)
+        may_submit = False
+        assert len(futures) > 600, len(futures)
+        assert {future.result(10) for future in futures} == {2}
+        """)
+
+
+@pytest.mark.parametrize("has_started", [False, True], ids=["before the thread runs", "when the thread runs"])
+def test_an_interrupted_submit_with_a_deadline_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch, has_started: bool
+) -> None:
+    """Ctrl-C while the thread that watches deadlines starts: its item never runs; later calls are watched."""
+    gate, fn, first = held(name="interrupted")
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if has_started:
+            start(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fn.options(deadline_ms=1e7).submit("interrupted")
+    assert isinstance(fn.options(deadline_ms=5).submit("late").exception(PATIENCE_S), TimeoutError)
+    assert not first.done()
+    gate.open()
+    assert fn("later") == "later"
+    assert gate.batches == [["first"], ["later"]]
+    assert fn.stats.total_cancelled == 1
+    fn.shutdown()
+    until(lambda: not watches("interrupted"))
+
+
+def test_without_a_thread_to_watch_it_a_future_is_late_when_the_worker_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Too many threads in the process are no error of the caller; later futures are watched again."""
+    gate, fn, first = held()
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        unwatched = fn.options(deadline_ms=1e-3).submit("unwatched")
+    gate.let_through()
+    assert isinstance(unwatched.exception(PATIENCE_S), TimeoutError)
+    assert first.result(PATIENCE_S) == "first"
+    fn.submit("second")
+    gate.wait_for_batch()
+    assert isinstance(fn.options(deadline_ms=5).submit("watched").exception(PATIENCE_S), TimeoutError)
+    gate.open()
+
+
+def test_a_future_is_watched_though_the_thread_that_watches_is_about_to_end() -> None:
+    """With deadlines that pass at once the thread ends and starts over and over, and no future is missed."""
+    gate, fn, _ = held(name="brief")
+    futures: list[Future[Any]] = []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def submit() -> None:
+        for number in range(100):
+            future = fn.options(deadline_ms=1e-3).submit(number)
+            futures.append(future)
+            if number % 3 == 0:
+                future.exception(PATIENCE_S)
+
+    try:
+        callers = [threading.Thread(target=submit, daemon=True) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join(PATIENCE_S)
+        assert len(futures) == 400
+        assert {type(future.exception(PATIENCE_S)) for future in futures} == {TimeoutError}
+        until(lambda: not watches("brief"))
+    finally:
+        sys.setswitchinterval(interval)
+        gate.open()

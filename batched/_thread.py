@@ -32,7 +32,7 @@ from batched._blocking import warn_of_blocking
 from batched._cache import CachingCollator, Lookup
 from batched._capacity import is_out_of_memory
 from batched._current import HEED, IN_THREAD, RUNNING
-from batched._process import park_at_exit, register
+from batched._process import park_at_exit, register, start_thread
 from batched._scheduler import Scheduler, is_guarded
 from batched._stats import Counters
 from batched._stream import open_stream
@@ -102,8 +102,10 @@ class Batcher:
         self._wanted: int | None = 0
         self._until = 0.0  # when one that sleeps while calls wait gets up in any case
         self._most_threads = self.options.max_concurrent_batches
-        self._threads: list[threading.Thread] = []
+        self._threads: list[threading.Thread] = []  # all that may be alive; `shutdown` waits for them
+        self._workers: set[threading.Thread] = set()  # those of them that may take a batch
         self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
+        self._may_start = False  # `configure` has left it to the worker that has the turn to start another
         self._idle = 0  # workers that wait for their turn
         self._watch = DeadlineWatch(self.name, partial(_drop_late, weakref.ref(self)))
         self.idents: set[int] = set()
@@ -146,8 +148,11 @@ class Batcher:
             self._guarded = is_guarded(options)
             self._scheduler.configure(options)
             self._unblock()
-            if self._threads and not self._ended and not self._turn.locked():
-                self._start_another()  # else there is a worker that will, when it has a batch
+            # A worker that has the turn starts another when it has a batch. It gives the turn back before it
+            # looks at `_may_start`, so either side sees the other.
+            self._may_start = True
+            if not self._turn.locked():
+                self._start_another()
         if self._wanted != 0:  # else there is no thread, and nothing that waits for one
             self._get_up()
 
@@ -234,7 +239,11 @@ class Batcher:
             if not call.missing:  # the cache knew it all by now
                 futures = release([call])
         settle(futures)
-        self._get_up()
+        try:
+            self._get_up()
+        except BaseException:  # Ctrl-C
+            self.cancel(call)
+            raise
         return gate
 
     def count_cached(self, call: Call) -> None:
@@ -319,31 +328,24 @@ class Batcher:
         call.waiter = future
         call.loop = FUTURE
         future.add_done_callback(partial(self._notice_cancel, call))
-        if not self._guarded:
-            self.push(call)
-        else:
-            gate = self._admit(call, wait=self.options.on_full == "wait")
-            if gate is not None:
-                self._wait_for_room(call, gate)
-        if call.deadline is not None:
-            try:
+        try:
+            if not self._guarded:
+                self.push(call)
+            else:
+                gate = self._admit(call, wait=self.options.on_full == "wait")
+                if gate is not None:
+                    self._wait_for_room(call, gate)
+            if call.deadline is not None:
                 self._watch.add(call, call.deadline)
-            except BaseException:  # Ctrl-C
-                self.cancel(call)
-                raise
+        except BaseException:  # Ctrl-C, or a refusal: no caller has this future
+            self.cancel(call)
+            raise
         return future
 
     def _wait_for_room(self, call: Call, gate: _thread.LockType) -> None:
         """Block until `gate` is released, as there is room for `call`; raise if it is late by then."""
-        try:
-            self.warn_on_loop("fn.submit(x)", "await fn.acall(x)")
-            let_in = gate.acquire(
-                timeout=-1 if call.deadline is None else max(call.deadline - monotonic(), 0.0)
-            )
-        except BaseException:  # Ctrl-C
-            self.cancel(call)
-            raise
-        if not let_in:
+        self.warn_on_loop("fn.submit(x)", "await fn.acall(x)")
+        if not gate.acquire(timeout=-1 if call.deadline is None else max(call.deadline - monotonic(), 0.0)):
             self.refuse(call)
 
     def drop_late(self, calls: list[Call]) -> None:
@@ -386,18 +388,20 @@ class Batcher:
             for call in calls:
                 call.left = "cancelled"
             self._resolve(calls)
-        with self._lock:  # which `_start` holds until the thread has started
-            threads = list(self._threads)
-            if not threads:
-                self._ended = True  # so that a call which is at the door starts none
-        if threads:
+        with self._lock:  # `_start` holds it until the thread has started
+            has_worker = bool(self._workers)
+            if not has_worker:
+                self._ended = True  # a call at the door starts no worker
+        if has_worker:
             self._get_up()
-        while wait and threads:
-            for thread in threads:
-                if thread.ident is not None:
-                    thread.join()
-            with self._lock:  # others may have started meanwhile, for what was queued
-                threads = list(self._threads)
+        me = threading.current_thread()  # a worker that ends may run a callback of a future
+        while wait:
+            with self._lock:
+                threads = [thread for thread in self._threads if thread.is_alive() and thread is not me]
+            if not threads:
+                break
+            for thread in threads:  # meanwhile others may start, for calls in the queue
+                thread.join()
 
     async def aclose(self) -> None:
         """As `shutdown()`, without blocking the event loop."""
@@ -405,7 +409,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         with self._lock:
-            if not self._threads or self._ended:
+            if not self._workers and not self.idents:
                 return
             self._when_ended.append(lambda: loop.call_soon_threadsafe(set_unless_done, ended))
         await ended
@@ -424,9 +428,9 @@ class Batcher:
         error: BaseException = ClosedError(f"{self.name} was shut down")
         with self._lock:
             if not self._ended:
-                if any(thread.is_alive() for thread in self._threads):
+                if any(thread.is_alive() for thread in self._workers):
                     return
-                self._threads.clear()
+                self._workers.clear()
                 try:
                     self._start_thread()
                 except RuntimeError as no_thread:  # the process has too many
@@ -438,17 +442,14 @@ class Batcher:
 
     def _start_thread(self) -> None:
         """Start one more worker. Needs the lock."""
-        # A daemon, so that it outlives the main thread only as long as `at_exit` waits.
+        # A daemon thread outlives the main thread only as long as `at_exit` waits for it.
         thread = threading.Thread(target=self._work, name=f"batched: {self.name}", daemon=True)
-        self._threads.append(thread)
-        handled = sys.exception()
         try:
-            thread.start()
-        except RuntimeError as error:
-            interrupt = error.__context__
-            if not isinstance(interrupt, Exception | None) and interrupt is not handled:
-                raise interrupt from None  # Ctrl-C, over which `start` fell when the thread had started
-            self._threads.remove(thread)
+            self._workers.add(thread)
+            start_thread(thread)
+            self._threads = [*(other for other in self._threads if other.is_alive()), thread]
+        except BaseException:  # Ctrl-C, or too many threads. A thread that runs all the same ends at once
+            self._workers.discard(thread)
             raise
 
     def _retire(self, _: object) -> None:
@@ -462,8 +463,8 @@ class Batcher:
     def _work(self) -> None:
         me = _thread.get_ident()
         with self._lock:
-            if threading.current_thread() not in self._threads:
-                return  # Ctrl-C came while this thread was started, and another has been since
+            if threading.current_thread() not in self._workers:
+                return  # Ctrl-C came while this thread was started
             self.idents.add(me)
             self._wanted = self._wanted or None  # else another worker, asleep by now, has said so
         HEED.set(self._heed)
@@ -494,7 +495,7 @@ class Batcher:
                 self._get_up()  # as in `stats`
 
     def _next_in_turn(self) -> Batch | None:
-        """Wait for the next batch; None when this worker will run no more. Then it is the turn of another."""
+        """Wait for the turn and the next batch, and give the turn back; None if this worker is to end."""
         if not self._turn.acquire(False):  # noqa: FBT003
             with self._lock:
                 self._idle += 1
@@ -506,22 +507,26 @@ class Batcher:
             if self._most_threads > 1 and batch is not None:
                 with self._lock:
                     self._start_another()
-            return batch
         finally:
             self._turn.release()
+        if self._may_start:
+            with self._lock:
+                self._start_another()
+        return batch
 
     def _start_another(self) -> None:
-        """Start one more worker, if there may be one and none waits for its turn. Needs the lock."""
-        if not self._idle and len(self._threads) < self._most_threads:
-            with contextlib.suppress(RuntimeError):  # too many threads: those there are will do
+        """Start one more worker, if all workers are busy and there may be more. Needs the lock."""
+        self._may_start = False
+        if not self._idle and 0 < len(self._workers) < self._most_threads:
+            with contextlib.suppress(RuntimeError):  # too many threads: the present workers run all batches
                 self._start_thread()
 
     def _next(self) -> Batch | None:
         inbox = self._inbox
         while True:
             with self._lock:
-                if len(self._threads) > self._most_threads:  # which has been lowered
-                    self._threads.remove(threading.current_thread())
+                if len(self._workers) > self._most_threads:  # `configure` has lowered the number
+                    self._workers.remove(threading.current_thread())
                     return None
                 delay, batch = self._choose()
                 wanted = self._scheduler.awaited() if delay else 1
@@ -608,7 +613,7 @@ class Batcher:
         self._heed()
         with self._lock:
             again = self._scheduler.retry(batch, error, monotonic())
-        if again and len(self._threads) > 1:
+        if again and len(self._workers) > 1:
             self._get_up()  # another worker, asleep, has the turn
         return again
 
@@ -698,7 +703,7 @@ class Batcher:
                 scheduler.done(batch, now)
                 if guarded and scheduler.let_in:
                     self._unblock()
-                if scheduler.queue.items and not futures and self._most_threads == len(self._threads) == 1:
+                if scheduler.queue.items and not futures and self._most_threads == len(self._workers) == 1:
                     # What `_next` would find, without another turn of the lock.
                     _, following = self._choose(now)
                     late = self._take_expired()
@@ -763,7 +768,7 @@ class Batcher:
         """Fail what this worker had taken, or all that waits if it was about to choose."""
         taken = [] if batch is None else [batch]
         with self._lock:
-            if len(self._threads) == 1:  # else some of what runs is the others'
+            if len(self._workers) == 1:  # else some of what runs is the others'
                 taken += [other for other in self._scheduler.batches() if other is not batch]
         for each in taken:
             with self._lock:
@@ -790,15 +795,16 @@ class Batcher:
         IN_THREAD.pop(me, None)
         with self._lock:
             self.idents.discard(me)
-            if threading.current_thread() not in self._threads:  # it was one too many
-                return
-            self._threads.remove(threading.current_thread())
-            if self._threads:
+            self._workers.discard(threading.current_thread())
+            if self._workers:
                 return
             self._ended = True
             self._wanted = 0
-            then, self._when_ended = self._when_ended, []
-        self._start()  # what slipped in
+            # A worker that was one too many may end after the last one.
+            then: list[Callable[[], object]] = []
+            if not self.idents:
+                then, self._when_ended = self._when_ended, then
+        self._start()  # answers calls that came after the last look into the inbox
         self._watch.stop()
         for callback in then:
             with contextlib.suppress(RuntimeError):  # the loop to be told was closed

@@ -7,6 +7,7 @@ import gc
 import threading
 import weakref
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -308,3 +309,119 @@ def test_a_fork_starts_afresh() -> None:
         )
         == "[0, 1, 2, 3, 4]\n"
     )
+
+
+@pytest.mark.parametrize("has_started", [False, True], ids=["before the thread runs", "when the thread runs"])
+@pytest.mark.parametrize("is_first", [True, False], ids=["first worker", "second worker"])
+def test_shutdown_ends_after_an_interrupted_start_of_a_worker(
+    monkeypatch: pytest.MonkeyPatch, has_started: bool, is_first: bool
+) -> None:
+    """Ctrl-C leaves no worker that never runs, for which `shutdown` would wait."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, name="stillborn")
+    if not is_first:
+        fn.submit(0)
+        gate.wait_for_batch()
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if has_started:
+            start(thread)
+        raise KeyboardInterrupt
+
+    interrupt = partial(fn.submit, 1) if is_first else partial(fn.configure, max_concurrent_batches=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt()
+    gate.open()
+    closer = threading.Thread(target=fn.shutdown, daemon=True)
+    closer.start()
+    closer.join(PATIENCE_S)
+    assert not closer.is_alive()
+    until(lambda: not workers("stillborn"))
+    assert gate.batches == ([] if is_first else [[0]])
+
+
+@pytest.mark.parametrize("options", [{}, {"max_queue_size": 8}], ids=["unbounded", "bounded"])
+@pytest.mark.parametrize("ask", ["__call__", "submit"])
+def test_a_call_after_an_interrupted_start_of_a_worker_is_answered(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], ask: str
+) -> None:
+    """Ctrl-C cancels only the call that it interrupts."""
+    gate = Gate()
+    fn = batched.dynamically(gate, timeout_ms=0, **options)
+
+    def interrupted(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            getattr(fn, ask)("interrupted")
+    assert fn.submit("later").result(PATIENCE_S) == "later"
+    assert gate.batches == [["later"]]
+    fn.shutdown()
+
+
+@pytest.mark.parametrize("close", ["shutdown", "aclose"])
+def test_a_closer_waits_for_a_worker_that_was_one_too_many(close: str) -> None:
+    """That worker still closes its own event loop, where a task of the user may end."""
+    entered = threading.Semaphore(0)
+    ending, may_end = threading.Event(), threading.Event()
+    go = threading.Event()
+    left: list[asyncio.Task[None]] = []
+
+    async def leave_task_behind() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            if not ending.is_set():  # the first worker that ends
+                ending.set()
+                may_end.wait(PATIENCE_S)
+
+    async def batch_function(items: list[int]) -> list[int]:
+        entered.release()
+        left.append(asyncio.create_task(leave_task_behind()))
+        await asyncio.sleep(0)
+        go.wait(PATIENCE_S)
+        return items
+
+    fn = batched.dynamically(
+        batch_function, batch_size=1, timeout_ms=0, max_concurrent_batches=2, name="too many"
+    )
+    futures = [fn.submit(item) for item in range(2)]
+    for _ in range(2):
+        assert entered.acquire(timeout=PATIENCE_S)
+    fn.configure(max_concurrent_batches=1)
+    go.set()
+    assert [future.result(PATIENCE_S) for future in futures] == [0, 1]
+    assert ending.wait(PATIENCE_S)  # the worker that is one too many ends
+    assert fn.submit(2).result(PATIENCE_S) == 2
+    closed = threading.Event()
+
+    def end() -> None:
+        if close == "shutdown":
+            fn.shutdown()
+        else:
+            asyncio.run(fn.aclose())
+        closed.set()
+
+    closer = threading.Thread(target=end, daemon=True)
+    closer.start()
+    assert not closed.wait(0.05)
+    may_end.set()
+    assert closed.wait(PATIENCE_S)
+    if close == "shutdown":
+        assert workers("too many") == []
+
+
+def test_shutdown_leaves_no_thread_while_the_number_of_workers_falls() -> None:
+    """All threads have ended when it returns, those too that were about to leave anyway."""
+    for _ in range(20):
+        fn = batched.dynamically(Gate(), batch_size=1, timeout_ms=0, max_concurrent_batches=4, name="falling")
+        futures = [fn.submit(item) for item in range(8)]
+        fn.configure(max_concurrent_batches=1)
+        assert [future.result(PATIENCE_S) for future in futures] == list(range(8))
+        fn.shutdown()
+        assert workers("falling") == []

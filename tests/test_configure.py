@@ -87,6 +87,53 @@ def test_more_batches_run_at_once_while_one_runs(flavour: Flavour, asked: list[A
     flavour.close(fn)
 
 
+class Turn:
+    """The turn of the workers of a batcher, with a step of the test's own before a worker gives it back."""
+
+    def __init__(self, lock: Any, before_release: Any) -> None:
+        self.acquire, self.locked, self._release = lock.acquire, lock.locked, lock.release
+        self._before_release = before_release
+
+    def release(self) -> None:
+        """Run the step once, then give the turn back."""
+        step, self._before_release = self._before_release, lambda: None
+        step()
+        self._release()
+
+
+def test_more_batches_run_at_once_though_a_worker_is_about_to_give_its_turn_back() -> None:
+    """`configure` leaves it to the worker with the turn to start another: also where that has its batch."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+    batcher = fn._find()
+    batcher._turn = Turn(batcher._turn, lambda: fn.configure(max_concurrent_batches=2))
+    futures = [fn.submit(item) for item in range(2)]
+    for _ in range(2):
+        gate.wait_for_batch()
+    gate.open()
+    assert [future.result(PATIENCE_S) for future in futures] == [0, 1]
+    fn.shutdown()
+
+
+def test_more_batches_run_at_once_though_a_worker_is_about_to_end() -> None:
+    """The same where that worker was one too many before."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, max_concurrent_batches=2)
+    futures = [fn.submit(item) for item in range(2)]
+    for _ in range(2):
+        gate.wait_for_batch()
+    batcher = fn._find()
+    batcher._turn = Turn(batcher._turn, lambda: fn.configure(max_concurrent_batches=2))
+    fn.configure(max_concurrent_batches=1)
+    gate.let_through()
+    futures.append(fn.submit(2))
+    gate.wait_for_batch()
+    assert len(fn.stats.running) == 2
+    gate.open()
+    assert [future.result(PATIENCE_S) for future in futures] == [0, 1, 2]
+    fn.shutdown()
+
+
 def test_fewer_batches_run_at_once_when_the_others_have_ended(flavour: Flavour) -> None:
     """Whatever runs is finished; no thread is left that is one too many, and then there may be more again."""
     gate = Gate(shut=True)

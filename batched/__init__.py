@@ -1,11 +1,11 @@
 """Dynamic batching: callers pass one item or a list, and share the batches of one worker."""
 
 from batched import aio, inference
-from batched._call import DONE, Done
-from batched._current import CurrentBatch, current_batch
-from batched._function import BatchedFunction, dynamically
-from batched._stats import Stats
-from batched._stream import AsyncStream, Stream
+from batched._api.lists import BatchedFunction, dynamically
+from batched._api.streams import AsyncStream, Stream
+from batched._core.call import DONE, Done
+from batched._core.stats import Stats
+from batched._drivers.current_batch import CurrentBatch, current_batch
 from batched.errors import BatchError, BlockingCallWarning, ClosedError, QueueFullError, SlowConsumerError
 
 __all__ = [

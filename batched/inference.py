@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-from batched._arrays import FeatureCollator
-from batched._face import is_stream
-from batched._groups import Groups
-from batched._layers import layered
-from batched._options import FUNC, ArrayOptions, decorate, takes
-from batched._options import KeywordOptions as CommonOptions
-from batched._threaded import ThreadedFunction
+from batched._api.function import is_stream
+from batched._api.sync_calls import ThreadedFunction
+from batched._collate.arrays import FeatureCollator
+from batched._core.keyed_queues import Groups
+from batched._core.options import FUNC, ArrayOptions, decorate, takes
+from batched._core.options import KeywordOptions as CommonOptions
+from batched._parts.stack import layered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from concurrent.futures import Future
     from typing import TypeAlias, Unpack
 
-    from batched._call import Collator
-    from batched._options import PaddingSide
-    from batched._scheduler import NewQueue
+    from batched._core.call import Collator
+    from batched._core.options import PaddingSide
+    from batched._core.scheduler import NewQueue
 
 __all__ = ["BatchedInference", "dynamically"]
 

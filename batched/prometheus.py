@@ -27,10 +27,10 @@ from statistics import fmean
 from threading import Lock
 from typing import TypeAlias
 
-from batched._asyncio import LoopBatcher
-from batched._process import live
-from batched._stats import CHOICES, REASONS, Counters, Distribution, Stats
-from batched._thread import Batcher
+from batched._core.stats import CHOICES, REASONS, Counters, Distribution, Stats
+from batched._drivers.event_loop import LoopBatcher
+from batched._drivers.fork_and_exit import live
+from batched._drivers.thread import Batcher
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from batched import inference
-from batched._arrays import FeatureCollator
-from batched._call import Batch
-from batched._options import ArrayOptions
+from batched._collate.arrays import FeatureCollator
+from batched._core.call import Batch
+from batched._core.options import ArrayOptions
 from benchmarks.features import (
     BATCH,
     CALLERS,

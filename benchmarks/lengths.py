@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from random import Random
 from statistics import fmean
 
-from batched._alike import LengthQueue
-from batched._call import Batch, Call
-from batched._lengths import Lengths
-from batched._options import Options
-from batched._scheduler import Scheduler
+from batched._core.call import Batch, Call
+from batched._core.length_queue import LengthQueue
+from batched._core.options import Options
+from batched._core.scheduler import Scheduler
+from batched._policy.lengths import Lengths
 
 __all__ = ["BATCH_SIZE", "FIXED_S", "draw", "run"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import count, repeat
 from random import Random
 
-from batched._call import Call
+from batched._core.call import Call
 
 __all__ = [
     "Caller",

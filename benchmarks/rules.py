@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from batched._call import Batch, Call
-from batched._options import Options
-from batched._patience import Regroup, Window
-from batched._queue import Queue
-from batched._scheduler import Scheduler
+from batched._core.call import Batch, Call
+from batched._core.options import Options
+from batched._core.queue import Queue
+from batched._core.scheduler import Scheduler
+from batched._policy.delay import Regroup, Window
 
 __all__ = ["BentoML", "Mixedbread", "RayServe", "Shipped", "Triton", "greedy", "learned", "window"]
 

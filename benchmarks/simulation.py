@@ -13,7 +13,7 @@ from random import Random
 from statistics import fmean
 from typing import Protocol
 
-from batched._call import Call
+from batched._core.call import Call
 from benchmarks.processes import Traffic
 
 __all__ = ["Outcome", "Rule", "Service", "simulate"]

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 import batched
-from batched._patience import Regroup
+from batched._policy.delay import Regroup
 from benchmarks.bare import capacity, device
 from benchmarks.callers import Acall, Call, closed_threads, mean_latency, poisson, run_precisely
 from benchmarks.fresh import in_own_process

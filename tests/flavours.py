@@ -17,8 +17,8 @@ import batched
 import batched.aio.inference
 import batched.inference
 from batched import aio
-from batched._asyncio import LoopBatcher
-from batched._groups import Groups
+from batched._core.keyed_queues import Groups
+from batched._drivers.event_loop import LoopBatcher
 from tests.gate import PATIENCE_S, until
 
 

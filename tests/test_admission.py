@@ -16,10 +16,10 @@ import pytest
 
 import batched
 from batched import QueueFullError
-from batched._call import Call
-from batched._options import Options
-from batched._queue import Queue
-from batched._scheduler import Scheduler
+from batched._core.call import Call
+from batched._core.options import Options
+from batched._core.queue import Queue
+from batched._core.scheduler import Scheduler
 from tests.flavours import Flavour, blocked, outside
 from tests.gate import PATIENCE_S, Gate, until
 

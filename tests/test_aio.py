@@ -407,7 +407,9 @@ def test_an_idle_loop_is_never_woken(run: Any, monkeypatch: pytest.MonkeyPatch) 
         assert (await fn(1), await windowed(1)) == (1, 1)
         await turns()
         asked: list[int] = []
-        monkeypatch.setattr(batched._asyncio, "monotonic", lambda: asked.append(1) or time.monotonic())
+        monkeypatch.setattr(
+            batched._drivers.event_loop, "monotonic", lambda: asked.append(1) or time.monotonic()
+        )
         assert asyncio.all_tasks() == {asyncio.current_task()} | {
             task for task in asyncio.all_tasks() if "wait_for" in repr(task)
         }
@@ -542,7 +544,7 @@ def test_a_refused_call_leaves_no_timer_behind(
         second = asyncio.create_task(fn(2))
         await turns()
         timers: list[Any] = []
-        monkeypatch.setattr(batched._asyncio, "watch", lambda *args: timers.append(args))
+        monkeypatch.setattr(batched._drivers.event_loop, "watch", lambda *args: timers.append(args))
         with pytest.raises(QueueFullError if refused == "full" else ValueError):
             await fn.options(deadline_ms=600_000)(3 if refused == "full" else [3, 4])
         monkeypatch.undo()

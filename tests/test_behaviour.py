@@ -20,9 +20,9 @@ import pytest
 import torch
 
 from batched import BatchError, ClosedError
-from batched._groups import Groups
-from batched._queue import Queue
-from batched._scheduler import Scheduler
+from batched._core.keyed_queues import Groups
+from batched._core.queue import Queue
+from batched._core.scheduler import Scheduler
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, is_idle, until
 

@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import BatchError, QueueFullError
-from batched._cache import Flights
-from batched._thread import Batcher
+from batched._drivers.thread import Batcher
+from batched._parts.cache import Flights
 from tests.flavours import Flavour, blocked, outside, schedulers, size_of
 from tests.gate import PATIENCE_S, Gate, until
 

@@ -15,7 +15,7 @@ import pytest
 
 import batched
 import batched.inference
-from batched._thread import Batcher
+from batched._drivers.thread import Batcher
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, until
 from tests.test_lifecycle import run

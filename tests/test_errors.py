@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from batched._call import Call
+from batched._core.call import Call
 from batched.errors import BatchError, copied, for_event_loop
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from batched import inference
-from batched._call import Batch, Call
-from batched._collate import ListCollator
-from batched._groups import Groups
-from batched._options import Options
-from batched._queue import Queue
-from batched._scheduler import Scheduler
+from batched._collate.lists import ListCollator
+from batched._core.call import Batch, Call
+from batched._core.keyed_queues import Groups
+from batched._core.options import Options
+from batched._core.queue import Queue
+from batched._core.scheduler import Scheduler
 from tests.flavours import size_of
 from tests.gate import PATIENCE_S, Gate
 
@@ -164,7 +164,7 @@ class CountedQueue(Queue):
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> type[CountedQueue]:
-    monkeypatch.setattr("batched._groups.Queue", CountedQueue)
+    monkeypatch.setattr("batched._core.keyed_queues.Queue", CountedQueue)
     CountedQueue.asked = 0
     return CountedQueue
 

@@ -15,67 +15,6 @@ import batched
 
 PACKAGE = Path(__file__).parents[1] / "batched"
 
-# A module imports only from layers above its own, type checking included; so none knows another of its own
-# layer, such as a driver its collator. A new module has to find its place here.
-LAYERS = (
-    {"_store", "_waiter", "errors"},
-    {"_call", "_capacity", "_libraries", "_options", "_process", "_service", "_stats"},
-    {
-        "_binding",
-        "_blocking",
-        "_current",
-        "_deadlines",
-        "_family",
-        "_features",
-        "_map",
-        "_outputs",
-        "_patience",
-        "_stream",
-    },
-    {"_lengths", "_measuring", "_waiting", "_watch"},
-    {"_queue"},
-    {"_alike", "_cache", "_groups"},
-    {"_scheduler"},
-    {"_arrays", "_asyncio", "_collate", "_layers", "_thread"},  # collators and drivers
-    {"_columns", "_face"},
-    {"_looped", "_threaded"},
-    {"_function", "inference"},  # a collator joined to a driver
-    {"aio.inference"},
-    {"aio.__init__"},
-    {"__init__"},
-    {"demo", "prometheus"},
-)
-
-# Modules that neither wait, nor read a clock, nor know what the items are; they import only each other.
-PURE = {
-    "_alike",
-    "_arrays",
-    "_binding",
-    "_cache",
-    "_call",
-    "_capacity",
-    "_collate",
-    "_columns",
-    "_deadlines",
-    "_family",
-    "_features",
-    "_groups",
-    "_lengths",
-    "_libraries",
-    "_measuring",
-    "_options",
-    "_outputs",
-    "_patience",
-    "_queue",
-    "_scheduler",
-    "_service",
-    "_stats",
-    "_store",
-    "_waiter",
-    "errors",
-}
-IMPURE = {"_thread", "asyncio", "concurrent", "numpy", "threading", "time", "torch"}
-
 # Whoever runs these has installed their extra.
 THIRD_PARTY = {"demo": {"numpy", "rich"}, "prometheus": {"prometheus_client"}}
 
@@ -163,27 +102,13 @@ def defined(module: str) -> set[str]:
     return names
 
 
-def layer(module: str) -> int:
-    return next(number for number, modules in enumerate(LAYERS) if module in modules)
-
-
-def test_every_module_has_one_place() -> None:
-    """The layers name the modules that exist, each once, and no other."""
-    assert sorted(MODULES) == sorted(module for modules in LAYERS for module in modules)
-
-
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_dependencies_point_one_way(module: str) -> None:
-    """A module imports only from the layers before its own."""
-    below = {name for modules in LAYERS[: layer(module)] for name in modules}
-    assert set() == internal(module) - below
-
-
-@pytest.mark.parametrize("module", sorted(PURE))
-def test_a_pure_module_knows_no_clock_thread_or_array(module: str) -> None:
-    """It imports nothing that waits, tells the time or computes, not even by way of another module."""
-    assert set() == external(module) & IMPURE
-    assert set() == internal(module) - PURE
+def test_imports_run_downwards() -> None:
+    """The rooms are floors, and what decides knows neither clock, thread, event loop nor array."""
+    pytest.importorskip("importlinter")
+    program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    linter = [sys.executable, "-c", program]
+    done = subprocess.run(linter, cwd=PACKAGE.parent, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))

@@ -16,14 +16,14 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import batched
 from batched import inference
-from batched._alike import LengthQueue
-from batched._call import Batch, Call
-from batched._groups import Groups
-from batched._lengths import Cost, Lengths, _split, choose, longest_first
-from batched._options import Options
-from batched._patience import Window
-from batched._queue import Queue
-from batched._scheduler import Scheduler
+from batched._core.call import Batch, Call
+from batched._core.keyed_queues import Groups
+from batched._core.length_queue import LengthQueue
+from batched._core.options import Options
+from batched._core.queue import Queue
+from batched._core.scheduler import Scheduler
+from batched._policy.delay import Window
+from batched._policy.lengths import Cost, Lengths, _split, choose, longest_first
 from benchmarks.lengths import Server, by_length, in_order_of_arrival, saturated
 from tests.gate import Gate
 from tests.test_scheduler_rules import COLLATOR, SchedulerRules, echo

@@ -150,9 +150,9 @@ def test_calls_after_the_exit_has_begun_are_refused() -> None:
                 double(1)
             except batched.ClosedError as error:
                 print(error)
-        atexit.unregister(batched._process.at_exit)
+        atexit.unregister(batched._drivers.fork_and_exit.at_exit)
         atexit.register(handler)
-        atexit.register(batched._process.at_exit)
+        atexit.register(batched._drivers.fork_and_exit.at_exit)
         double(1)
         """
     )
@@ -182,7 +182,7 @@ def test_dropped_instances_leave_no_thread_and_no_memory() -> None:
         assert grown < 2_000, grown  # less than one of 10,000 dropped ones could leave
         assert not Model.__dict__["run"]._shared.binding._made
         assert not Model.__dict__["run"]._shared.binding.views
-        assert len(batched._process._live) <= 2
+        assert len(batched._drivers.fork_and_exit._live) <= 2
         """
     )
 

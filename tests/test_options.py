@@ -10,7 +10,7 @@ import pytest
 
 import batched
 from batched import aio, inference
-from batched._options import ArrayOptions, Options
+from batched._core.options import ArrayOptions, Options
 
 DECORATORS = (
     (batched.dynamically, Options, {"length": len}),

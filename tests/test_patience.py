@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import batched
-from batched._call import Call
-from batched._options import Options
-from batched._patience import Regroup, Window
-from batched._queue import Queue
-from batched._scheduler import Scheduler
-from batched._service import Service
+from batched._core.call import Call
+from batched._core.options import Options
+from batched._core.queue import Queue
+from batched._core.scheduler import Scheduler
+from batched._policy.batch_cost import Service
+from batched._policy.delay import Regroup, Window
 from tests.gate import Gate
 
 TIMEOUT_S = 0.005

@@ -28,7 +28,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import batched
 from batched import aio, inference
-from batched._stats import Stats
+from batched._core.stats import Stats
 from batched.prometheus import Collector
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, turns_until, until

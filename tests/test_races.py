@@ -13,10 +13,10 @@ import pytest
 
 import batched
 from batched import aio
-from batched._call import Batch
-from batched._groups import Groups
-from batched._queue import Queue
-from batched._scheduler import Scheduler
+from batched._core.call import Batch
+from batched._core.keyed_queues import Groups
+from batched._core.queue import Queue
+from batched._core.scheduler import Scheduler
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, until
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import batched
-from batched._options import ArrayOptions, CallOptions, Options
+from batched._core.options import ArrayOptions, CallOptions, Options
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 

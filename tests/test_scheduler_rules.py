@@ -19,14 +19,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from batched._call import Batch, Call, Slice
-from batched._collate import ListCollator
-from batched._family import GroupingCollator, complete
-from batched._groups import Groups
-from batched._options import Options
-from batched._patience import Regroup
-from batched._queue import Queue
-from batched._scheduler import Scheduler
+from batched._collate.lists import ListCollator
+from batched._core.call import Batch, Call, Slice
+from batched._core.keyed_queues import Groups
+from batched._core.options import Options
+from batched._core.queue import Queue
+from batched._core.scheduler import Scheduler
+from batched._parts.group_by import GroupingCollator, complete
+from batched._policy.delay import Regroup
 from batched.errors import ClosedError, QueueFullError
 from tests.flavours import size_of
 

@@ -18,7 +18,7 @@ import torch
 
 import batched
 from batched import inference
-from batched._groups import Groups
+from batched._core.keyed_queues import Groups
 from tests.flavours import size_of
 from tests.gate import until
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import batched
-from batched._stats import Counters, Distribution, Sizes, Times
+from batched._core.stats import Counters, Distribution, Sizes, Times
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, until
 

@@ -20,11 +20,12 @@ import numpy as np
 import pytest
 
 import batched
-from batched import ClosedError, _waiting
-from batched._call import Call
-from batched._thread import Batcher
-from batched._waiting import release
-from batched._watch import DeadlineWatch
+from batched import ClosedError
+from batched._core.call import Call
+from batched._drivers import wakeups
+from batched._drivers.deadline_watch import DeadlineWatch
+from batched._drivers.thread import Batcher
+from batched._drivers.wakeups import release
 from tests.gate import PATIENCE_S, Gate, turns, turns_until, until
 
 
@@ -66,7 +67,7 @@ def test_many_first_calls_start_one_worker() -> None:
 
 def test_an_idle_worker_never_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between calls the worker asks the clock nothing, with a window and without."""
-    from batched import _thread
+    from batched._drivers import thread as _thread
 
     for timeout_ms in (0, 5):
         fn = batched.dynamically(Gate(), timeout_ms=timeout_ms)
@@ -667,7 +668,7 @@ def test_loops_are_not_taken_for_others() -> None:
     """Each is told of its own calls: one where another of the same id has been, and any of very many."""
     gone, loop = Loop(), Loop()
     release([gone.call_on()])
-    _waiting._outboxes[id(loop)] = _waiting._outboxes[id(gone)]  # its wake-up is still to come
+    wakeups._outboxes[id(loop)] = wakeups._outboxes[id(gone)]  # its wake-up is still to come
     loops = [loop, *(Loop() for _ in range(3000))]
     calls = [each.call_on() for _ in range(2) for each in loops]
     for call in calls:
@@ -676,7 +677,7 @@ def test_loops_are_not_taken_for_others() -> None:
         for callback in each.ready:
             callback()
     assert all(call.is_woken for call in calls)
-    assert len(_waiting._outboxes) < 2000
+    assert len(wakeups._outboxes) < 2000
 
 
 def test_a_loop_that_is_closed_keeps_no_calls() -> None:
@@ -856,11 +857,11 @@ def test_who_is_answered_twice_has_the_first_answer() -> None:
     call.waiter.acquire()
     assert release([call]) == release([call]) == []
     assert not call.waiter.locked()
-    call.loop, call.waiter, call.results = _waiting.FUTURE, Future(), "first"
+    call.loop, call.waiter, call.results = wakeups.FUTURE, Future(), "first"
     future = call.waiter
-    _waiting.settle(release([call]))
+    wakeups.settle(release([call]))
     call.error = ValueError()
-    _waiting.settle(release([call]))
+    wakeups.settle(release([call]))
     assert future.result(0) == "first"
 
 

@@ -13,10 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from batched._alike import LengthQueue
-from batched._call import Call
-from batched._groups import Groups
-from batched._lengths import Lengths
+from batched._core.call import Call
+from batched._core.keyed_queues import Groups
+from batched._core.length_queue import LengthQueue
+from batched._policy.lengths import Lengths
 from tests.flavours import Flavour, size_of
 from tests.gate import PATIENCE_S, Gate
 

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import batched
-import batched._asyncio
-import batched._waiting
+import batched._drivers.event_loop
+import batched._drivers.wakeups
 from batched import aio
-from batched._call import Call
-from batched._waiter import wake_all
-from batched._waiting import watch
+from batched._core.call import Call
+from batched._core.task_awaitable import wake_all
+from batched._drivers.wakeups import watch
 from tests.gate import PATIENCE_S, turns
 
 
@@ -48,7 +48,7 @@ class Sleeper(Call):
 
     def wake(self) -> None:
         """Be answered."""
-        wake_all([self], batched._waiting._DONE)
+        wake_all([self], batched._drivers.wakeups._DONE)
 
 
 class Loop:
@@ -98,7 +98,7 @@ def call(loop: Loop, deadline: float) -> Sleeper:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
     made = Loop()
-    monkeypatch.setattr(batched._waiting, "monotonic", lambda: made.now)
+    monkeypatch.setattr(batched._drivers.wakeups, "monotonic", lambda: made.now)
     return made
 
 
@@ -119,8 +119,8 @@ def test_everybody_is_woken_at_their_own_deadline(
     """Unless answered before; in whatever order the deadlines are set, and however many are kept."""
     with pytest.MonkeyPatch.context() as patch:
         loop = Loop()
-        patch.setattr(batched._waiting, "monotonic", lambda: loop.now)
-        patch.setattr(batched._waiting, "_FEW", few)
+        patch.setattr(batched._drivers.wakeups, "monotonic", lambda: loop.now)
+        patch.setattr(batched._drivers.wakeups, "_FEW", few)
         expected: list[tuple[Sleeper, float]] = []
         for pause, allowed, answered_after in calls:
             loop.run(loop.now + pause)
@@ -160,7 +160,7 @@ def test_those_that_are_answered_are_forgotten_before_their_deadline(loop: Loop)
     for _ in range(5000):
         kept.append(call(loop, loop.now + 3600.0))
         kept[-1].wake()
-    alarm = batched._waiting._alarms[loop]()  # type: ignore[index]
+    alarm = batched._drivers.wakeups._alarms[loop]()  # type: ignore[index]
     assert alarm is not None
     assert len(alarm._calls) <= 1025
 
@@ -172,7 +172,7 @@ def test_nothing_is_kept_of_a_loop_that_is_closed() -> None:
         kept.append(Call().begin(list, 1, 1, False, 0.0, 1e9))
         running = asyncio.get_running_loop()
         watch(kept[0], running)
-        return batched._waiting._alarms[running]
+        return batched._drivers.wakeups._alarms[running]
 
     kept: list[Call] = []
     alarm = asyncio.run(main())
@@ -353,7 +353,7 @@ def test_a_caller_that_comes_straight_back_finds_the_same_task_at_work(
             super().__init__(*args, **named)
             made.append(self)
 
-    monkeypatch.setattr(batched._asyncio, "Task", Counted)
+    monkeypatch.setattr(batched._drivers.event_loop, "Task", Counted)
     fn = aio.dynamically(held, timeout_ms=0)
 
     async def main() -> None:
@@ -375,14 +375,14 @@ def test_a_task_looks_only_for_those_who_come_straight_back(
 ) -> None:
     """Where they need a turn more, as through `gather`, nobody waits for them in vain."""
     looks: list[int] = []
-    next_batch = batched._asyncio._Dispatcher._next
+    next_batch = batched._drivers.event_loop._Dispatcher._next
 
     def look(self: Any) -> Any:
         batch = next_batch(self)
         looks.append(0 if batch is None else batch.size)
         return batch
 
-    monkeypatch.setattr(batched._asyncio._Dispatcher, "_next", look)
+    monkeypatch.setattr(batched._drivers.event_loop._Dispatcher, "_next", look)
     fn = aio.dynamically(held, timeout_ms=0)
 
     async def main() -> None:

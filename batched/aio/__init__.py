@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
 
-from batched._function import Outputs, join_lists
-from batched._looped import LoopedFunction
-from batched._options import FUNC, ListKeywordOptions, Options, decorate, takes
+from batched._api.async_calls import LoopedFunction
+from batched._api.lists import Outputs, join_lists
+from batched._core.options import FUNC, ListKeywordOptions, Options, decorate, takes
 from batched.aio import inference
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-from batched._looped import LoopedFunction
-from batched._options import FUNC, ArrayOptions, decorate, takes
+from batched._api.async_calls import LoopedFunction
+from batched._core.options import FUNC, ArrayOptions, decorate, takes
 from batched.inference import Feature, Features, KeywordOptions, check_arrays, join_arrays
 
 if TYPE_CHECKING:

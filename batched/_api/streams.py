@@ -1,0 +1,154 @@
+"""What a consumer of a stream holds: an iterator of the pieces of one item.
+
+`call.results` holds the pieces that have come and not been taken, so that a slow consumer never slows its
+neighbours; one that is too far behind is given up. A consumer that drops its iterator has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from batched._core.call import Call
+
+__all__ = ["AsyncStream", "Stream"]
+
+T = TypeVar("T")
+
+_TURN_S = 0.001  # for how long a consumer may take pieces without a turn of its loop
+
+
+class _Driver(Protocol):
+    def cancel(self, call: Call) -> None: ...
+    def refuse(self, call: Call) -> NoReturn: ...
+
+
+class _BlockingDriver(_Driver, Protocol):
+    def warn_on_loop(self, blocking: str, instead: str) -> None: ...
+
+
+class _Consumer(Generic[T]):
+    def __init__(self, driver: _Driver, call: Call) -> None:
+        self._driver = driver
+        self._call = call
+        self._ended = False
+
+    def _check_deadline(self) -> None:
+        """Raise if the stream is late, even if pieces are there: they may come for ever."""
+        call = self._call
+        if call.deadline is not None and call.missing and not self._ended and monotonic() >= call.deadline:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        """End with the error of the call, or as it is late."""
+        call = self._call
+        self._ended = True
+        call.results.clear()
+        try:
+            self._driver.refuse(call)
+        finally:
+            call.error = None  # whose traceback would live as long as the consumer keeps its iterator
+
+    def close(self) -> None:
+        """Leave: nobody wants the rest."""
+        self._ended = True
+        self._driver.cancel(self._call)
+        self._call.results.clear()
+
+    def __del__(self) -> None:
+        self._driver.cancel(self._call)
+
+
+class Stream(_Consumer[T]):
+    """Iterates over the pieces of one item; blocks for the next."""
+
+    def __init__(self, driver: _BlockingDriver, call: Call) -> None:
+        super().__init__(driver, call)
+        self._warn_on_loop = driver.warn_on_loop
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        call = self._call
+        self._check_deadline()
+        while not self._ended:
+            if call.results:
+                try:
+                    piece: T = call.results.popleft()
+                except IndexError:  # another thread has closed it
+                    break
+                return piece
+            if call.missing:
+                self._warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
+                if not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
+                    self._refuse()
+            elif not call.results:  # looked at again: the last pieces may have come between the two questions
+                if call.error is not None:
+                    self._refuse()
+                self._ended = True
+        raise StopIteration
+
+    def close(self) -> None:
+        """Leave, from any thread: one that waits for the next piece learns that there is none."""
+        super().close()
+        with suppress(RuntimeError):  # no thread waits
+            self._call.waiter.release()
+
+
+class AsyncStream(_Consumer[T]):
+    """Iterates over the pieces of one item, on an event loop."""
+
+    _turn_due = 0.0
+    """When the loop has its turn, even if pieces are there: they may come for ever."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        call = self._call
+        if call.results and monotonic() >= self._turn_due:
+            await self._wait(asyncio.sleep(0))
+        self._check_deadline()
+        event: asyncio.Event = call.waiter
+        while not self._ended:
+            if call.results:
+                piece: T = call.results.popleft()
+                return piece
+            event.clear()
+            if call.missing:
+                await self._wait(event.wait(), None if call.deadline is None else _left_s(call))
+            elif not call.results:  # as in `Stream`
+                if call.error is not None:
+                    self._refuse()
+                self._ended = True
+        raise StopAsyncIteration
+
+    def close(self) -> None:
+        """Leave: a task that waits for the next piece learns that there is none."""
+        super().close()
+        self._call.waiter.set()
+
+    async def _wait(self, waiting: Awaitable[object], at_most_s: float | None = None) -> None:
+        try:
+            async with asyncio.timeout(at_most_s):
+                await waiting
+        except TimeoutError:
+            self._refuse()
+        except BaseException:  # cancelled
+            self.close()
+            raise
+        self._turn_due = monotonic() + _TURN_S
+
+    async def aclose(self) -> None:
+        """Like `close`, for `contextlib.aclosing`."""
+        self.close()
+
+
+def _left_s(call: Call) -> float:
+    return max((call.deadline or 0.0) - monotonic(), 0.0)

@@ -1,0 +1,170 @@
+"""Several parameters: each that a caller passes is a column, joined like a list of its own."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from batched._collate.lists import ListCollator
+from batched._core.call import Call, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from batched._core.call import Batch, Slice, Wrapper
+
+__all__ = ["ColumnCollator", "parameters_of"]
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def parameters_of(func: Callable[..., Any], *, bound: bool) -> list[inspect.Parameter]:
+    """Return the parameters that callers of `func` see, none if they cannot be known."""
+    try:
+        parameters = list(inspect.signature(getattr(func, "__func__", func)).parameters.values())
+    except (TypeError, ValueError):  # of some callables in C
+        return []
+    bound = bound or inspect.ismethod(func)
+    return parameters[1:] if bound else parameters
+
+
+class ColumnCollator:
+    """Collates the columns that callers pass, by position or name; those of a batch have all passed the same.
+
+    A parameter that a call leaves out is not passed to the function, which has a default for it.
+    """
+
+    chunk_size: int | None = None
+
+    def __init__(self, name: str, parameters: list[inspect.Parameter]) -> None:
+        self._name = name
+        self._rows = ListCollator(name)
+        self.split = self._rows.split
+        self.own = self._rows.own
+        self._positions = [parameter.name for parameter in parameters if parameter.kind in _BY_POSITION]
+        self._by_position_only = {p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY}
+        self._names = {
+            p.name for p in parameters if p.kind not in {p.VAR_KEYWORD, p.VAR_POSITIONAL, p.POSITIONAL_ONLY}
+        }
+        self._any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self._any_number = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        self._required = [
+            p.name
+            for p in parameters
+            if p.default is p.empty and p.kind not in {p.VAR_KEYWORD, p.VAR_POSITIONAL}
+        ]
+
+    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+        """Return the call for one item, or a list of items, in each column."""
+        if not any(isinstance(column, list) for column in (*args, *named.values())):
+            return self.one(function, args, named, now)
+        key, columns = self._arranged(args, named)
+        lists = [column for column in columns if isinstance(column, list)]
+        if len(lists) < len(columns) or len(set(map(len, lists))) > 1:
+            raise ValueError(
+                f"{self._name}: all columns of a call must be one item, or lists of as many items, got "
+                + ", ".join(self._described(key, columns))
+            )
+        call = Call().begin(_ByName(function, key), list(map(list, lists)), len(lists[0]), True, now)  # noqa: FBT003
+        call.key = key
+        return call
+
+    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+        """Return the call for one item, even if it is a list in some column."""
+        key, columns = self._arranged(args, named)
+        call = Call().begin(_ByName(function, key), columns, 1, False, now)  # noqa: FBT003
+        call.key = key
+        return call
+
+    def _arranged(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
+        """Return how many columns are passed by position and the names of the others, and all columns.
+
+        One that could have been passed by position is, so that callers who say the same share batches.
+        """
+        self._check(args, named)
+        columns = [*args]
+        named = dict(named)
+        for name in self._positions[len(args) :]:
+            if name not in named or name in self._by_position_only:
+                break
+            columns.append(named.pop(name))
+        names = sorted(named)
+        return (len(columns), *names), columns + [named[name] for name in names]
+
+    def _check(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Raise `TypeError` for what Python itself would not accept."""
+        given = {*self._positions[: len(args)], *named}
+        problem = ""
+        if len(args) > len(self._positions) and not self._any_number:
+            problem = f"at most {len(self._positions)} can be given by position"
+        elif twice := named.keys() & set(self._positions[: len(args)]) - self._by_position_only:
+            problem = f"{min(twice)!r} was given twice"
+        elif not self._any_name and (unknown := named.keys() - self._names):
+            problem = f"there is no parameter {min(unknown)!r}"
+        elif missing := [name for name in self._required if name not in given]:
+            problem = f"{missing[0]!r} is missing"
+        elif not given and not args:
+            problem = "none was given"
+        if problem:
+            names = ", ".join([*self._positions, *sorted(self._names - set(self._positions))])
+            raise TypeError(f"{self._name} takes the parameters {names}: {problem}")
+
+    def _described(self, key: tuple[Any, ...], columns: list[Any]) -> list[str]:
+        positions = [*self._positions[: key[0]], *(f"*{at}" for at in range(len(self._positions), key[0]))]
+        return [
+            f"{name}: {f'{len(column)} items' if isinstance(column, list) else 'one item'}"
+            for name, column in zip([*positions, *key[1:]], columns, strict=True)
+        ]
+
+    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
+        """Return a call of several items, each a `Row` of its columns, or all there is of the first."""
+        columns = list(map(list, zip(*items, strict=True))) if isinstance(items[0], Row) else [items]
+        return self.read(function, tuple(columns), {}, now)
+
+    def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
+        """Return each item of `call`, as arguments."""
+        positions, *names = call.function.key  # not its key, which may have become one of a group
+        rows = zip(*call.inputs, strict=True) if call.many else [tuple(call.inputs)]
+        for row in rows:
+            yield row[:positions], dict(zip(names, row[positions:], strict=True))
+
+    def pick(self, inputs: list[list[Any]], places: list[int]) -> list[list[Any]]:
+        """Return the inputs of some of the items of a list call."""
+        return [[column[place] for place in places] for column in inputs]
+
+    def collate(self, batch: Batch) -> list[list[Any]]:
+        """Return the columns, each a new list."""
+        slices = batch.slices
+        columns: list[list[Any]] = [[] for _ in slices[0][0].inputs]
+        for call, start, stop in slices:
+            if call.many:
+                batch.has_lists = True
+                for column, inputs in zip(columns, call.inputs, strict=True):
+                    column.extend(inputs[start:stop])
+            else:
+                for column, item in zip(columns, call.inputs, strict=True):
+                    column.append(item)
+        return columns
+
+    def place(self, piece: Slice, part: list[Any]) -> list[Any]:
+        """Write `part` over what it answers of the first column, which becomes the results; return that."""
+        call, start, stop = piece
+        results = call.results = call.inputs[0]
+        overwritten: list[Any] = results[start:stop]
+        results[start:stop] = part
+        return overwritten
+
+
+class _ByName:
+    """A batch function that takes its columns as one list, and passes some of them by name."""
+
+    __slots__ = ("_function", "key")
+
+    def __init__(self, function: Wrapper, key: tuple[Any, ...]) -> None:
+        self._function = function
+        self.key = key  # how many columns are passed by position, and the names of the others
+
+    def __wrapped__(self, columns: list[list[Any]]) -> Any:
+        positions, *names = self.key
+        named = dict(zip(names, columns[positions:], strict=True))
+        return self._function.__wrapped__(*columns[:positions], **named)

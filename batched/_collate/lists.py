@@ -1,0 +1,166 @@
+"""Lists in, lists out: how calls become the batch function's list, and its rows their answers.
+
+Knows nothing of when a batch runs, nor of who waits for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any
+
+from batched._core.call import Call, Row, holds_no_error
+from batched.errors import BatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from batched._core.call import Batch, Slice, Wrapper
+
+__all__ = ["ListCollator"]
+
+
+class ListCollator:
+    """Collates items to a list; splits any sized, ordered object of one row per item."""
+
+    chunk_size: int | None = None
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+        """Return the call for one item or a list of items; the list is copied."""
+        items = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
+        if not isinstance(items, list):
+            return Call().begin(function, items, 1, False, now)  # noqa: FBT003
+        inputs = items[:] if type(items) is list else list(items)
+        return Call().begin(function, inputs, len(inputs), True, now)  # noqa: FBT003
+
+    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+        """Return the call for one item, even a list."""
+        item = args[0] if len(args) == 1 and not named else self._argument(function, args, named)
+        return Call().begin(function, item, 1, False, now)  # noqa: FBT003
+
+    def _argument(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Return the one argument, however it was passed."""
+        parameter = next(iter(inspect.signature(function.__wrapped__).parameters), "items")
+        if not args and list(named) == [parameter]:
+            return named[parameter]
+        given = ", ".join([*("..." for _ in args), *(f"{name}=..." for name in named)])
+        raise TypeError(
+            f"{self._name} takes one argument, {parameter!r} (an item or a list of items), got ({given})"
+        )
+
+    def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
+        """Return each item of `call`, as arguments."""
+        return [((item,), {}) for item in (call.inputs if call.many else [call.inputs])]
+
+    def pick(self, inputs: list[Any], places: list[int]) -> list[Any]:
+        """Return the inputs of some of the items of a list call."""
+        return [inputs[place] for place in places]
+
+    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
+        """Return a call of several items."""
+        if isinstance(items[0], Row):
+            raise TypeError(f"{self._name} takes one argument, so `map` takes one iterable")
+        return Call().begin(function, items, len(items), True, now)  # noqa: FBT003
+
+    def own(self, call: Call) -> None:
+        """Do nothing: a list has been copied, and what the items hold is the caller's."""
+
+    def collate(self, batch: Batch) -> list[Any]:
+        """Return a new list of the batch's items."""
+        if batch.singles is not None:
+            return [call.inputs for call in batch.singles]
+        slices = batch.slices
+        call, start, stop = slices[0]
+        if call.many and len(slices) == 1:
+            batch.has_lists = True
+            part: list[Any] = call.inputs[start:stop]
+            return part
+        items: list[Any] = []
+        for call, start, stop in slices:
+            if call.many:
+                batch.has_lists = True
+                items += call.inputs[start:stop]
+            else:
+                items.append(call.inputs)
+        return items
+
+    def split(self, outputs: Any, batch: Batch) -> list[Any]:
+        """Return one part per slice: a row for a single item, else a list of rows."""
+        rows = outputs if type(outputs) is list else self._rows(outputs)
+        if len(rows) != batch.size:
+            raise BatchError(self._miscounted(len(rows), batch.size))
+        if not batch.has_lists:
+            return rows
+        slices = batch.slices
+        if len(slices) == 1:
+            call = slices[0][0]
+            # Copied where it becomes the answer: the function may keep and reuse its own list.
+            part = rows[:] if call.size == batch.size else rows
+            return [_checked(part, call, batch)]
+        parts: list[Any] = []
+        at = 0
+        for call, start, stop in slices:
+            if call.many:
+                parts.append(_checked(rows[at : at + stop - start], call, batch))
+                at += stop - start
+            else:
+                parts.append(rows[at])
+                at += 1
+        return parts
+
+    def place(self, piece: Slice, part: list[Any]) -> list[Any]:
+        """Write `part` over the inputs that it answers, which become the results; return these."""
+        call, start, stop = piece
+        results = call.results = call.inputs
+        overwritten: list[Any] = results[start:stop]
+        results[start:stop] = part
+        return overwritten
+
+    def _rows(self, outputs: Any) -> list[Any]:
+        """Return the rows of `outputs`, an array or tuple say, as a list."""
+        # A data frame is sized and iterable, but what it iterates over is its columns.
+        unordered = isinstance(outputs, str | bytes | bytearray | Mapping | AbstractSet | Iterator)
+        if not unordered and not hasattr(outputs, "columns"):
+            try:
+                size = len(outputs)
+                rows = list(outputs)
+            except TypeError:
+                pass  # neither sized nor iterable; a 0-dimensional array says so only when asked
+            else:
+                if len(rows) == size:
+                    return _owned(rows)
+                raise BatchError(self._miscounted(len(rows), size))
+        raise TypeError(
+            f"{self._name} must return one result per item, as a list, tuple or array, "
+            f"not {type(outputs).__qualname__}"
+        )
+
+    def _miscounted(self, results: int, items: int) -> str:
+        return f"{self._name} returned {results} results for a batch of {items} items"
+
+
+def _owned(rows: list[Any]) -> list[Any]:
+    """Copy rows that are views of one array or tensor.
+
+    A caller that keeps, pickles or changes its row would else keep, send or change those of others; and
+    the function may use its array again, before the callers have looked.
+    """
+    first = rows[0] if rows else None
+    if getattr(first, "base", None) is not None and hasattr(first, "copy"):  # numpy
+        return [row.copy() for row in rows]
+    if hasattr(first, "untyped_storage") and hasattr(first, "clone"):  # torch
+        return [row.clone() for row in rows]
+    return rows
+
+
+def _checked(part: list[Any], call: Call, batch: Batch) -> list[Any] | BaseException:
+    """Return `part`, or its first exception if that fails `call`."""
+    if holds_no_error(part):
+        return part
+    errors = [row for row in part if isinstance(row, BaseException)]
+    batch.failed += len(errors)
+    return errors[0] if errors and not call.keep_errors else part

@@ -1,0 +1,106 @@
+"""What a function over arrays may return: an array, or mappings, lists and tuples of arrays.
+
+`flatten` takes it apart and `rebuild` puts the same together from other arrays, a caller's rows say.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from batched._collate.libraries import library_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from batched._collate.libraries import Array
+
+__all__ = ["Leaf", "Shape", "flatten", "rebuild"]
+
+
+class Leaf(NamedTuple):
+    """An array, and where it is: the keys and positions that lead to it, none if it is all there is."""
+
+    path: tuple[Any, ...]
+    array: Array
+
+    def __str__(self) -> str:
+        return "its output" + "".join(f"[{step!r}]" for step in self.path)
+
+
+class _Node:
+    """A mapping, list or tuple; `like` is the one that was returned."""
+
+    __slots__ = ("children", "like", "steps")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, like: Any, steps: tuple[Any, ...], children: list[Shape]) -> None:
+        self.like = like
+        self.steps = steps
+        self.children = children
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Node)
+            and type(self.like) is type(other.like)
+            and (self.steps, self.children) == (other.steps, other.children)
+        )
+
+
+Shape: TypeAlias = "_Node | bool"
+"""How arrays are nested: True for an array, False for a None among them."""
+
+
+def flatten(outputs: Any, leaves: list[Leaf], path: tuple[Any, ...] = ()) -> Shape:
+    """Append the arrays in `outputs` to `leaves` and return how they are nested; else raise `TypeError`."""
+    if library_of(outputs) is not None:
+        leaves.append(Leaf(path, outputs))
+        return True
+    if isinstance(outputs, Mapping):
+        steps = tuple(outputs)
+        children = [outputs[step] for step in steps]
+    elif isinstance(outputs, list | tuple):
+        steps = tuple(range(len(outputs)))
+        children = list(outputs)
+    elif outputs is None and path:
+        return False
+    else:
+        kind = type(outputs).__qualname__
+        raise TypeError(
+            f"{Leaf(path, None)} must be an array, or a dict, list or tuple of arrays, not {kind}"
+        )
+    if not children and not path:
+        raise TypeError(f"{Leaf(path, None)} is an empty {type(outputs).__qualname__}: it has no rows")
+    nested = [flatten(child, leaves, (*path, step)) for step, child in zip(steps, children, strict=True)]
+    return _Node(outputs, steps, nested)
+
+
+def rebuild(shape: Shape, arrays: Iterator[Any]) -> Any:
+    """Return `arrays` nested as `shape` says."""
+    if shape is True:
+        return next(arrays)
+    if not isinstance(shape, _Node):
+        return None
+    children = [rebuild(child, arrays) for child in shape.children]
+    like = shape.like
+    if isinstance(like, Mapping):
+        return _mapping(like, dict(zip(shape.steps, children, strict=True)))
+    if hasattr(like, "_make"):
+        return like._make(children)
+    if hasattr(like, "n_sequence_fields"):  # what `torch.max(x, dim=1)` returns, say
+        return type(like)(children)
+    return children if isinstance(like, list) else tuple(children)
+
+
+def _mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, Any]:
+    """Return a mapping of the type of `like`, a transformers `ModelOutput` say, if such a one can be made."""
+    if type(like) is dict:
+        return values
+    try:
+        made: Any = copy.copy(like)
+        for key, value in values.items():
+            made[key] = value
+    except Exception:  # noqa: BLE001  a stranger's class: read-only, or copied in its own way
+        return values
+    return values if made is like else made

@@ -1,0 +1,282 @@
+"""The waiting calls of one batcher, and who of them goes first.
+
+Small calls go ahead of large ones, each class in order of arrival, decided anew for every batch. A
+batch is filled up from the oldest large call. While small calls alone would fill every batch, an eighth
+of all is kept for large ones, so that a large call of `n` items waits for at most about `8 * n /
+batch_size` batches whatever the small load. What large calls left unused of it is saved up, to four
+batches' worth, and paid out at a quarter of a batch: a list that comes now and then is through sooner,
+and still only an eighth of all is taken from small calls.
+
+A batch that large calls fill makes every small one that comes meanwhile wait for its end. Where that takes
+long and full batches save little, they get less of it while small calls come.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from batched._core.call import Batch
+
+if TYPE_CHECKING:
+    from batched._core.call import Call, Slice
+    from batched._policy.lengths import Lengths
+
+__all__ = ["PAID_OUT", "RESERVE", "Queue"]
+
+RESERVE = 1 / 8
+_SAVED = 4  # batches
+_LATELY = 100  # batches
+PAID_OUT = 1 / 4
+
+
+class Queue:
+    """Two classes of calls, first come first served within each."""
+
+    __slots__ = (
+        "_credit",
+        "_large",
+        "_large_items",
+        "_most_saved",
+        "_plain",
+        "_small",
+        "_without_small",
+        "batch_size",
+        "chunk",
+        "items",
+        "threshold",
+    )
+
+    lengths: Lengths | None = None
+    """What is known of the lengths of items, if they are measured."""
+
+    def __init__(self, batch_size: int, threshold: int) -> None:
+        self.items = 0  # waiting, of both classes
+        self._small: deque[Call] = deque()
+        self._plain = True  # all that is in there are single items, none of which has left
+        self._large: deque[Call] = deque()
+        self._large_items = 0
+        self.chunk: int | None = None
+        """So many items of large calls at most share a batch while small calls come, if that is limited."""
+        self._without_small = _LATELY  # batches since one found small calls waiting
+        self._credit = 0.0  # items of the reserve that large calls have not used
+        self.resize(batch_size, threshold)
+
+    def resize(self, batch_size: int, threshold: int) -> None:
+        """Follow new options; calls that wait are classed anew."""
+        self.batch_size = batch_size
+        self.threshold = threshold
+        # Below four a batch, what is paid out at once would be all of it.
+        self._most_saved = float(_SAVED * batch_size) if batch_size * PAID_OUT >= 1 else 1.0
+        waiting = sorted(self.waiting_calls(), key=_arrived)
+        self._clear()
+        self._large_items = 0
+        for call in waiting:
+            self._append(call)
+
+    def push_all(self, calls: list[Call], urgent: list[Call]) -> int:
+        """Append `calls`, each to the class that its size, or its caller, puts it in.
+
+        Adds those that have a deadline to `urgent`; returns how many items have come.
+        """
+        before = self.items
+        if self.threshold and _are_plain(calls):
+            self._small += calls
+            self.items += len(calls)
+        else:
+            for call in calls:
+                self._append(call)
+                self.items += call.size
+                if call.deadline is not None:
+                    urgent.append(call)
+        return self.items - before
+
+    def _append(self, call: Call) -> None:
+        call.large = call.whole_size > self.threshold if call.bulk is None else call.bulk
+        if call.large:
+            self._large.append(call)
+            self._large_items += call.waiting
+        else:
+            self._small.append(call)
+            self._plain = self._plain and call.size == 1 and not call.many
+
+    def _clear(self) -> None:
+        """Forget calls of which nothing waits any more."""
+        self._small.clear()
+        self._large.clear()
+        self._plain = True
+
+    def drop(self, call: Call) -> int:
+        """Forget what of `call` still waits; return how many items that was."""
+        dropped = call.waiting
+        call.waiting = 0  # its place in the queue is skipped when its turn comes
+        self.items -= dropped
+        if call.large:
+            self._large_items -= dropped
+            if not self._large_items:
+                self._large.clear()
+        else:
+            self._plain = False
+        if not self.items:
+            self._clear()
+        return dropped
+
+    @property
+    def small_items(self) -> int:
+        """How many items of small calls wait."""
+        return self.items - self._large_items
+
+    def oldest(self) -> float:
+        """Return when the oldest waiting call arrived. At least one must wait."""
+        if not self._large_items:
+            return _head(self._small).arrived
+        if self._large_items == self.items:
+            return _head(self._large).arrived
+        return min(_head(self._small).arrived, _head(self._large).arrived)
+
+    def is_full(self) -> bool:
+        """Whether enough wait for a full batch."""
+        return self.items >= self.batch_size
+
+    def lacks(self) -> int:
+        """Return the number of further items that fill a batch."""
+        return self.batch_size - self.items
+
+    def take(self, room: int) -> Batch:
+        """Remove and return the next batch: `room` items, of which so many must wait, or less by `chunk`."""
+        if not self._large_items:
+            if self._credit < self._most_saved:
+                self._save(room)
+            self._without_small = 0
+            return self._take_small(room)
+        slices: list[Slice] = []
+        small_items = self.items - self._large_items
+        if not small_items:
+            piece = self.take_next(self._large[0], room)
+            if piece is not None:
+                return Batch([piece], room)
+        self._save(room)
+        left = room
+        large = self._most_large(small_items, room)
+        if small_items >= room:
+            # At least one item in the end, however small the batches.
+            reserved = min(int(self._credit), max(int(room * PAID_OUT), 1), large)
+            taken = self._take_large(reserved, slices)
+            left -= taken
+            large -= taken
+        if small_items and left:
+            left -= _take(self._small, left, slices)
+        if left and large:
+            left -= self._take_large(min(left, large), slices)
+        return self._taken(slices, room - left)
+
+    def _take_small(self, room: int) -> Batch:
+        small = self._small
+        if not self._plain:
+            slices: list[Slice] = []
+            return self._taken(slices, _take(small, room, slices))
+        singles: list[Call] = []
+        for _ in range(room):
+            call = small.popleft()
+            call.waiting = 0
+            singles.append(call)
+        self.items -= room
+        return Batch([], room, "", singles)
+
+    def pass_by(self, calls: list[Call]) -> Batch | None:
+        """Return the batch of `calls`, which fill one at most, as `take` would if they were all that waits.
+
+        If not all of them are plain they are to be pushed, as nothing has been done then: returns None.
+        """
+        if not self.threshold or not _are_plain(calls):
+            return None
+        size = len(calls)
+        if self._credit < self._most_saved:
+            self._save(size)
+        self._without_small = 0
+        for call in calls:
+            call.waiting = 0
+        return Batch([], size, "", calls)
+
+    def _taken(self, slices: list[Slice], size: int) -> Batch:
+        """Return the batch of what has been removed."""
+        self.items -= size
+        if not self.items:
+            self._clear()
+        return Batch(slices, size)
+
+    def take_next(self, call: Call, room: int) -> Slice | None:
+        """Remove and return a full batch of `room` items of a large `call`, if `take` would return that.
+
+        It is while no other call waits and nothing is saved up.
+        """
+        left = call.waiting - room
+        if (
+            call.waiting != self.items
+            or left <= 0  # what ends the call, ends it as `take` does
+            or room != self.batch_size
+            or not call.large
+            or self._credit
+            or self.chunk is not None
+        ):
+            return None
+        self.items = self._large_items = call.waiting = left
+        stop = call.size - left
+        return call, stop - room, stop
+
+    def _save(self, room: int) -> None:
+        self._credit = min(self._credit + room * RESERVE, self._most_saved)
+
+    def _most_large(self, small_items: int, room: int) -> int:
+        """Return how many items of large calls the next batch may have."""
+        self._without_small = 0 if small_items else self._without_small + 1
+        return room if self.chunk is None or self._without_small > _LATELY else min(self.chunk, room)
+
+    def _take_large(self, room: int, slices: list[Slice]) -> int:
+        taken = _take(self._large, room, slices)
+        self._large_items -= taken
+        self._credit = self._credit - taken if self._credit > taken else 0.0
+        return taken
+
+    def waiting_calls(self) -> list[Call]:
+        """Return the calls that wait, the small ones first."""
+        return [call for call in (*self._small, *self._large) if call.waiting]
+
+
+def _arrived(call: Call) -> float:
+    return call.arrived
+
+
+def _head(calls: deque[Call]) -> Call:
+    while not calls[0].waiting:
+        calls.popleft()
+    return calls[0]
+
+
+def _are_plain(calls: list[Call]) -> bool:
+    """Whether these are single items, small as such, of which nothing else is known."""
+    for call in calls:
+        if call.size > 1 or call.many or call.bulk is not None or call.deadline is not None:
+            return False
+        call.large = False
+    return True
+
+
+def _take(calls: deque[Call], room: int, slices: list[Slice]) -> int:
+    """Move up to `room` items from the front of `calls` to `slices`; return how many."""
+    left = room
+    while left and calls:
+        call = calls.popleft()
+        waiting = call.waiting
+        size = call.size
+        if waiting > left:
+            calls.appendleft(call)
+            start = size - waiting
+            slices.append((call, start, start + left))
+            call.waiting = waiting - left
+            return room
+        if waiting:  # else its caller has left
+            slices.append((call, size - waiting, size))
+            call.waiting = 0
+            left -= waiting
+    return room - left

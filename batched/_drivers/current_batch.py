@@ -1,0 +1,67 @@
+"""What a batch function may know of its batch besides the items."""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextvars import Context
+
+    from batched._core.call import Batch
+
+__all__ = ["HEED", "IN_THREAD", "RUNNING", "CurrentBatch", "current_batch"]
+
+RUNNING: ContextVar[Batch] = ContextVar("batched.running")
+"""Set by drivers in the context of an `async def` batch function."""
+
+IN_THREAD: dict[int, Batch] = {}
+"""The last batch of each worker by the thread's id; after it has run its slices are gone. A context variable
+would cost several times that."""
+
+HEED: ContextVar[Callable[[], object]] = ContextVar("batched.heed")
+"""Set by drivers that do not at once see to it that a list or a lookup, whose caller leaves, lets go of its
+calls: what does."""
+
+
+class CurrentBatch:
+    """The batch that the function, which asks for it, is running for."""
+
+    __slots__ = ("_slices", "size")
+
+    def __init__(self, batch: Batch) -> None:
+        self.size = batch.size
+        """How many items it has."""
+        self._slices = batch.slices
+
+    @property
+    def contexts(self) -> list[Context]:
+        """Copies of the context variables of each item's caller, as they were at its call.
+
+        Of a task that waits on the function's own loop, as they are now. They may be empty for a caller that
+        has left. Each item has a copy of its own, also if one call brought several, so that the function may
+        enter several at once, in threads for instance.
+        """
+        return [call.caller_context() for call, start, stop in self._slices for _ in range(start, stop)]
+
+    def cancelled(self) -> bool:
+        """Whether every caller has left, so that nobody wants the results any more."""
+        if (heed := HEED.get(None)) is not None:
+            heed()
+        return all(call.left is not None or not call.missing for call, _, _ in self._slices)
+
+    def __repr__(self) -> str:
+        return f"<batch of {self.size} items{', cancelled' if self.cancelled() else ''}>"
+
+
+def current_batch() -> CurrentBatch:
+    """Return what there is to know of the batch that the calling batch function runs for.
+
+    Raises `RuntimeError` outside a batch function, and in a thread that the function starts.
+    """
+    batch = RUNNING.get(None) or IN_THREAD.get(get_ident())
+    if batch is None or not batch.slices:
+        raise RuntimeError("current_batch() was called outside a batch function")
+    return CurrentBatch(batch)

@@ -1,0 +1,121 @@
+"""Deadlines of futures: one thread for each batcher watches them, as no caller waits for a future.
+
+A caller takes no blocking lock here: a garbage collection may run a finalizer in the middle of any call, and
+the finalizer may submit to the same batcher.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import logging
+import threading
+from collections import deque
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING
+from weakref import ref
+
+from batched._core.deadlines import WatchedCalls
+from batched._drivers.fork_and_exit import start_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from batched._core.call import Call
+
+__all__ = ["DeadlineWatch"]
+
+_MANY = 1024
+
+_logger = logging.getLogger("batched")
+
+
+class DeadlineWatch:
+    """One thread that reports calls when their deadline passes; it runs while a call is watched.
+
+    Each batcher has its own, so that a slow callback of a future delays no deadline of another batcher.
+    """
+
+    def __init__(self, name: str, report: Callable[[list[Call]], object]) -> None:
+        self._name = name
+        self._report = report  # refers weakly to the batcher
+        self._added: deque[tuple[ref[Call], float]] = deque()  # filled by callers, emptied by the thread
+        self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
+        self._wake.acquire()
+        self._until = inf  # when the thread looks again in any case; inf while it is awake
+        self._has_thread = False  # a thread runs, or a caller is starting one
+        self._is_watched = _thread.allocate_lock()  # held by the thread that watches
+        self._is_stopped = False
+
+    def add(self, call: Call, deadline: float) -> None:
+        """Report `call` when `deadline`, a time of `monotonic`, has passed, unless it is answered by then."""
+        self._added.append((ref(call), deadline))
+        # The thread writes `_until` before and after it empties `_added`, so either side sees the other.
+        if deadline < self._until or len(self._added) > _MANY:
+            self._look()
+        if not self._has_thread:
+            self._start()
+
+    def stop(self) -> None:
+        """End the thread, for good: all calls are answered."""
+        self._is_stopped = True
+        self._look()
+
+    def _look(self) -> None:
+        if self._wake.locked():
+            with contextlib.suppress(RuntimeError):  # another caller was faster
+                self._wake.release()
+
+    def _start(self) -> None:
+        try:
+            self._has_thread = True  # first: a finalizer that submits meanwhile starts no other
+            start_thread(
+                threading.Thread(target=self._work, name=f"batched deadlines: {self._name}", daemon=True)
+            )
+        except RuntimeError:  # too many threads: the worker finds late calls when it looks for its next batch
+            self._has_thread = False
+            self._added.clear()
+        except BaseException:  # Ctrl-C; if the thread runs all the same, it says so itself
+            self._has_thread = False
+            raise
+
+    def _work(self) -> None:
+        # After a start that was interrupted there may be two threads: one watches, the other ends.
+        while self._is_watched.acquire(False):  # noqa: FBT003
+            self._has_thread = True
+            try:
+                self._watch()
+            finally:
+                self._is_watched.release()
+                self._has_thread = False
+            # A caller that saw `_has_thread` before this has counted on this thread.
+            if self._is_stopped or not self._added:
+                return
+
+    def _watch(self) -> None:
+        """Report late calls until no call is watched."""
+        calls = WatchedCalls(_is_open)
+        while not self._is_stopped:
+            with contextlib.suppress(IndexError):  # empty
+                while True:
+                    calls.add(*self._added.popleft())
+            now = monotonic()
+            late = list(calls.passed(now))
+            until = calls.next()
+            if late:
+                try:
+                    self._report(late)
+                except BaseException:  # a fault of this library: later deadlines are met all the same
+                    _logger.exception("%s: late calls could not be answered", self._name)
+                late.clear()
+            elif until is None:
+                return
+            else:
+                self._until = until
+                self._wake.acquire(True, min(until - now, _thread.TIMEOUT_MAX))  # noqa: FBT003
+                self._until = inf
+
+
+def _is_open(call: Call) -> int:
+    return call.missing

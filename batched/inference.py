@@ -90,7 +90,7 @@ class KeywordOptions(CommonOptions, total=False):
     pad_tokens: Any
     padding_side: PaddingSide
     pad_to_multiple_of: int | Mapping[Any, int] | None
-    unpad_outputs: Any
+    unpad_outputs: bool | Mapping[Any, Any]
     spread_kwargs: bool
 
 
@@ -158,11 +158,12 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
             where the rows of a batch do not differ. A number is for all features that have such an axis, a
             dict has a number for each feature that is to be rounded. Further axes are rounded where they
             differ.
-        unpad_outputs: Cut the padding off the outputs again, so that an answer does not depend on whom it
-            shared its batch with. True cuts each output whose second axis is as long as the padded features;
-            names or positions say which outputs, where another could be that long by chance; a dict says for
-            each the feature whose padding it has. Rows of a caller that then differ in length come as a list.
-            Where features were padded along further axes, those are cut too.
+        unpad_outputs: Cut the padding off the outputs, so that an answer does not depend on the other calls
+            of its batch. True cuts each output with a second axis as long as that of the padded features. A
+            dict says which outputs are padded, as another could be that long by chance, and as which feature:
+            `{"logits": "input_ids"}`. The outputs in a list or tuple have numbers; an array has number 0.
+            Where features were padded along further axes, those are cut too. If the rows of a call then
+            differ in length, they come as a list.
         spread_kwargs: Pass the features by name, as `func(input_ids=..., attention_mask=...)`.
 
     Raises:

@@ -198,7 +198,7 @@ class ArrayCaller(Caller):
 
 
 LISTS = partial(batched.dynamically, function), Caller
-ARRAYS = partial(inference.dynamically, array_function, unpad_outputs=["tokens"]), ArrayCaller
+ARRAYS = partial(inference.dynamically, array_function, unpad_outputs={"tokens": "x"}), ArrayCaller
 
 
 def reconfigure(fn: Any, until_s: float) -> None:

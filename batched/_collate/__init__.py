@@ -1,4 +1,4 @@
-"""What items are: how calls become the argument of the batch function, and its outputs their answers.
+"""What items are: joins the items of calls to the argument of a batch function, and splits its outputs.
 
 May import `_core`, `_policy` and `errors`.
 """

@@ -1,4 +1,4 @@
-"""Several parameters: each that a caller passes is a column, joined like a list of its own."""
+"""Columns in, one list of rows out: the collator of functions of several parameters."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 def parameters_of(func: Callable[..., Any], *, bound: bool) -> list[inspect.Parameter]:
-    """Return the parameters that callers of `func` see, none if they cannot be known."""
+    """Return the parameters that callers of `func` see, an empty list if it has no signature."""
     try:
         parameters = list(inspect.signature(getattr(func, "__func__", func)).parameters.values())
-    except (TypeError, ValueError):  # of some callables in C
+    except (TypeError, ValueError):  # as of some callables in C
         return []
     bound = bound or inspect.ismethod(func)
     return parameters[1:] if bound else parameters
 
 
 class ColumnCollator:
-    """Collates the columns that callers pass, by position or name; those of a batch have all passed the same.
+    """Joins the columns that callers pass, one for each parameter, by position or by name.
 
-    A parameter that a call leaves out is not passed to the function, which has a default for it.
+    The calls of a batch pass the same parameters. A parameter that they leave out is not passed to the
+    function, which has a default for it.
     """
 
     chunk_size: int | None = None
@@ -77,9 +78,10 @@ class ColumnCollator:
         return call
 
     def _arranged(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
-        """Return how many columns are passed by position and the names of the others, and all columns.
+        """Return the key of a call, and its columns: first those by position, then those by name.
 
-        One that could have been passed by position is, so that callers who say the same share batches.
+        The key is the number of columns by position and the names of the others. A column that can be passed
+        by position is, however its caller passed it, so that equal calls share batches.
         """
         self._check(args, named)
         columns = [*args]
@@ -92,7 +94,7 @@ class ColumnCollator:
         return (len(columns), *names), columns + [named[name] for name in names]
 
     def _check(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Raise `TypeError` for what Python itself would not accept."""
+        """Raise `TypeError` for arguments that the function itself would not accept."""
         given = {*self._positions[: len(args)], *named}
         problem = ""
         if len(args) > len(self._positions) and not self._any_number:
@@ -117,13 +119,13 @@ class ColumnCollator:
         ]
 
     def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
-        """Return a call of several items, each a `Row` of its columns, or all there is of the first."""
+        """Return a call of several items, each a `Row` of several columns, or the only column."""
         columns = list(map(list, zip(*items, strict=True))) if isinstance(items[0], Row) else [items]
         return self.read(function, tuple(columns), {}, now)
 
     def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Return each item of `call`, as arguments."""
-        positions, *names = call.function.key  # not its key, which may have become one of a group
+        positions, *names = call.function.key  # not `call.key`, which `group_by` may have replaced
         rows = zip(*call.inputs, strict=True) if call.many else [tuple(call.inputs)]
         for row in rows:
             yield row[:positions], dict(zip(names, row[positions:], strict=True))
@@ -147,7 +149,10 @@ class ColumnCollator:
         return columns
 
     def place(self, piece: Slice, part: list[Any]) -> list[Any]:
-        """Write `part` over what it answers of the first column, which becomes the results; return that."""
+        """Write `part` over the items of the first column that it answers; return these items.
+
+        The first column becomes the list of results.
+        """
         call, start, stop = piece
         results = call.results = call.inputs[0]
         overwritten: list[Any] = results[start:stop]
@@ -162,7 +167,7 @@ class _ByName:
 
     def __init__(self, function: Wrapper, key: tuple[Any, ...]) -> None:
         self._function = function
-        self.key = key  # how many columns are passed by position, and the names of the others
+        self.key = key  # the number of columns by position, and the names of the others
 
     def __wrapped__(self, columns: list[list[Any]]) -> Any:
         positions, *names = self.key

@@ -1,7 +1,4 @@
-"""Lists in, lists out: how calls become the batch function's list, and its rows their answers.
-
-Knows nothing of when a batch runs, nor of who waits for it.
-"""
+"""Lists in, lists out: the collator of functions of one list."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ __all__ = ["ListCollator"]
 
 
 class ListCollator:
-    """Collates items to a list; splits any sized, ordered object of one row per item."""
+    """Joins items to a list; splits any sized, ordered object of one row per item."""
 
     chunk_size: int | None = None
 
@@ -43,7 +40,7 @@ class ListCollator:
         return Call().begin(function, item, 1, False, now)  # noqa: FBT003
 
     def _argument(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Return the one argument, however it was passed."""
+        """Return the only argument, however it was passed."""
         parameter = next(iter(inspect.signature(function.__wrapped__).parameters), "items")
         if not args and list(named) == [parameter]:
             return named[parameter]
@@ -67,7 +64,7 @@ class ListCollator:
         return Call().begin(function, items, len(items), True, now)  # noqa: FBT003
 
     def own(self, call: Call) -> None:
-        """Do nothing: a list has been copied, and what the items hold is the caller's."""
+        """Do nothing: the list was copied when it was read, and its items are not copied."""
 
     def collate(self, batch: Batch) -> list[Any]:
         """Return a new list of the batch's items."""
@@ -113,7 +110,10 @@ class ListCollator:
         return parts
 
     def place(self, piece: Slice, part: list[Any]) -> list[Any]:
-        """Write `part` over the inputs that it answers, which become the results; return these."""
+        """Write `part` over the inputs that it answers; return these inputs.
+
+        The list of inputs becomes the list of results, so a long list takes no second one.
+        """
         call, start, stop = piece
         results = call.results = call.inputs
         overwritten: list[Any] = results[start:stop]
@@ -121,15 +121,15 @@ class ListCollator:
         return overwritten
 
     def _rows(self, outputs: Any) -> list[Any]:
-        """Return the rows of `outputs`, an array or tuple say, as a list."""
-        # A data frame is sized and iterable, but what it iterates over is its columns.
+        """Return the rows of `outputs`, such as an array or a tuple, as a list."""
+        # A data frame is sized and iterable, but iterates over its columns.
         unordered = isinstance(outputs, str | bytes | bytearray | Mapping | AbstractSet | Iterator)
         if not unordered and not hasattr(outputs, "columns"):
             try:
                 size = len(outputs)
                 rows = list(outputs)
             except TypeError:
-                pass  # neither sized nor iterable; a 0-dimensional array says so only when asked
+                pass  # not sized or not iterable; a 0-dimensional array has `__len__`, which raises
             else:
                 if len(rows) == size:
                     return _owned(rows)
@@ -144,10 +144,10 @@ class ListCollator:
 
 
 def _owned(rows: list[Any]) -> list[Any]:
-    """Copy rows that are views of one array or tensor.
+    """Return copies of rows that are views of one array or tensor.
 
-    A caller that keeps, pickles or changes its row would else keep, send or change those of others; and
-    the function may use its array again, before the callers have looked.
+    A view keeps the rows of all callers alive, is pickled with them, and shows what others write to them; and
+    the function may use its array again while callers still read their rows.
     """
     first = rows[0] if rows else None
     if getattr(first, "base", None) is not None and hasattr(first, "copy"):  # numpy

@@ -1,6 +1,6 @@
 """What a function over arrays may return: an array, or mappings, lists and tuples of arrays.
 
-`flatten` takes it apart and `rebuild` puts the same together from other arrays, a caller's rows say.
+`flatten` takes the arrays out of the outputs; `rebuild` nests other arrays, such as a caller's rows, alike.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from batched._collate.libraries import library_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from batched._collate.libraries import Array
+    from batched._collate.library import Array
 
 __all__ = ["Leaf", "Shape", "flatten", "rebuild"]
 
 
 class Leaf(NamedTuple):
-    """An array, and where it is: the keys and positions that lead to it, none if it is all there is."""
+    """An array, and the keys and positions that lead to it: none if the function returned just this array."""
 
     path: tuple[Any, ...]
     array: Array
@@ -30,7 +30,7 @@ class Leaf(NamedTuple):
 
 
 class _Node:
-    """A mapping, list or tuple; `like` is the one that was returned."""
+    """A mapping, list or tuple; `like` is the object that the function returned."""
 
     __slots__ = ("children", "like", "steps")
     __hash__ = None  # type: ignore[assignment]
@@ -53,7 +53,10 @@ Shape: TypeAlias = "_Node | bool"
 
 
 def flatten(outputs: Any, leaves: list[Leaf], path: tuple[Any, ...] = ()) -> Shape:
-    """Append the arrays in `outputs` to `leaves` and return how they are nested; else raise `TypeError`."""
+    """Append the arrays in `outputs` to `leaves` and return how they are nested.
+
+    `TypeError` if there is anything else in `outputs`.
+    """
     if library_of(outputs) is not None:
         leaves.append(Leaf(path, outputs))
         return True
@@ -77,7 +80,7 @@ def flatten(outputs: Any, leaves: list[Leaf], path: tuple[Any, ...] = ()) -> Sha
 
 
 def rebuild(shape: Shape, arrays: Iterator[Any]) -> Any:
-    """Return `arrays` nested as `shape` says."""
+    """Return `arrays`, nested as `shape` says."""
     if shape is True:
         return next(arrays)
     if not isinstance(shape, _Node):
@@ -88,19 +91,19 @@ def rebuild(shape: Shape, arrays: Iterator[Any]) -> Any:
         return _mapping(like, dict(zip(shape.steps, children, strict=True)))
     if hasattr(like, "_make"):
         return like._make(children)
-    if hasattr(like, "n_sequence_fields"):  # what `torch.max(x, dim=1)` returns, say
+    if hasattr(like, "n_sequence_fields"):  # for example what `torch.max(x, dim=1)` returns
         return type(like)(children)
     return children if isinstance(like, list) else tuple(children)
 
 
 def _mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, Any]:
-    """Return a mapping of the type of `like`, a transformers `ModelOutput` say, if such a one can be made."""
+    """Return `values` in a mapping of the type of `like`, such as `ModelOutput`; in a dict if that fails."""
     if type(like) is dict:
         return values
     try:
         made: Any = copy.copy(like)
         for key, value in values.items():
             made[key] = value
-    except Exception:  # noqa: BLE001  a stranger's class: read-only, or copied in its own way
+    except Exception:  # noqa: BLE001  a class that is read-only, or cannot be copied
         return values
     return values if made is like else made

@@ -172,11 +172,11 @@ class ArrayOptions(Options):
     pad_token: Any = 0
     padding_side: PaddingSide = "right"
     pad_to_multiple_of: int | Mapping[Any, int] | None = None
-    unpad_outputs: Any = False
+    unpad_outputs: bool | Mapping[Any, Any] = False
     spread_kwargs: bool = False
 
     def __post_init__(self) -> None:
-        """Check every value; `unpad_outputs` becomes True, or a dict of outputs and features, maybe empty."""
+        """Check every value."""
         Options.__post_init__(self)
         if isinstance(self.pad_token, Mapping):
             _set(self, "pad_token", dict(self.pad_token))
@@ -362,21 +362,15 @@ def _multiples(value: Any) -> int | dict[Any, int] | None:
     return None if value is None else _whole("pad_to_multiple_of", value, at_least=1)
 
 
-def _outputs(value: Any) -> Any:
-    """Return True, or which outputs are meant, each with the feature whose padding it has, None if any."""
+def _outputs(value: Any) -> bool | dict[Any, Any]:
+    """Return True, False, or a dict of each padded output and the feature that it is padded as."""
     if isinstance(value, bool):
-        return value or {}
+        return value
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, str | int):
-        return {value: None}
-    if isinstance(value, list | tuple | set | frozenset) and all(
-        isinstance(name, str | int) for name in value
-    ):
-        return dict.fromkeys(value)
     raise TypeError(
-        f"unpad_outputs must be True, False, the names or positions of outputs, or a dict of output and "
-        f"feature, got {value!r}"
+        f"unpad_outputs must be True, False, or a dict that says for each padded output which feature it is "
+        f"padded as, such as {{'logits': 'input_ids'}}, got {value!r}"
     )
 
 

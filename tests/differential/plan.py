@@ -260,7 +260,7 @@ def _options(rng: Random, drive: str, shape: str) -> dict[str, Any]:
             "pad_token": rng.choice((0, -1)),
             "padding_side": rng.choice(("right", "left")),
             "pad_to_multiple_of": rng.choice((None, None, 4)),
-            "unpad_outputs": rng.choice((False, True, "tokens", "tokens")),
+            "unpad_outputs": rng.choice((False, True, {"tokens": "x"}, {"tokens": "x"})),
             "spread_kwargs": rng.random() < 0.3,
         }
     return options

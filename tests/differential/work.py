@@ -102,7 +102,7 @@ def array_answer(plan: Plan, salt: int, x: Any) -> Any:
     if plan.outputs == "array" and not plan.options["unpad_outputs"]:
         return sums
     tokens = (x * 3 + salt) * real
-    if plan.outputs == "tuple" and plan.options["unpad_outputs"] != "tokens":
+    if plan.outputs == "tuple" and not isinstance(plan.options["unpad_outputs"], dict):
         return sums, tokens
     return {"sums": sums, "tokens": tokens}
 

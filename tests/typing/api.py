@@ -343,7 +343,7 @@ def infer(features: dict[str, Floats]) -> Floats:
     pad_token={"x": 0},
     padding_side="left",
     pad_to_multiple_of=8,
-    unpad_outputs=["logits"],
+    unpad_outputs={"logits": "x"},
 )
 def infer_with_options(features: dict[str, Floats]) -> dict[str, Floats]:
     return features

@@ -1,0 +1,111 @@
+"""Joining the rows of a batch to one array for each feature, padded where rows differ."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from batched._collate.library import Array, Library
+    from batched._collate.signature import Feature
+    from batched._core.options import ArrayOptions
+
+__all__ = ["Padder", "padded_shape", "real_part"]
+
+
+class Padder:
+    """Joins blocks of rows: a block is an array of rows, or a list of rows that differ in shape."""
+
+    def __init__(self, options: ArrayOptions) -> None:
+        self._left = options.padding_side == "left"
+        self._multiple_of = options.multiple_of
+
+    def join(  # noqa: PLR0913, PLR0917
+        self,
+        feature: Feature,
+        fill: Any,
+        blocks: Sequence[Any],
+        lengths: Sequence[Any],
+        least: tuple[int, ...],
+        rows: int,
+    ) -> tuple[Array, int]:
+        """Return the `rows` of all `blocks` as one new array, and how many of its elements are no padding.
+
+        Its rows have the shape `least` or a larger one. The way of joining depends on what differs:
+
+        - no row needs padding: the blocks are concatenated;
+        - only the lengths differ, and each block is one row: the library pads all rows at once;
+        - only the lengths differ, and some block has more rows: written block by block;
+        - further axes differ within a call: written row by row.
+        """
+        library, trailing = feature.library, feature.trailing
+        if trailing is not None:
+            multiple = self._multiple_of(feature.key)
+            if None in trailing:
+                return self._row_by_row(library, blocks, multiple, fill, least)
+            if list in map(type, blocks):
+                blocks = [part for block in blocks for part in _blocks_of(block)]
+                lengths = [block.shape[1] for block in blocks]
+            longest = max((_rounded(max(lengths), multiple), *least[:1]))
+            if lengths.count(longest) != len(lengths):
+                if len(blocks) == rows:
+                    array = library.padded(blocks, lengths, longest, fill, self._left)
+                    return array, sum(lengths) * prod(array.shape[2:])
+                return self._block_by_block(library, blocks, longest, fill, rows)
+        # A block that is alone is copied too: it would keep its subclass and its mode otherwise.
+        array = library.concatenate(blocks)
+        return array, prod(array.shape)
+
+    def _block_by_block(
+        self, library: Library, blocks: Sequence[Array], longest: int, fill: Any, rows: int
+    ) -> tuple[Array, int]:
+        array = library.full((rows, longest, *blocks[0].shape[2:]), fill, blocks[0])
+        start = real = 0
+        for block in blocks:
+            stop = start + len(block)
+            array[start:stop, real_part(block.shape[1], longest, self._left)] = block
+            real += prod(block.shape)
+            start = stop
+        return array, real
+
+    def _row_by_row(
+        self, library: Library, blocks: Sequence[Any], multiple: int, fill: Any, least: tuple[int, ...]
+    ) -> tuple[Array, int]:
+        rows = [row for block in blocks for row in block]
+        shape = padded_shape(rows, multiple)
+        if least:
+            shape = [*map(max, shape, least)]
+        array = library.full((len(rows), *shape), fill, rows[0])
+        real = 0
+        for at, row in enumerate(rows):
+            places = [
+                real_part(own, padded, self._left) for own, padded in zip(row.shape, shape, strict=True)
+            ]
+            array[(at, *places)] = row
+            real += prod(row.shape)
+        return array, real
+
+
+def real_part(length: int, padded: int, left: bool) -> slice:  # noqa: FBT001
+    """Return the part of an axis of size `padded` that is no padding, where a row has this `length`."""
+    return slice(padded - length, padded) if left else slice(length)
+
+
+def padded_shape(rows: Sequence[Array], multiple: int) -> list[int]:
+    """Return the shape that rows are padded to; axes after the first are rounded only where they differ."""
+    length, *others = zip(*(row.shape for row in rows), strict=True)
+    return [
+        _rounded(max(length), multiple),
+        *(axis[0] if len(set(axis)) == 1 else _rounded(max(axis), multiple) for axis in others),
+    ]
+
+
+def _rounded(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple
+
+
+def _blocks_of(block: Any) -> list[Array]:
+    """Return a list of rows as blocks of one row each, and an array as the only block."""
+    return [row[None] for row in block] if isinstance(block, list) else [block]

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from batched._api.function import is_stream
+from batched._api.batch_function import is_stream
+from batched._api.decorate import decorate, takes_options
+from batched._api.signatures import array_options
 from batched._api.sync_calls import ThreadedFunction
 from batched._collate.arrays import FeatureCollator
 from batched._core.keyed_queues import Groups
-from batched._core.options import FUNC, ArrayOptions, decorate, takes
-from batched._core.options import KeywordOptions as CommonOptions
+from batched._core.options import ArrayOptions
 from batched._parts.stack import layered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from concurrent.futures import Future
-    from typing import TypeAlias, Unpack
+    from typing import TypeAlias
 
     from batched._core.call import Collator
-    from batched._core.options import PaddingSide
     from batched._core.scheduler import NewQueue
 
 __all__ = ["BatchedInference", "dynamically"]
 
 R = TypeVar("R")
+P = ParamSpec("P")
 
 Feature: TypeAlias = Any
 """A numpy array, a torch tensor, or a list of either, whose rows may differ in shape."""
@@ -83,17 +84,6 @@ def join_arrays(
     return layered(FeatureCollator(name, options), Groups, options, name, bound=bound)
 
 
-class KeywordOptions(CommonOptions, total=False):
-    """The options of `dynamically` that are not positional too."""
-
-    pad_token: Any
-    pad_tokens: Any
-    padding_side: PaddingSide
-    pad_to_multiple_of: int | Mapping[Any, int] | None
-    unpad_outputs: bool | Mapping[Any, Any]
-    spread_kwargs: bool
-
-
 class Decorator(Protocol):
     """`dynamically` with its options given and the function still to come."""
 
@@ -103,68 +93,36 @@ class Decorator(Protocol):
     def __call__(self, func: Callable[..., R], /) -> BatchedInference[R]: ...
 
 
-@overload
-def dynamically(
-    func: Callable[..., Awaitable[R]],
-    /,
-    batch_size: int = ...,
-    timeout_ms: float = ...,
-    small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
-) -> BatchedInference[R]: ...
-@overload
-def dynamically(
-    func: Callable[..., R],
-    /,
-    batch_size: int = ...,
-    timeout_ms: float = ...,
-    small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
-) -> BatchedInference[R]: ...
-@overload
-def dynamically(
-    batch_size: int = ...,
-    timeout_ms: float = ...,
-    small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
-) -> Decorator: ...
-@takes(FUNC, ArrayOptions)
+class Dynamically(Protocol[P]):
+    """`dynamically`, whose options are `P`."""
+
+    @overload
+    def __call__(
+        self, func: Callable[..., Awaitable[R]], /, *args: P.args, **options: P.kwargs
+    ) -> BatchedInference[R]: ...
+    @overload
+    def __call__(
+        self, func: Callable[..., R], /, *args: P.args, **options: P.kwargs
+    ) -> BatchedInference[R]: ...
+    @overload
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Decorator: ...
+
+
+def _typed(options: Callable[P, None]) -> Callable[[object], Dynamically[P]]:  # noqa: ARG001  its type counts
+    return lambda function: cast("Dynamically[P]", function)
+
+
+@_typed(array_options)
+@takes_options(ArrayOptions)
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
     """Batch the calls of a function that takes a dict of arrays.
 
-    Where rows differ in length and padding takes time, which is learned from the batches that run, rows of
-    like length share a batch; elsewhere the order is that of arrival. Of small calls, as of large ones, who
-    waits longest is left out of at most four batches in a row.
+    An item is a row here. Where rows differ in length and padding takes time, which is learned from the
+    batches that run, rows of like length share a batch; elsewhere the order is that of arrival. Of small
+    calls, as of large ones, the oldest is left out of at most four batches in a row.
 
     Args:
-        batch_size: The most rows in one batch.
-        timeout_ms: The most that a batch which is not full is delayed to gain company, counted from the
-            arrival of its oldest rows, the time behind a running batch included. 0 never waits.
-        small_batch_threshold: Calls of at most this many rows go ahead of larger ones.
-        max_concurrent_batches: Batches that run at once, each in a thread of its own.
-        max_queue_size: The most rows that wait; None for no bound.
-        on_full: What becomes of a call for which there is no room: "raise" `QueueFullError`, or "wait".
-        isolate_errors: When a batch raises, run it again in halves until only the culprits fail.
-        group_by: From a call's features, a key; only calls of an equal key share a batch.
-        cache: As for lists, with `cache_key`; equal calls in flight run once.
-        cache_key: From a call's features, the key in the cache.
-        max_batch_length: The most that a batch may have of rows times the longest of them, along the second
-            axis of what is padded; a row that is longer runs alone.
-        name: For the thread, the logs and the errors; the function's own by default.
-        pad_token: What rows are padded with: a number, or a dict of a number per feature; zero by default.
-            `pad_tokens` is another name for it.
-        padding_side: Where: "right", after the row, or "left".
-        pad_to_multiple_of: Round the length of rows, along their first axis, up to a multiple of this, also
-            where the rows of a batch do not differ. A number is for all features that have such an axis, a
-            dict has a number for each feature that is to be rounded. Further axes are rounded where they
-            differ.
-        unpad_outputs: Cut the padding off the outputs, so that an answer does not depend on the other calls
-            of its batch. True cuts each output with a second axis as long as that of the padded features. A
-            dict says which outputs are padded, as another could be that long by chance, and as which feature:
-            `{"logits": "input_ids"}`. The outputs in a list or tuple have numbers; an array has number 0.
-            Where features were padded along further axes, those are cut too. If the rows of a call then
-            differ in length, they come as a list.
-        spread_kwargs: Pass the features by name, as `func(input_ids=..., attention_mask=...)`.
+        {options}
 
     Raises:
         TypeError: An option, or the function, is of the wrong type.

@@ -192,24 +192,8 @@ def test_map_never_overruns_the_bound(flavour: Flavour) -> None:
     assert fn.stats.total_rejected == 0
 
 
-def test_map_leaves_half_of_the_room_to_those_who_would_be_refused(flavour: Flavour) -> None:
-    """However long it is: what it has queued is at most half, and it comes to its end beside them."""
-    gate, fn, first = hold(flavour, max_queue_size=4)
-    mapped: Future[Any] = Future()
-    thread = threading.Thread(target=lambda: mapped.set_result(flavour.map(fn, range(50))), daemon=True)
-    thread.start()
-    until(lambda: fn.stats.queue_size == 2 and outside(fn))
-    others = [flavour.start(fn, other) for other in "ab"]
-    until(lambda: fn.stats.queue_size == 4)
-    with pytest.raises(QueueFullError):
-        flavour.start(fn, "c").result(PATIENCE_S)
-    gate.open()
-    assert [future.result(PATIENCE_S) for future in (first, *others)] == ["first", *"ab"]
-    assert mapped.result(PATIENCE_S) == list(range(50))
-
-
 def test_map_through_a_queue_of_one_comes_to_its_end(flavour: Flavour) -> None:
-    """Half of one is one."""
+    """Each element is a call of its own there."""
     fn = flavour.decorate(lambda items: items, batch_size=4, timeout_ms=0, max_queue_size=1)
     assert flavour.map(fn, range(20)) == list(range(20))
 
@@ -330,7 +314,7 @@ def test_an_instance_is_collected_after_callers_were_refused_or_late() -> None:
 
 
 def test_an_instance_is_collected_after_a_map_whose_bound_was_taken_away(flavour: Flavour) -> None:
-    """What a map has queued under a bound is counted; that count does not outlive the bound."""
+    """The batcher keeps no calls of a map once they are answered, also if the bound has changed meanwhile."""
 
     class Failed(Exception):
         pass

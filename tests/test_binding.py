@@ -363,6 +363,20 @@ def test_a_batched_function_looks_like_its_function() -> None:
     assert "Embed numbers" in pydoc.render_doc(Embedder)
 
 
+def test_an_attribute_of_a_callable_object_hides_no_method() -> None:
+    """Others can be read, as those of a function can."""
+
+    class Model:
+        def __init__(self) -> None:
+            self.map, self.options, self._ask, self._open, self.size = 1, 2, 3, 4, 5
+
+        def __call__(self, items: list[int]) -> list[int]:
+            return items
+
+    fn = batched.dynamically(Model(), timeout_ms=0)
+    assert (fn(1), list(fn.map([2])), fn.options(priority="bulk")(3), fn.size) == (1, [2], 3, 5)
+
+
 def test_a_class_with_batched_methods_can_be_inspected_and_mocked() -> None:
     """By `inspect`, `mock.create_autospec` and abstract base classes."""
     assert "embed" in dict(inspect.getmembers(Embedder))

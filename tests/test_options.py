@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from dataclasses import fields
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 
 import batched
 from batched import aio, inference
-from batched._core.options import ArrayOptions, Options
+from batched._api import signatures
+from batched._core.options import POSITIONAL, ArrayOptions, CallOptions, Options
 
 DECORATORS = (
     (batched.dynamically, Options, {"length": len}),
@@ -101,6 +103,46 @@ def test_the_signature_of_a_decorator_says_every_option(decorator: Any, kind: An
     assert decorator(*bound.args, **bound.kwargs).__wrapped__ is len
     with pytest.raises(TypeError):
         signature.bind(len, 64, 1.5, 2, True)
+
+
+@pytest.mark.parametrize(
+    ("seen", "function"),
+    [
+        (signatures.ListKeywordOptions, batched.dynamically),
+        (signatures.ArrayKeywordOptions, inference.dynamically),
+        (signatures.Changes, batched.dynamically(len).configure),
+        (signatures.CallChanges, batched.dynamically(len).options),
+    ],
+)
+def test_type_checkers_see_the_options_of_the_table(seen: Any, function: Any) -> None:
+    """The same names and types, though they are written down twice."""
+    parameters = inspect.signature(function).parameters.values()
+    named = {each.name: each.annotation for each in parameters if each.kind is each.KEYWORD_ONLY}
+    assert get_type_hints(seen) == named
+
+
+@pytest.mark.parametrize("seen", [signatures.list_options, signatures.array_options])
+def test_type_checkers_see_the_options_that_may_be_positional(seen: Any) -> None:
+    """They stand before the others."""
+    shown = inspect.signature(batched.dynamically).parameters
+    *positional, _ = inspect.signature(seen).parameters.values()
+    assert tuple(each.name for each in positional) == POSITIONAL
+    assert [each.annotation for each in positional] == [
+        shown[name].annotation.__name__ for name in POSITIONAL
+    ]
+
+
+@pytest.mark.parametrize(("decorator", "kind", "extra"), DECORATORS)
+def test_the_docstrings_say_every_option_and_its_sentence(decorator: Any, kind: Any, extra: Any) -> None:
+    """Of each decorator, of `configure`, and of `options`."""
+    fn = decorator(len)
+    for documented in (decorator, fn.configure, fn.options):
+        text = " ".join(documented.__doc__.split())
+        rows = {field.name: field for field in fields(CallOptions if documented == fn.options else kind)}
+        for name in [*inspect.signature(documented).parameters][documented is decorator :]:
+            if name in rows:
+                assert f" {name}: {rows[name].metadata['text']}" in text
+        assert "{options}" not in text
 
 
 def test_the_signatures_of_what_changes_options_say_all_names() -> None:

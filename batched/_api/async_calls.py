@@ -5,15 +5,16 @@ The same for lists and arrays: the collator knows which.
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any, Self
 
+from batched._api.batch_function import is_async, is_stream
 from batched._api.binding import name_of
-from batched._api.function import Driver, Face, code_of, is_bound, is_stream
+from batched._api.driver import Driver
+from batched._api.function import DecoratedFunction, is_bound
+from batched._core.cache_checks import is_mapping
 from batched._drivers.event_loop import LoopBatcher
 from batched._drivers.thread import Batcher
 from batched._parts.cache import CachingCollator
-from batched._parts.store import is_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["LoopedFunction"]
 
 
-class LoopedFunction(Face[Driver]):
+class LoopedFunction(DecoratedFunction[Driver]):
     """The ways to call a function whose callers are all on event loops.
 
     The batches of an `async def` function run on the loop of their callers; those of any other callable in a
@@ -44,13 +45,13 @@ class LoopedFunction(Face[Driver]):
             collator, queue = join(func, options, name, is_bound(owner))
             if isinstance(collator, CachingCollator):
                 collator.let_callers_ask()
-            if _is_async(func):
+            if is_async(func):
                 return LoopBatcher(options, queue, collator, name, streams=streams)
             return Batcher(options, queue, collator, name, owner, streams=streams, awaits=False)
 
         super().__init__(func, options, make, streams=streams, callers_ask=not is_mapping(options.cache))
 
-    __call__ = Face.acall
+    __call__ = DecoratedFunction.acall
 
     async def __aenter__(self) -> Self:
         return self
@@ -62,8 +63,3 @@ class LoopedFunction(Face[Driver]):
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
-
-
-def _is_async(func: Any) -> bool:
-    """Whether calling `func` returns what only a loop can run, whatever it is wrapped in."""
-    return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in code_of(func))

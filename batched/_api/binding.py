@@ -6,23 +6,22 @@ keeps an instance alive.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from dataclasses import dataclass, field, fields, replace
 from functools import partial, update_wrapper
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from batched._core.options import ALWAYS_SHOWN, CallOptions
+from batched._api.pickling import Picklable
+from batched._api.through_class import ThroughClass
+from batched._core.options import NO_OPTIONS, POSITIONAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from batched._core.options import Options
+    from batched._core.options import CallOptions, Options
 
-__all__ = ["NO_OPTIONS", "Bindable", "Binding", "ThroughClass", "name_of"]
-
-NO_OPTIONS = CallOptions()
+__all__ = ["Bindable", "Binding", "Shared", "name_of"]
 
 _new: Any = object.__new__
 
@@ -30,11 +29,11 @@ _HIDDEN = ("__annotations__", "__doc__", "__module__")
 
 
 class HasOptions(Protocol):
-    """What a decorated function asks of its batcher."""
+    """A batcher, as far as a decorated function needs it here."""
 
     @property
     def options(self) -> Options:
-        """What it has been told, last."""
+        """The options, as last configured."""
         ...
 
 
@@ -49,13 +48,13 @@ class Binding(Generic[BatcherT]):
         self._make = make
         self._made: dict[int, tuple[weakref.ref[Any], BatcherT]] = {}
         self.views: dict[int, Shared[BatcherT]] = {}
-        """What the views of an instance share, by its id, from its first call to its end."""
+        """The state that the views of an instance share, by its id, from its first call to its end."""
 
     def bind(self, instance: object, owner: type | None) -> tuple[Callable[..., Any], object] | None:
         """Return `func` bound as Python would, and the object that its batcher belongs to.
 
         None if `func` does not bind (a callable object, a bound method, a static method), or if it
-        binds to instances and there is none.
+        binds to instances and there is no instance.
         """
         func = self.func
         if isinstance(func, classmethod):
@@ -88,7 +87,7 @@ class Binding(Generic[BatcherT]):
             raise TypeError(
                 f"{type(key).__qualname__} has batched methods, so its __slots__ must include '__weakref__'"
             ) from None
-        # Of two threads that make one, the first wins; a batcher that is not used is nothing yet.
+        # Of two threads that make a batcher, the first wins; one that is not used has no thread yet.
         return self._made.setdefault(id(key), (reference, self._make(key)))[1]
 
 
@@ -100,12 +99,12 @@ def _forget(made: dict[int, tuple[weakref.ref[Any], Any]], key: int, reference: 
 
 @dataclass(slots=True, eq=False)
 class Shared(Generic[BatcherT]):
-    """What a decorated function and its views have in common; it refers to no instance of a user's class."""
+    """The state that a decorated function and its views share; it refers to no instance of a user's class."""
 
-    face: type[Bindable[Any]]
+    public_class: type[Bindable[Any]]
     function: Callable[..., Any]
     is_method: bool
-    """Whether `function` is yet to be bound to the instance that its view belongs to."""
+    """Whether `function` is not bound yet to the instance that its view belongs to."""
     binds: bool
     """Whether this is the decorated function itself, which binds to instances; a view is bound."""
     settings: Options
@@ -116,7 +115,7 @@ class Shared(Generic[BatcherT]):
     attribute: str = ""
     """The name under which the decorated function stands in its class."""
     views: dict[int, Shared[BatcherT]] = field(default_factory=dict)
-    """Those of the binding, for the decorated function itself: a view has none, as it is bound."""
+    """The views of the binding, for the decorated function itself; a view is bound, and has none."""
     view_class: Any = None
     reference: object = None
     """The weak reference that takes this out of `views`."""
@@ -138,14 +137,14 @@ class _Wrapped:
         return MethodType(shared.function, view._key) if shared.is_method else shared.function  # noqa: SLF001
 
 
-class Bindable(Generic[BatcherT]):
-    """A decorated function: binds to instances as functions do, looks like one, is copied and pickled.
+class Bindable(Picklable, Generic[BatcherT]):
+    """A decorated function: binds to instances as functions do, and looks like one.
 
-    What callers hold is this object or a view of it, bound to an instance or with call options of its own;
-    all views of one instance share its batcher. A copy, or what comes out of a pickle, has its own.
+    Callers hold this object or a view of it, bound to an instance or with call options of its own. All views
+    of one instance share its batcher; a copy, also one from a pickle, has a batcher of its own.
     """
 
-    # A view has no `__dict__`: it is made at each access of a method, and that would take half as long again.
+    # A view is made at each access of a method. It has no `__dict__`, which would take half as long again.
     __slots__ = ("__dict__", "__weakref__", "_key", "_shared")
 
     ways_to_call: ClassVar[frozenset[str]] = frozenset()
@@ -153,17 +152,20 @@ class Bindable(Generic[BatcherT]):
 
     _shared: Shared[BatcherT]
     _key: object
-    """What the batcher belongs to: an instance, or a class; None means this very object."""
+    """The object that the batcher belongs to: an instance, or a class; None means this very object."""
 
     def __init__(
         self, func: Callable[..., Any], options: Options, make: Callable[[object], BatcherT]
     ) -> None:
         wrapper: Any = self
         update_wrapper(wrapper, func)
+        for name in [*vars(self)]:  # an attribute of a callable object must hide no method of this class
+            if not name.startswith("__") and hasattr(type(self), name):
+                del vars(self)[name]
         self._key = None
         binding = Binding(func, make)
         self._shared = Shared(
-            face=type(self),
+            public_class=type(self),
             function=func,
             is_method=False,
             binds=True,
@@ -174,7 +176,7 @@ class Bindable(Generic[BatcherT]):
             views=binding.views,
         )
 
-    if not TYPE_CHECKING:  # for type checkers there is no attribute but those that are written down
+    if not TYPE_CHECKING:  # type checkers see only the attributes that are written down
 
         def __getattr__(self, name: str) -> Any:
             try:
@@ -192,9 +194,6 @@ class Bindable(Generic[BatcherT]):
         """The batcher, if it has been found."""
         return self._shared.batcher
 
-    def _owner(self) -> object:
-        return self if self._key is None else self._key
-
     def _view(self, key: object, shared: Shared[BatcherT]) -> Self:
         view: Self = object.__new__(shared.view_class)
         view._key = key
@@ -206,7 +205,8 @@ class Bindable(Generic[BatcherT]):
         shared = self._shared
         if shared.view_class is None:
             hidden = {name: shared.attributes[name] for name in _HIDDEN if name in shared.attributes}
-            shared.view_class = type(shared.face.__name__, (shared.face,), {"__slots__": (), **hidden})
+            base = shared.public_class
+            shared.view_class = type(base.__name__, (base,), {"__slots__": (), **hidden})
 
     def with_call_options(self, options: CallOptions) -> Self:
         """Return a view of this object, for calls with `options`."""
@@ -218,18 +218,18 @@ class Bindable(Generic[BatcherT]):
             shared = self._shared.views[id(instance)]
         except KeyError:
             return self._bind(instance, owner)
-        # As `_view`, on the caller's time.
+        # `_view`, spelled out: each access of a method comes by here.
         view: Self = _new(shared.view_class)
         view._shared = shared
         view._key = instance
         return view
 
     def _bind(self, instance: object, owner: type | None) -> Self:
-        """Return what `__get__` does, of an instance that has no batcher yet."""
+        """Return a view of an instance that has no batcher yet."""
         shared = self._shared
         if not shared.binds:
             return self
-        if instance is owner:  # `classmethod.__get__` asks so, up to Python 3.12
+        if instance is owner:  # `classmethod.__get__` passes the class twice, up to Python 3.12
             raise self._misplaced()
         bound = shared.binding.bind(instance, owner)
         if bound is not None:
@@ -257,12 +257,12 @@ class Bindable(Generic[BatcherT]):
         return shared.binding.batcher(self._owner())
 
     def _share(self) -> None:
-        """Have further views of the same instance be as this one, which has found its batcher."""
+        """Let further views of the same instance find the batcher that this one has found."""
         shared = self._shared
         if shared.is_method and shared.call_options is NO_OPTIONS:
             key, views = id(self._key), shared.binding.views
-            # Taken out of `views` by no code of Python's that Ctrl-C could interrupt: an instance that comes
-            # in the place of a dead one must not find it.
+            # `views.pop` is no Python code, so Ctrl-C cannot interrupt it: a new instance at the address of a
+            # dead one must not find the entry of the dead one.
             shared.reference = weakref.ref(self._key, partial(views.pop, key))
             views[key] = shared
 
@@ -292,62 +292,13 @@ class Bindable(Generic[BatcherT]):
         told = [
             f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value!r}"
             for field in fields(options)
-            if (value := getattr(options, field.name)) != field.default or field.name in ALWAYS_SHOWN
+            if (value := getattr(options, field.name)) != field.default or field.name in POSITIONAL
         ]
         return f"<batched {name_of(shared.function, options)}{bound}, {', '.join(told)}>"
 
-    # -- copies and pickles -----------------------------------------------------------------------------
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        shared = self._shared
-        if not shared.binds:
-            return _rebound, (self._key, shared.attribute, shared.call_options)
-        func = shared.binding.func
-        if isinstance(func, FunctionType) and _named(func) == self._owner():
-            func = self.plain_function
-        return _remade, (shared.face, func, shared.settings, shared.call_options)
-
-    @property
-    def plain_function(self) -> FunctionType:
-        """An alias of the function under a name by which it can be found, for pickles.
-
-        Where a module's `f` is the decorated function, pickle cannot save the plain one as `f`; its alias
-        it finds as `f.plain_function`. Pickles by value (cloudpickle, in `__main__`) take the function along.
-        """
-        root = self._owner()
-        alias: FunctionType | None = vars(root).get("_alias")
-        if alias is None:
-            func = self._shared.binding.func
-            alias = FunctionType(func.__code__, func.__globals__, "plain_function", None, func.__closure__)
-            alias.__module__ = func.__module__
-            alias.__qualname__ = f"{func.__qualname__}.plain_function"
-            alias.__wrapped__ = func  # type: ignore[attr-defined]
-            vars(root)["_alias"] = alias
-        return alias
-
-
-def _remade(face: type[Any], func: Callable[..., Any], options: Options, call_options: CallOptions) -> Any:
-    if getattr(func, "__name__", None) == "plain_function":
-        func = func.__wrapped__  # type: ignore[attr-defined]
-    made = face(func, options)
-    return made if call_options == NO_OPTIONS else made.with_call_options(call_options)
-
-
-def _rebound(key: object, name: str, call_options: CallOptions) -> Any:
-    bound = getattr(key, name)
-    return bound if call_options == NO_OPTIONS else bound.with_call_options(call_options)
-
-
-def _named(func: FunctionType) -> object:
-    """Return what the name of `func` leads to in its module."""
-    found: Any = sys.modules.get(func.__module__)
-    for name in func.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found.batched_function if isinstance(found, ThroughClass) else found
-
 
 def _is_of_class(func: Any) -> bool:
-    """Whether `func` was written as a class method: from Python 3.13 on nothing but its code tells."""
+    """Whether `func` was written as a class method: from Python 3.13 on only its code tells."""
     if not isinstance(func, FunctionType):
         return False
     place = func.__qualname__.rpartition(".")[0]
@@ -358,45 +309,3 @@ def name_of(func: Any, options: Options) -> str:
     """Return the name for threads, logs and errors."""
     name = options.name or getattr(func, "__qualname__", None) or type(func).__qualname__
     return str(name).rpartition("<locals>.")[2]
-
-
-class ThroughClass:
-    """A batched method found through its class: `Cls.embed(instance, x)` is `instance.embed(x)`."""
-
-    def __init__(self, batched: Any, func: Callable[..., Any], owner: type | None) -> None:
-        update_wrapper(self, func)
-        self._batched = batched
-        self._owner = owner
-
-    @property
-    def batched_function(self) -> Any:
-        """The decorated function itself."""
-        return self._batched
-
-    @property
-    def plain_function(self) -> FunctionType:
-        """See `Bindable.plain_function`."""
-        alias: FunctionType = self._batched.plain_function
-        return alias
-
-    def __call__(self, instance: object, /, *args: Any, **named: Any) -> Any:
-        return self._batched.__get__(instance, type(instance))(*args, **named)
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None else self._batched.__get__(instance, owner)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (self._owner, self._batched._shared.attribute)  # noqa: SLF001
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or not hasattr(type(self._batched), name):
-            raise AttributeError(f"a batched method has no attribute {name!r}")
-        if name in self._batched.ways_to_call:
-            return partial(self._call, name)
-        raise AttributeError(f"{self._batched.__qualname__}.{name} belongs to each instance: use an instance")
-
-    def _call(self, name: str, instance: object, /, *args: Any, **named: Any) -> Any:
-        return getattr(self._batched.__get__(instance, type(instance)), name)(*args, **named)
-
-    def __repr__(self) -> str:
-        return repr(self._batched)

@@ -1,63 +1,96 @@
-"""`map` and `amap`: many items through a batcher, lazily, in order, in bounded memory.
+"""`map`: many items through a batcher, lazily, in order, in bounded memory; and what it shares with `amap`.
 
-Each element of the source is one item, with an answer or an error of its own at its own place. Elements
-travel ahead of the consumer, as calls of one or several that keep errors in place. Knows a batcher only by
-the functions it is given.
+Each element of the source is one item, with an answer or an error of its own at its own place. Elements are
+queued ahead of the consumer, as calls (chunks) of one or several elements.
 """
 
 from __future__ import annotations
 
-import asyncio
-import weakref
 from collections import deque
-from collections.abc import AsyncIterable
 from itertools import islice
 from operator import length_hint
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
+from batched._api.call_options import apply_options
 from batched._core.call import Call, Row
-from batched.errors import ClosedError, raise_as_was, without_own_frames
+from batched._parts.group_by import Family
+from batched.errors import ClosedError, copied, for_iterator, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Coroutine,
-        Generator,
-        Iterable,
-        Iterator,
-    )
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
-__all__ = ["Ahead", "amap_items", "map_items"]
+    from batched._api.binding import Shared
+    from batched._api.driver import Driver
+    from batched._drivers.thread import Batcher
+
+__all__ = ["Ahead", "Chunks", "length_of", "map_items"]
+
+
+class Chunks:
+    """The rules of a map: how elements become calls, and what is yielded for the answers of these."""
+
+    def __init__(self, function: Any, shared: Shared[Any], batcher: Driver) -> None:
+        self.batcher = batcher
+        self.options = shared.call_options
+        self._function = function
+        self._collator = shared.collator
+
+    def limits(self) -> tuple[int, int]:
+        """Return how many elements are queued as one call, and how many items are queued ahead."""
+        options = self.batcher.options
+        size = self.batcher.collator.chunk_size or options.batch_size
+        if self.options.deadline_ms is not None:
+            size = 1  # the deadline holds for each item
+        if options.max_queue_size is not None:
+            size = min(size, options.max_queue_size)
+        return size, 3 * options.batch_size
+
+    def call_of(self, elements: list[Any]) -> Call:
+        """Return the call for some elements, which keeps errors in their places."""
+        call: Call = self._collator.chunk(self._function, elements, monotonic())
+        self._collator.own(call)
+        call.note_context()
+        apply_options(self.options, call)
+        for part in [call, *call.members] if isinstance(call, Family) else [call]:
+            part.keep_errors = True
+            if self.options.priority is None:
+                part.bulk = True
+        return call
+
+    def answers(self, call: Call, presentable: Callable[[BaseException], BaseException]) -> Iterator[Any]:
+        """Yield the answers of `call`, and raise an error at its place."""
+        for answer in call.results if call.many else (call.results,):
+            if not isinstance(answer, BaseException):
+                yield answer
+            elif self.options.return_exceptions:
+                yield copied(answer)
+            else:
+                raise_as_was(presentable(copied(answer)))
+
+    def late(self, call: Call, error: TimeoutError) -> Iterator[Any]:
+        """Return the answer of `call`, of one element, that is late or timed out otherwise."""
+        if call.left != "expired" or not self.options.return_exceptions:
+            raise_as_was(error)
+        return iter([without_own_frames(error)])
 
 
 class Ahead:
-    """The calls that are ahead of the consumer, oldest first, and how many more elements may be read."""
+    """The calls that are queued ahead of the consumer, oldest first."""
 
-    def __init__(
-        self,
-        limits: Callable[[], tuple[int, int]],
-        check: Callable[[], None],
-        post: Callable[[list[Any]], Call],
-        *,
-        keeps_errors: bool,
-    ) -> None:
+    def __init__(self, chunks: Chunks, post: Callable[[Call], None]) -> None:
         self.calls: deque[Call] = deque()
         self.ended = False
         self._errors: list[BaseException] = []
         self._items = 0
-        self._limits = limits
-        self._check = check
+        self._chunks = chunks
         self._post = post
-        self._keeps_errors = keeps_errors
 
     def room(self) -> int:
-        """Return how many elements may be read now, to travel as one call."""
+        """Return how many elements may be read now, to be queued as one call."""
         if self.ended:
             return 0
-        size, ahead = self._limits()
+        size, ahead = self._chunks.limits()
         return max(min(size, ahead - self._items), 0)
 
     def take(self, elements: list[Any]) -> None:
@@ -67,7 +100,7 @@ class Ahead:
         error of the batcher is the end in any case.
         """
         try:
-            self._check()
+            self._chunks.batcher.check()
             call = self._posted(elements)
         except Exception as error:  # noqa: BLE001  raised after the answers of the elements before
             self.end(error)
@@ -83,21 +116,23 @@ class Ahead:
     def _posted(self, elements: list[Any]) -> Call | None:
         """Return the call of `elements`, None if they are several and one of them is refused."""
         try:
-            return self._post(elements)
+            call = self._chunks.call_of(elements)
+            self._post(call)
         except ClosedError:
             raise
         except Exception as error:  # noqa: BLE001  of a callback, say, or of a mapping of the caller's own
             if len(elements) > 1:
                 return None
-            self.ended = not self._keeps_errors
+            self.ended = not self._chunks.options.return_exceptions
             return _refused(error)
+        return call
 
     def pop(self) -> None:
         """Forget the oldest call: the consumer has its answers."""
         self._items -= self.calls.popleft().size
 
     def end(self, error: BaseException | None = None) -> None:
-        """Read no more, and have `finish` raise `error`. Only the first end counts."""
+        """Read no more, and let `finish` raise `error`. Only the first end counts."""
         if not self.ended:
             self.ended = True
             if error is not None:
@@ -118,16 +153,37 @@ def _refused(error: Exception) -> Call:
     return call
 
 
-def map_items(
-    sources: tuple[Iterable[Any], ...],
-    ahead: Ahead,
-    collect: Callable[[Call], Iterator[Any]],
-    leave: Callable[[Call], None],
-) -> Iterator[Any]:
-    """Return an iterator over the answers that `collect` gives for the elements of the sources."""
+def length_of(sources: tuple[object, ...]) -> int | None:
+    """Return how many elements the shortest of the sources says that it has, None if one does not say."""
+    try:
+        length = min(length_hint(source, -1) for source in sources)
+    except Exception:  # noqa: BLE001  of the source's own making, and nothing depends on it
+        return None
+    return None if length < 0 else length
+
+
+def map_items(chunks: Chunks, batcher: Batcher, sources: tuple[Iterable[Any], ...]) -> Iterator[Any]:
+    """Return an iterator over the answers for the elements of the sources."""
+
+    def post(call: Call) -> None:
+        call.waiter = None
+        if call.missing:  # else the cache knew it all
+            batcher.post(call, patient=True)
+        else:
+            batcher.count_cached(call)
+
+    def collect(call: Call) -> Iterator[Any]:
+        try:
+            if call.waiter is not None:
+                batcher.warn_on_loop("fn.map(xs)", "async for y in fn.amap(xs)")
+                batcher.collect(call)
+        except TimeoutError as error:
+            return chunks.late(call, error)
+        return chunks.answers(call, for_iterator)
+
     source = iter(sources[0]) if len(sources) == 1 else map(Row, zip(*sources, strict=False))
-    answers = _answers(source, ahead, collect, leave)
-    length = _length_of(sources)
+    answers = _answers(source, Ahead(chunks, post), collect, batcher.cancel)
+    length = length_of(sources)
     return answers if length is None else _Answers(answers, length)
 
 
@@ -158,138 +214,15 @@ def _read(source: Iterator[Any], room: int, ahead: Ahead) -> None:
     try:
         elements.extend(islice(source, room))
     except BaseException as broken:  # noqa: BLE001  raised after the answers of the elements before
-        error = without_own_frames(broken)  # whose traceback would else lead here, and so to itself
+        error = without_own_frames(broken)  # else its traceback would lead here, and so to itself
     if elements:
         ahead.take(elements)
     if len(elements) < room:
         ahead.end(error)
 
 
-def amap_items(
-    sources: tuple[Iterable[Any] | AsyncIterable[Any], ...],
-    ahead: Ahead,
-    collect: Callable[[Call], Coroutine[Any, Any, Iterator[Any]]],
-    leave: Callable[[Call], None],
-) -> AsyncIterator[Any]:
-    """Return an iterator over the answers that `collect` gives for the elements of the sources."""
-    each = [_as_async(source) for source in sources]
-    answers = _async_answers(each[0] if len(each) == 1 else _zipped(each), ahead, collect, leave)
-    length = _length_of(sources)
-    return answers if length is None else _AsyncAnswers(answers, length)
-
-
-async def _async_answers(
-    source: AsyncIterator[Any],
-    ahead: Ahead,
-    collect: Callable[[Call], Coroutine[Any, Any, Iterator[Any]]],
-    leave: Callable[[Call], None],
-) -> AsyncGenerator[Any]:
-    reader = _Reader(ahead)
-    reading = asyncio.create_task(reader.read(source))
-    # An error may lead to frames of the consumer, and these to this iterator: the collector may then find all
-    # of them at once, the reader first. The iterator ends it all the same.
-    reading._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
-    try:
-        while (call := await reader.oldest()) is not None:
-            for answer in await collect(call):
-                yield answer
-            reader.pop()
-    finally:
-        ahead.end()  # first, so that the reader queues nothing more, and its being cancelled is no error
-        for call in ahead.calls:
-            leave(call)
-        reading.cancel()
-        if not reading.done():
-            await asyncio.wait([reading])
-        if not reading.cancelled():
-            reading.exception()  # its coroutine may have been collected
-    ahead.finish()
-
-
-def _nothing() -> None:
-    return None
-
-
-class _Reader:
-    """Reads elements in a task of its own, and queues them ahead of the consumer.
-
-    Elements are queued when they are as many as may travel as one call, or when the source makes its reader
-    wait, so that a slow source is answered as it comes.
-    """
-
-    def __init__(self, ahead: Ahead) -> None:
-        self._ahead = ahead
-        self._elements: list[Any] = []
-        self._is_at_end = False
-        self._error: BaseException | None = None
-        self._more = asyncio.Event()
-        self._room = asyncio.Event()
-        # Weak: a consumer that was cancelled may be all that keeps its iterator, which would else keep it.
-        self._consumer: Callable[[], asyncio.Task[Any] | None] = _nothing
-        self._cancels = 0
-
-    async def read(self, source: AsyncIterator[Any]) -> None:
-        """Read `source` until it ends, or until nothing more is wanted."""
-        loop = asyncio.get_running_loop()
-        room = 0
-        try:
-            async for element in source:
-                self._elements.append(element)
-                if len(self._elements) == 1:
-                    room = self._ahead.room()
-                if len(self._elements) >= room:
-                    await self._wait_for_room()
-                elif len(self._elements) == 1:
-                    loop.call_soon(self._queue)  # runs as soon as the source waits for something
-                if self._ahead.ended:
-                    break
-        except BaseException as error:  # noqa: BLE001  raised after the answers of the elements before
-            self._error = without_own_frames(error)
-        self._is_at_end = True
-        self._queue()
-
-    async def _wait_for_room(self) -> None:
-        self._queue()
-        while not self._ahead.ended and len(self._elements) >= self._ahead.room():
-            self._room.clear()
-            await self._room.wait()
-
-    def _queue(self) -> None:
-        """Queue what has been read, unless the consumer is about to leave; if it stays, it asks again."""
-        consumer = self._consumer()
-        if consumer is not None and consumer.cancelling() > self._cancels:
-            return
-        elements, self._elements = self._elements, []
-        try:
-            if elements and not self._ahead.ended:
-                self._ahead.take(elements)
-        except BaseException as error:  # noqa: BLE001  of a callback; raised where the consumer waits
-            self._ahead.end(without_own_frames(error))
-        if self._is_at_end:
-            self._ahead.end(self._error)
-            self._error = None
-        self._more.set()
-
-    async def oldest(self) -> Call | None:
-        """Return the call whose answers are next, None at the end."""
-        consumer = asyncio.current_task()
-        if consumer is not None:
-            self._consumer = weakref.ref(consumer)
-            self._cancels = consumer.cancelling()
-        self._queue()
-        while not self._ahead.calls and not self._ahead.ended:
-            self._more.clear()
-            await self._more.wait()
-        return self._ahead.calls[0] if self._ahead.calls else None
-
-    def pop(self) -> None:
-        """Forget the oldest call, and read on."""
-        self._ahead.pop()
-        self._room.set()
-
-
 class _Answers:
-    """The answers of a `map` over a source that has a length, with theirs: `tqdm` and others ask for it."""
+    """The answers of a `map` over a source that has a length, with their number: `tqdm` asks for it."""
 
     __slots__ = ("_answers", "_left")
 
@@ -314,63 +247,5 @@ class _Answers:
         return True  # as any iterator is
 
     def close(self) -> None:
-        """Leave: what has not started is dropped."""
+        """Leave: drop the items that have not started."""
         self._answers.close()
-
-
-class _AsyncAnswers:
-    """The same of an `amap`."""
-
-    __slots__ = ("_answers", "_left")
-
-    def __init__(self, answers: Any, length: int) -> None:
-        self._answers = answers
-        self._left = length
-
-    def __aiter__(self) -> Self:
-        return self
-
-    def __anext__(self) -> Awaitable[Any]:
-        self._left -= 1
-        following: Awaitable[Any] = self._answers.__anext__()
-        return following
-
-    def __len__(self) -> int:
-        """Return how many answers have not been asked for yet, as far as the source can tell."""
-        return 0 if self._answers.ag_frame is None else max(self._left, 0)
-
-    __length_hint__ = __len__
-
-    def __bool__(self) -> bool:
-        return True  # as any iterator is
-
-    async def aclose(self) -> None:
-        """Leave: what has not started is dropped."""
-        await self._answers.aclose()
-
-
-def _length_of(sources: tuple[object, ...]) -> int | None:
-    """Return how many elements the shortest of the sources says that it has, None if one does not say."""
-    try:
-        length = min(length_hint(source, -1) for source in sources)
-    except Exception:  # noqa: BLE001  of the source's own making, and nothing depends on it
-        return None
-    return None if length < 0 else length
-
-
-def _as_async(source: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
-    return aiter(source) if isinstance(source, AsyncIterable) else _waiting_for_nothing(iter(source))
-
-
-async def _waiting_for_nothing(source: Iterator[Any]) -> AsyncIterator[Any]:
-    for item in source:
-        yield item
-
-
-async def _zipped(sources: list[AsyncIterator[Any]]) -> AsyncIterator[Row]:
-    while True:
-        try:
-            row = Row([await anext(source) for source in sources])
-        except StopAsyncIteration:
-            return
-        yield row

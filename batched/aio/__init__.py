@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from batched._api.async_calls import LoopedFunction
-from batched._api.lists import Outputs, join_lists
-from batched._core.options import FUNC, ListKeywordOptions, Options, decorate, takes
+from batched._api.decorate import decorate, takes_options
+from batched._api.lists import join_lists
+from batched._api.signatures import Method, list_options
+from batched._core.options import Options
 from batched.aio import inference
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
-    from typing import Unpack
+
+    from batched._api.signatures import ListFunction, ListMethod
 
 __all__ = ["BatchedFunction", "BatchedMethod", "dynamically", "inference"]
 
 T = TypeVar("T")
 U = TypeVar("U")
 S = TypeVar("S")
+P = ParamSpec("P")
 S_contra = TypeVar("S_contra", contravariant=True)
 
 
@@ -60,20 +64,8 @@ class BatchedFunction(LoopedFunction, Generic[T, U]):
         ) -> AsyncIterator[U]: ...
 
 
-class BatchedMethod(Protocol[S_contra, T, U]):
-    """What a type checker sees of a batched method in its class.
-
-    The first `__get__` is for class methods, whose `self` is a class.
-    """
-
-    @overload
-    def __get__(
-        self: BatchedMethod[type[S], T, U], instance: S | None, owner: type[S], /
-    ) -> BatchedFunction[T, U]: ...
-    @overload
-    def __get__(self, instance: None, owner: type, /) -> Self: ...
-    @overload
-    def __get__(self, instance: S_contra, owner: type | None = None, /) -> BatchedFunction[T, U]: ...
+class BatchedMethod(Method[S_contra, BatchedFunction[T, U]], Protocol[S_contra, T, U]):
+    """A batched method in its class, where it is called with the instance first."""
 
     @overload
     async def __call__(self, instance: S_contra, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
@@ -90,42 +82,44 @@ class Decorator(Protocol):
     """`dynamically` with its options given and the function still to come."""
 
     @overload
-    def __call__(self, func: Callable[[list[T]], Outputs[U]], /) -> BatchedFunction[T, U]: ...
+    def __call__(self, func: ListFunction[T, U], /) -> BatchedFunction[T, U]: ...
     @overload
-    def __call__(self, func: Callable[[S, list[T]], Outputs[U]], /) -> BatchedMethod[S, T, U]: ...
+    def __call__(self, func: ListMethod[S, T, U], /) -> BatchedMethod[S, T, U]: ...
 
 
-@overload
-def dynamically(
-    func: Callable[[list[T]], Outputs[U]],
-    /,
-    batch_size: int = ...,
-    timeout_ms: float = ...,
-    small_batch_threshold: int = ...,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedFunction[T, U]: ...
-@overload
-def dynamically(
-    func: Callable[[S, list[T]], Outputs[U]],
-    /,
-    batch_size: int = ...,
-    timeout_ms: float = ...,
-    small_batch_threshold: int = ...,
-    **options: Unpack[ListKeywordOptions],
-) -> BatchedMethod[S, T, U]: ...
-@overload
-def dynamically(
-    batch_size: int = ...,
-    timeout_ms: float = ...,
-    small_batch_threshold: int = ...,
-    **options: Unpack[ListKeywordOptions],
-) -> Decorator: ...
-@takes(FUNC, Options)
-def dynamically(*args: Any, **options: Any) -> Any:
+class Dynamically(Protocol[P]):
+    """`dynamically`, whose options are `P`."""
+
+    @overload
+    def __call__(
+        self, func: ListFunction[T, U], /, *args: P.args, **options: P.kwargs
+    ) -> BatchedFunction[T, U]: ...
+    @overload
+    def __call__(
+        self, func: ListMethod[S, T, U], /, *args: P.args, **options: P.kwargs
+    ) -> BatchedMethod[S, T, U]: ...
+    @overload
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Decorator: ...
+
+
+def _typed(options: Callable[P, None]) -> Callable[[object], Dynamically[P]]:  # noqa: ARG001  its type counts
+    return lambda function: cast("Dynamically[P]", function)
+
+
+@_typed(list_options)
+@takes_options(Options)
+def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
     """Batch the calls of a function that takes a list, `async def` or not; callers await them.
 
     `@dynamically`, `@dynamically(batch_size=64)` and `dynamically(client.fetch, batch_size=64)` all work. On
-    a method every instance has a batcher of its own, made at first use. The options, and what is raised for
-    wrong ones, are those of `batched.dynamically`.
+    a method every instance has a batcher of its own, made at first use.
+
+    Args:
+        {options}
+
+    Raises:
+        TypeError: An option, or the function, is of the wrong type.
+        ValueError: An option is out of range.
+
     """
     return decorate(BatchedFunction, Options, args, options)

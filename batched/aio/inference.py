@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from batched._api.async_calls import LoopedFunction
-from batched._core.options import FUNC, ArrayOptions, decorate, takes
-from batched.inference import Feature, Features, KeywordOptions, check_arrays, join_arrays
+from batched._api.decorate import decorate, takes_options
+from batched._api.signatures import array_options
+from batched._core.options import ArrayOptions
+from batched.inference import Feature, Features, check_arrays, join_arrays
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from typing import Unpack
 
 __all__ = ["BatchedInference", "dynamically"]
 
 R = TypeVar("R")
+P = ParamSpec("P")
 
 
 class BatchedInference(LoopedFunction, Generic[R]):
@@ -48,35 +50,38 @@ class Decorator(Protocol):
     def __call__(self, func: Callable[..., R], /) -> BatchedInference[R]: ...
 
 
-@overload
-def dynamically(
-    func: Callable[..., Awaitable[R]],
-    /,
-    batch_size: int = ...,
-    timeout_ms: float = ...,
-    small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
-) -> BatchedInference[R]: ...
-@overload
-def dynamically(
-    func: Callable[..., R],
-    /,
-    batch_size: int = ...,
-    timeout_ms: float = ...,
-    small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
-) -> BatchedInference[R]: ...
-@overload
-def dynamically(
-    batch_size: int = ...,
-    timeout_ms: float = ...,
-    small_batch_threshold: int = ...,
-    **options: Unpack[KeywordOptions],
-) -> Decorator: ...
-@takes(FUNC, ArrayOptions)
-def dynamically(*args: Any, **options: Any) -> Any:
+class Dynamically(Protocol[P]):
+    """`dynamically`, whose options are `P`."""
+
+    @overload
+    def __call__(
+        self, func: Callable[..., Awaitable[R]], /, *args: P.args, **options: P.kwargs
+    ) -> BatchedInference[R]: ...
+    @overload
+    def __call__(
+        self, func: Callable[..., R], /, *args: P.args, **options: P.kwargs
+    ) -> BatchedInference[R]: ...
+    @overload
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Decorator: ...
+
+
+def _typed(options: Callable[P, None]) -> Callable[[object], Dynamically[P]]:  # noqa: ARG001  its type counts
+    return lambda function: cast("Dynamically[P]", function)
+
+
+@_typed(array_options)
+@takes_options(ArrayOptions)
+def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
     """Batch the calls of a function that takes a dict of arrays, `async def` or not; callers await them.
 
-    The options, and what is raised for wrong ones, are those of `batched.inference.dynamically`.
+    An item is a row here.
+
+    Args:
+        {options}
+
+    Raises:
+        TypeError: An option, or the function, is of the wrong type.
+        ValueError: An option is out of range.
+
     """
     return decorate(BatchedInference, ArrayOptions, args, options)

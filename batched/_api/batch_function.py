@@ -1,0 +1,43 @@
+"""What kind of function a user's batch function is: asynchronous, or a stream."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from batched._core.options import DEFAULT_MAX_PIECES
+
+if TYPE_CHECKING:
+    from batched._core.options import Options
+
+__all__ = ["NO_ISOLATION", "is_async", "is_stream"]
+
+NO_ISOLATION = "isolate_errors does not go with a function that streams: items cannot run twice"
+
+
+def is_async(func: Any) -> bool:
+    """Whether calling `func` returns what only an event loop can run, whatever `func` is wrapped in."""
+    return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in _code_of(func))
+
+
+def is_stream(func: Any, options: Options) -> bool:
+    """Whether `func` yields its results piece by piece; `TypeError` if `options` do not go with that."""
+    streams = any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in _code_of(func))
+    if streams and options.isolate_errors:
+        raise TypeError(NO_ISOLATION)
+    if streams and options.cache is not None:
+        raise TypeError("cache does not go with a function that streams: it keeps results, not pieces")
+    if not streams and options.max_pieces != DEFAULT_MAX_PIECES:
+        raise TypeError(
+            f"max_pieces={options.max_pieces} goes only with a function that streams: make it a generator"
+        )
+    return streams
+
+
+def _code_of(func: Any) -> tuple[Any, Any]:
+    """Return what `func` wraps, and the `__call__` of its class: one of the two says what a call returns."""
+    func = getattr(func, "__func__", func)  # of class and static methods
+    while isinstance(func, partial):
+        func = func.func
+    return func, getattr(type(func), "__call__", None)  # noqa: B004  not whether there is one

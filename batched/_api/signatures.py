@@ -1,0 +1,264 @@
+"""What type checkers see of the decorators for lists, and of the options of all decorators.
+
+Nothing here runs. The typed dicts repeat the names and
+types of `batched._core.options`, as type checkers need them written down; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
+
+from batched._api.sync_calls import ThreadedFunction
+from batched._core.options import Cache, OnFull, PaddingSide, Priority
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Iterator
+    from concurrent.futures import Future
+    from typing import TypeAlias, Unpack
+
+    from batched._api.lists import BatchedFunction
+    from batched._api.streams import AsyncStream, Stream
+    from batched._core.call import Done
+
+__all__ = [
+    "ArrayKeywordOptions",
+    "BatchedMethod",
+    "CallChanges",
+    "Changes",
+    "Dynamically",
+    "ListFunction",
+    "ListKeywordOptions",
+    "ListMethod",
+    "Method",
+    "array_options",
+    "list_options",
+]
+
+T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+U = TypeVar("U")
+S = TypeVar("S")
+P = ParamSpec("P")
+S_contra = TypeVar("S_contra", contravariant=True)
+U_co = TypeVar("U_co", covariant=True)
+
+
+# -- options ----------------------------------------------------------------------------------------------
+
+
+class KeywordOptions(TypedDict, total=False):
+    """The options of all decorators that are given by name only."""
+
+    adaptive: bool
+    max_concurrent_batches: int
+    max_queue_size: int | None
+    on_full: OnFull
+    isolate_errors: bool
+    max_batch_length: int | None
+    group_by: Callable[..., Hashable] | None
+    cache: Cache | None
+    cache_key: Callable[..., Hashable] | None
+    name: str | None
+
+
+class ListKeywordOptions(KeywordOptions, total=False):
+    """The same of the decorators for lists."""
+
+    length: Callable[..., float] | None
+    max_pieces: int
+
+
+class ArrayKeywordOptions(KeywordOptions, total=False):
+    """The same of the decorators for arrays."""
+
+    pad_token: Any
+    pad_tokens: Any
+    padding_side: PaddingSide
+    pad_to_multiple_of: int | Mapping[Any, int] | None
+    unpad_outputs: bool | Mapping[Any, Any]
+    spread_kwargs: bool
+
+
+class Changes(TypedDict, total=False):
+    """The options that `configure` changes."""
+
+    batch_size: int
+    timeout_ms: float
+    small_batch_threshold: int
+    adaptive: bool
+    max_concurrent_batches: int
+    max_queue_size: int | None
+    on_full: OnFull
+    isolate_errors: bool
+    max_batch_length: int | None
+
+
+class CallChanges(TypedDict, total=False):
+    """The options of single calls."""
+
+    deadline_ms: float | None
+    priority: Priority | None
+    return_exceptions: bool
+
+
+def list_options(
+    batch_size: int = ...,
+    timeout_ms: float = ...,
+    small_batch_threshold: int = ...,
+    **options: Unpack[ListKeywordOptions],
+) -> None:
+    """Take the options of the decorators for lists, for type checkers."""
+    ...  # noqa: PIE790  else pyright refuses the defaults
+
+
+def array_options(
+    batch_size: int = ...,
+    timeout_ms: float = ...,
+    small_batch_threshold: int = ...,
+    **options: Unpack[ArrayKeywordOptions],
+) -> None:
+    """Take the options of the decorators for arrays, for type checkers."""
+    ...  # noqa: PIE790  else pyright refuses the defaults
+
+
+# -- batch functions, and what becomes of them ------------------------------------------------------------
+
+
+class Rows(Protocol[U_co]):
+    """What a batch function may return: sized, ordered, one row per item."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[U_co]: ...
+
+
+Outputs: TypeAlias = "Rows[U] | Awaitable[Rows[U]]"  # of a plain batch function, or an `async def` one
+Pieces: TypeAlias = "Rows[U | Done]"
+Steps: TypeAlias = "Iterator[Pieces[U]] | AsyncIterator[Pieces[U]]"  # of one that streams
+
+ListFunction: TypeAlias = "Callable[[list[T]], Outputs[U]]"
+ListMethod: TypeAlias = "Callable[[S, list[T]], Outputs[U]]"
+ListStream: TypeAlias = "Callable[[list[T]], Steps[U]]"
+ListStreamMethod: TypeAlias = "Callable[[S, list[T]], Steps[U]]"
+ColumnsFunction: TypeAlias = "Callable[[list[T1], list[T2]], Outputs[U]]"
+ColumnsMethod: TypeAlias = "Callable[[S, list[T1], list[T2]], Outputs[U]]"
+
+
+if TYPE_CHECKING:
+
+    class BatchedColumns(ThreadedFunction, Generic[T1, T2, U]):
+        """What a type checker sees of a batch function of two columns, a `BatchedFunction` else."""
+
+        @overload
+        def __call__(
+            self, xs: list[T1] = ..., ys: list[T2] = ..., /, **named: list[T1] | list[T2]
+        ) -> list[U]: ...
+        @overload
+        def __call__(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> U: ...
+        def __call__(self, /, *args: Any, **named: Any) -> Any: ...
+        @overload
+        async def acall(
+            self, xs: list[T1] = ..., ys: list[T2] = ..., /, **named: list[T1] | list[T2]
+        ) -> list[U]: ...
+        @overload
+        async def acall(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> U: ...
+        async def acall(self, /, *args: Any, **named: Any) -> Any: ...
+        @overload
+        def submit(
+            self, xs: list[T1] = ..., ys: list[T2] = ..., /, **named: list[T1] | list[T2]
+        ) -> Future[list[U]]: ...
+        @overload
+        def submit(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> Future[U]: ...
+        def submit(self, /, *args: Any, **named: Any) -> Any: ...
+        def map(self, xs: Iterable[T1], /, *more: Iterable[T2]) -> Iterator[U]: ...
+        def amap(
+            self, xs: Iterable[T1] | AsyncIterable[T1], /, *more: Iterable[T2] | AsyncIterable[T2]
+        ) -> AsyncIterator[U]: ...
+
+    class StreamingFunction(ThreadedFunction, Generic[T, U]):
+        """What a type checker sees of a batch function that is a generator, a `BatchedFunction` else."""
+
+        def stream(self, item: T = ..., /, *more: Any, **named: Any) -> Stream[U]: ...
+        def astream(self, item: T = ..., /, *more: Any, **named: Any) -> AsyncStream[U]: ...
+
+
+class Method(Protocol[S_contra, U_co]):
+    """A batched method in its class, which is a `U_co` once it is bound.
+
+    The first `__get__` is for class methods, whose `self` is a class.
+    """
+
+    @overload
+    def __get__(self: Method[type[S], U], instance: S | None, owner: type[S], /) -> U: ...
+    @overload
+    def __get__(self, instance: None, owner: type, /) -> Self: ...
+    @overload
+    def __get__(self, instance: S_contra, owner: type | None = None, /) -> U_co: ...
+
+
+class BatchedMethod(Method[S_contra, "BatchedFunction[T, U]"], Protocol[S_contra, T, U]):
+    """A batched method in its class, where it is called with the instance first."""
+
+    @overload
+    def __call__(self, instance: S_contra, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
+    @overload
+    def __call__(self, instance: S_contra, item: T = ..., /, **named: T) -> U: ...
+    @overload
+    async def acall(self, instance: S_contra, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
+    @overload
+    async def acall(self, instance: S_contra, item: T = ..., /, **named: T) -> U: ...
+    @overload
+    def submit(self, instance: S_contra, items: list[T] = ..., /, **named: list[T]) -> Future[list[U]]: ...
+    @overload
+    def submit(self, instance: S_contra, item: T = ..., /, **named: T) -> Future[U]: ...
+    def map(self, instance: S_contra, items: Iterable[T], /) -> Iterator[U]: ...
+    def amap(self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /) -> AsyncIterator[U]: ...
+
+
+class Decorator(Protocol):
+    """`dynamically` with its options given and the function still to come."""
+
+    @overload
+    def __call__(self, func: ListFunction[T, U], /) -> BatchedFunction[T, U]: ...
+    @overload
+    def __call__(self, func: ColumnsFunction[T1, T2, U], /) -> BatchedColumns[T1, T2, U]: ...
+    @overload
+    def __call__(self, func: ListMethod[S, T, U], /) -> BatchedMethod[S, T, U]: ...
+    @overload
+    def __call__(self, func: ColumnsMethod[S, T1, T2, U], /) -> Method[S, BatchedColumns[T1, T2, U]]: ...
+    @overload
+    def __call__(self, func: ListStream[T, U], /) -> StreamingFunction[T, U]: ...
+    @overload
+    def __call__(self, func: ListStreamMethod[S, T, U], /) -> Method[S, StreamingFunction[T, U]]: ...
+
+
+class Dynamically(Protocol[P]):
+    """`dynamically`, whose options are `P`."""
+
+    @overload
+    def __call__(
+        self, func: ListFunction[T, U], /, *args: P.args, **options: P.kwargs
+    ) -> BatchedFunction[T, U]: ...
+    @overload
+    def __call__(
+        self, func: ColumnsFunction[T1, T2, U], /, *args: P.args, **options: P.kwargs
+    ) -> BatchedColumns[T1, T2, U]: ...
+    @overload
+    def __call__(
+        self, func: ListMethod[S, T, U], /, *args: P.args, **options: P.kwargs
+    ) -> BatchedMethod[S, T, U]: ...
+    @overload
+    def __call__(
+        self, func: ColumnsMethod[S, T1, T2, U], /, *args: P.args, **options: P.kwargs
+    ) -> Method[S, BatchedColumns[T1, T2, U]]: ...
+    @overload
+    def __call__(
+        self, func: ListStream[T, U], /, *args: P.args, **options: P.kwargs
+    ) -> StreamingFunction[T, U]: ...
+    @overload
+    def __call__(
+        self, func: ListStreamMethod[S, T, U], /, *args: P.args, **options: P.kwargs
+    ) -> Method[S, StreamingFunction[T, U]]: ...
+    @overload
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Decorator: ...

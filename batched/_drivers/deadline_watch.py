@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from batched._core.deadlines import WatchedCalls
+from batched._core.deadlines import DeadlineHeap
 from batched._drivers.fork_and_exit import start_thread
 
 if TYPE_CHECKING:
@@ -95,13 +95,13 @@ class DeadlineWatch:
 
     def _watch(self) -> None:
         """Report late calls until no call is watched."""
-        calls = WatchedCalls(_is_open)
+        calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_is_open)
         while not self._is_stopped:
             with contextlib.suppress(IndexError):  # empty
                 while True:
                     calls.add(*self._added.popleft())
             now = monotonic()
-            late = list(calls.passed(now))
+            late = [call for each in calls.passed(now) for call in [each()] if call is not None]
             until = calls.next()
             if late:
                 try:
@@ -117,5 +117,6 @@ class DeadlineWatch:
                 self._until = inf
 
 
-def _is_open(call: Call) -> int:
-    return call.missing
+def _is_open(watched: ref[Call]) -> bool:
+    call = watched()
+    return call is not None and call.missing > 0

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
-from batched._core.deadlines import WatchedCalls
+from batched._core.deadlines import DeadlineHeap
 from batched._core.task_awaitable import wake_all
 from batched._drivers.fork_and_exit import park_at_exit
 from batched.errors import copied, for_event_loop
@@ -68,7 +68,7 @@ class _Alarm:
     __slots__ = ("__weakref__", "_calls", "_timer", "_when")
 
     def __init__(self) -> None:
-        self._calls = WatchedCalls(_waits)
+        self._calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_waits)  # keeps no call alive
         self._when = inf  # when the timer goes off
         self._timer: asyncio.TimerHandle | None = None
 
@@ -89,8 +89,10 @@ class _Alarm:
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         self._when = inf
         try:
-            for call in self._calls.passed(monotonic()):
-                wake_all([call], _DONE)
+            for watched in self._calls.passed(monotonic()):
+                call = watched()
+                if call is not None:
+                    wake_all([call], _DONE)
         finally:  # also after Ctrl-C
             following = self._calls.next()
             if following is not None:
@@ -98,8 +100,9 @@ class _Alarm:
                 self._start(following, loop, _TURN_S)
 
 
-def _waits(call: Call) -> bool:
-    return not call.is_woken
+def _waits(watched: ref[Call]) -> bool:
+    call = watched()
+    return call is not None and not call.is_woken
 
 
 _alarms: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Alarm]] = WeakKeyDictionary()

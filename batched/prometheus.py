@@ -27,10 +27,14 @@ from statistics import fmean
 from threading import Lock
 from typing import TypeAlias
 
-from batched._core.stats import CHOICES, REASONS, Counters, Distribution, Stats
+from batched._core.counters import Counters
+from batched._core.distribution import Distribution
+from batched._core.stats import Stats
 from batched._drivers.event_loop import LoopBatcher
 from batched._drivers.fork_and_exit import live
 from batched._drivers.thread import Batcher
+from batched._policy.lengths import Choice
+from batched._policy.start_reason import StartReason
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry
@@ -62,9 +66,11 @@ _COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
         lambda s: s.processing_time.sum + sum(s.running),
     ),
 }
+_REASONS = tuple(reason.value for reason in StartReason)
+_CHOICES = tuple(choice.value for choice in Choice)
 _LABELLED: dict[str, tuple[str, str, tuple[str, ...], Callable[[Stats], Mapping[str, float]]]] = {
-    "batches": ("Runs of the batch function by why they started", "reason", REASONS, lambda s: s.closed),
-    "chosen_batches": ("Runs, where lengths are known, by choice", "how", CHOICES, lambda s: s.chosen),
+    "batches": ("Runs of the batch function by why they started", "reason", _REASONS, lambda s: s.closed),
+    "chosen_batches": ("Runs, where lengths are known, by choice", "how", _CHOICES, lambda s: s.chosen),
 }
 # Every bound is a series: so each is twice the one before, from 64 microseconds to 4.5 minutes, and up to
 # 4,096 items. All of them are bounds of the buckets that are counted, so that the figures are exact.

@@ -15,7 +15,8 @@ from batched._core.call import Batch, Call
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.scheduler import Scheduler
-from batched._policy.delay import Regroup, Window
+from batched._policy.adaptive import AdaptiveWindow
+from batched._policy.window import Window
 
 __all__ = ["BentoML", "Mixedbread", "RayServe", "Shipped", "Triton", "greedy", "learned", "window"]
 
@@ -58,7 +59,7 @@ class Shipped:
 
 def learned(batch_size: int, timeout_s: float = _TIMEOUT_S) -> Shipped:
     """Return what ships by default."""
-    return Shipped(batch_size, Regroup(timeout_s, batch_size))
+    return Shipped(batch_size, AdaptiveWindow(timeout_s, batch_size))
 
 
 def window(batch_size: int, timeout_s: float) -> Shipped:

@@ -22,8 +22,9 @@ from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.scheduler import Scheduler
-from batched._policy.delay import Window
-from batched._policy.lengths import Cost, Lengths, _split, choose, longest_first
+from batched._policy.length_cost import LengthCost
+from batched._policy.lengths import Lengths, _split, choose, longest_first
+from batched._policy.window import Window
 from benchmarks.lengths import Server, by_length, in_order_of_arrival, saturated
 from tests.gate import Gate
 from tests.test_scheduler_rules import COLLATOR, SchedulerRules, echo
@@ -287,7 +288,7 @@ def test_nobody_finds_batches_that_take_less_time(
 
 def seconds(batch: list[Any], lengths: Lengths) -> float:
     cost = lengths.cost
-    return cost.another + len(batch) * cost.each_of(max(item[0] for item in batch))
+    return cost.another_batch + len(batch) * cost.each_of(max(item[0] for item in batch))
 
 
 def fits(batch: list[Any], room: int, lengths: Lengths) -> bool:
@@ -441,22 +442,22 @@ def test_a_budget_divides_lists_and_starts_what_is_full_by_it() -> None:
 # -- what it has learned -----------------------------------------------------------------------------------
 
 
-def learn(cost: Cost, costs: tuple[float, ...], batches: int, seed: int) -> None:
+def learn(cost: LengthCost, costs: tuple[float, ...], batches: int, seed: int) -> None:
     fixed, each, per_length = costs
     source = random.Random(seed)
     for _ in range(batches):
         size, longest = source.randint(1, 32), source.randint(5, 120)
         exact = fixed + each * size + per_length * size * longest
-        cost.ran(size, longest, exact * source.uniform(0.95, 1.05))
+        cost.add(size, longest, exact * source.uniform(0.95, 1.05))
 
 
 @pytest.mark.parametrize("costs", [(5e-3, 1e-4, 2e-5), (5e-3, 0.0, 1e-4), (1e-3, 1e-3, 0.0)])
 def test_costs_are_learned(costs: tuple[float, float, float]) -> None:
     """Whatever the first batch took, and one in between."""
-    cost = Cost()
-    cost.ran(1, 10, 30.0)
+    cost = LengthCost()
+    cost.add(1, 10, 30.0)
     learn(cost, costs, 60, 0)
-    cost.ran(8, 20, 30.0)
+    cost.add(8, 20, 30.0)
     learn(cost, costs, 20, 1)
     for size, longest in ((1, 10), (32, 20), (32, 100)):
         exact = costs[0] + costs[1] * size + costs[2] * size * longest
@@ -469,33 +470,33 @@ def test_costs_are_learned(costs: tuple[float, float, float]) -> None:
 
 def test_no_cost_is_negative_or_blows_up_where_all_is_alike() -> None:
     """What cannot be told apart is shared out."""
-    cost = Cost()
+    cost = LengthCost()
     for _ in range(100):
-        cost.ran(32, 50, 0.1)
+        cost.add(32, 50, 0.1)
     assert cost.fixed + cost.each_of(50) * 32 == pytest.approx(0.1, rel=0.02)
     assert cost.per_length == 0.0  # as good as any: nothing differs
     for size in (32, 16, 32, 16):
-        cost.ran(size, 60, 0.1 * size / 32)
+        cost.add(size, 60, 0.1 * size / 32)
     assert min(cost.fixed, cost.each_alone, cost.per_length) >= 0.0
 
 
 @pytest.mark.parametrize("slower", [1, 1 / 3])
 def test_batches_that_are_alike_do_not_change_what_an_item_costs_beside_a_batch(slower: float) -> None:
     """What was known stays, in proportion if all of it becomes faster."""
-    cost = Cost()
+    cost = LengthCost()
     learn(cost, (20e-3, 1e-4, 0.0), 40, 0)
     source = random.Random(1)
     for _ in range(400):
-        cost.ran(32, source.randint(50, 60), slower * (20e-3 + 32e-4) * source.uniform(0.98, 1.02))
+        cost.add(32, source.randint(50, 60), slower * (20e-3 + 32e-4) * source.uniform(0.98, 1.02))
     assert cost.fixed == pytest.approx(slower * 20e-3, rel=0.25)
     assert cost.fixed + 32 * cost.each_of(55) == pytest.approx(slower * (20e-3 + 32e-4), rel=0.05)
 
 
 def test_a_clock_too_coarse_for_a_batch_teaches_nothing() -> None:
     """Not even how many there were."""
-    cost = Cost()
+    cost = LengthCost()
     for _ in range(20):
-        cost.ran(4, 10, 0.0)
+        cost.add(4, 10, 0.0)
     assert not cost.known
     learn(cost, (5e-3, 0.0, 1e-4), 60, 4)
     assert cost.fixed + cost.each_of(50) * 16 == pytest.approx(5e-3 + 1e-4 * 16 * 50, rel=0.15)
@@ -503,10 +504,10 @@ def test_a_clock_too_coarse_for_a_batch_teaches_nothing() -> None:
 
 def test_no_cost_is_negative_beside_lengths_never_seen_before() -> None:
     """Also in the batches between two fits."""
-    cost = Cost()
+    cost = LengthCost()
     learn(cost, (1e-3, 0.0, 1e-4), 41, 3)
     for longest in (50_000, 1, 50_000):
-        cost.ran(2, longest, 1e-3 + 2e-4 * longest)
+        cost.add(2, longest, 1e-3 + 2e-4 * longest)
         assert cost.each_of(1) >= 0.0
 
 

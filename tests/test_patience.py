@@ -18,8 +18,9 @@ from batched._core.call import Call
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.scheduler import Scheduler
-from batched._policy.batch_cost import Service
-from batched._policy.delay import Regroup, Window
+from batched._policy.adaptive import AdaptiveWindow
+from batched._policy.batch_cost import BatchCost
+from batched._policy.window import Window
 from tests.gate import Gate
 
 TIMEOUT_S = 0.005
@@ -93,7 +94,7 @@ class Server:
 
 
 def adaptive(batch_size: int = 32, timeout_s: float = TIMEOUT_S) -> Server:
-    return Server(Regroup(timeout_s, batch_size), batch_size)
+    return Server(AdaptiveWindow(timeout_s, batch_size), batch_size)
 
 
 def soon() -> float:
@@ -185,50 +186,6 @@ def test_two_callers_find_each_other() -> None:
     assert server.batches[-50:] == [2] * 50
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """One for each time that a wait is worked out."""
-    asked: list[object] = []
-    worth_returns = Regroup._worth_returns
-
-    def noting(self: Regroup, *args: Any) -> float:
-        asked.append(args)
-        return worth_returns(self, *args)
-
-    monkeypatch.setattr(Regroup, "_worth_returns", noting)
-    return asked
-
-
-def test_what_is_always_so_is_not_asked_every_time(asked: list[object]) -> None:
-    """Callers that come back as they always do are waited for every time, on what was found now and then."""
-    server = adaptive()
-    crowd(server, 2)
-    server.run(100)
-    asked.clear()
-    server.run(100)
-    assert server.batches[-100:] == [2] * 100
-    assert 0 < len(asked) <= 40
-
-
-def test_what_turns_out_wrong_is_taken_for_granted_no_more(asked: list[object]) -> None:
-    """One of a crowd does not come back: until it is sure again, a wait is worked out every time."""
-    gone = False
-    server = adaptive()
-    crowd(server, 2)
-    server.call(0, lambda: math.inf if gone else soon())
-    server.run(100)
-    patience: Any = server.patience
-    while patience._granted != 3:  # it has just been worked out
-        server.run(1)
-    gone = True
-    while "waited" not in server.scheduler.stats(server.now).closed:
-        server.run(1)
-    asked.clear()
-    server.run(4)
-    assert server.batches[-4:] == [2] * 4
-    assert len(asked) >= 4
-
-
 def test_lists_are_waited_for_like_single_items() -> None:
     """Their callers are counted, not their items."""
     server = adaptive()
@@ -244,7 +201,7 @@ def test_independent_calls_are_not_waited_for() -> None:
     random = Random(2)
     times = list(accumulate(random.expovariate(2000) for _ in range(5000)))
     means = []
-    for patience in (Regroup(TIMEOUT_S, 32), Window(0)):
+    for patience in (AdaptiveWindow(TIMEOUT_S, 32), Window(0)):
         server = Server(patience)
         for at in times:
             server.call(at)
@@ -257,7 +214,7 @@ def test_independent_calls_are_not_waited_for() -> None:
 def test_calls_that_come_by_the_clock_are_not_waited_for() -> None:
     """Though each comes shortly after an answer, as if it had been waiting for it."""
     means = []
-    for patience in (Regroup(TIMEOUT_S, 32), Window(0)):
+    for patience in (AdaptiveWindow(TIMEOUT_S, 32), Window(0)):
         server = Server(patience)
         random = Random(9)
         for number in range(3000):
@@ -305,7 +262,7 @@ def test_where_a_wait_saves_nothing_nothing_is_learned(monkeypatch: pytest.Monke
     crowd(server, 20)
     server.run(100)
     for event in ("arrived", "start", "popped", "done"):
-        monkeypatch.delattr(Regroup, event)
+        monkeypatch.delattr(AdaptiveWindow, event)
         monkeypatch.delattr(Window, event)
     server.run(100)
     assert server.held[-100:] == [0.0] * 100
@@ -337,28 +294,28 @@ def test_a_fast_function_that_becomes_slow_is_learned_anew() -> None:
 
 def test_the_first_batch_and_outliers_hardly_count() -> None:
     """One that compiles or loads says nothing of the others."""
-    service = Service()
-    service.add(4, 30.0)
+    cost = BatchCost()
+    cost.add(4, 30.0)
     random = Random(4)
     for number in range(100):
         size = random.randint(1, 20)
-        service.add(size, 5.0 if number % 20 == 19 else FIXED_S + EACH_S * size)
-    assert service.fixed == pytest.approx(FIXED_S, rel=0.3)
-    assert service.each == pytest.approx(EACH_S, rel=0.9)
+        cost.add(size, 5.0 if number % 20 == 19 else FIXED_S + EACH_S * size)
+    assert cost.fixed == pytest.approx(FIXED_S, rel=0.3)
+    assert cost.each == pytest.approx(EACH_S, rel=0.9)
 
 
 def test_sizes_that_are_alike_teach_nothing_about_items() -> None:
     """What was known of them stays, whatever noise there is."""
-    service = Service()
+    cost = BatchCost()
     random = Random(5)
     for _ in range(100):
         size = random.randint(1, 20)
-        service.add(size, FIXED_S + EACH_S * size)
-    known = service.each
+        cost.add(size, FIXED_S + EACH_S * size)
+    known = cost.each
     for _ in range(200):
-        service.add(20, (FIXED_S + EACH_S * 20) * random.uniform(0.9, 1.1))
+        cost.add(20, (FIXED_S + EACH_S * 20) * random.uniform(0.9, 1.1))
     assert known == pytest.approx(EACH_S, rel=0.01)
-    assert service.each == pytest.approx(known, rel=0.1)
+    assert cost.each == pytest.approx(known, rel=0.1)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.2, 0.5])
@@ -367,19 +324,19 @@ def test_what_is_known_never_runs_away(fixed: float, each: float, noise: float) 
     """Where an item costs next to nothing, or everything, and noise hides it."""
     random = Random(6)
     for _ in range(10):
-        service = Service()
+        cost = BatchCost()
         least = random.choice((1, 8, 24, 56))
         for number in range(3000):
             size = random.randint(least, 64)
-            service.add(size, (fixed + each * size) * max(random.gauss(1.0, noise), 0.05))
+            cost.add(size, (fixed + each * size) * max(random.gauss(1.0, noise), 0.05))
             full = fixed + each * 64
-            assert number < 30 or 0.0 < service.fixed + 64 * service.each < 2 * full
-            assert number < 30 or min(service.fixed, service.each) >= 0.0
+            assert number < 30 or 0.0 < cost.fixed + 64 * cost.each < 2 * full
+            assert number < 30 or min(cost.fixed, cost.each) >= 0.0
 
 
 def test_bursts_of_long_ago_fade_to_nothing() -> None:
     """Those of a function that took a minute, while its callers were seconds apart, and that is fast now."""
-    patience = Regroup(TIMEOUT_S, 32)
+    patience = AdaptiveWindow(TIMEOUT_S, 32)
     now = 1000.0
 
     def batch(arrivals: list[float], duration: float) -> None:
@@ -393,10 +350,10 @@ def test_bursts_of_long_ago_fade_to_nothing() -> None:
 
     for _ in range(10):
         batch([now + 1.5 * number for number in range(20)], 60.0)
-    assert patience._close_s > patience._close > 1.0
+    assert patience._bursts._close_s > patience._bursts._close > 1.0
     for _ in range(40_000):
         batch([now + 0.05], 0.002)
-    assert patience._close < 1e-9
+    assert patience._bursts._close < 1e-9
 
 
 def test_batches_that_fail_teach_nothing_about_time() -> None:
@@ -460,7 +417,7 @@ TRACES = st.lists(
 def test_without_a_timeout_nothing_ever_waits(trace: list[tuple[float, int, bool]], batch_size: int) -> None:
     """The batches are those of the plain window of 0, and so are their times."""
     runs = []
-    for patience in (Regroup(0.0, batch_size), Window(0.0)):
+    for patience in (AdaptiveWindow(0.0, batch_size), Window(0.0)):
         server = Server(patience, batch_size)
         for at, (_, size, returns) in zip(accumulate(gap for gap, _, _ in trace), trace, strict=True):
             server.call(at, soon if returns else None, size)
@@ -480,14 +437,14 @@ def test_without_a_timeout_nothing_ever_waits(trace: list[tuple[float, int, bool
 )
 def test_times_that_make_no_sense_do_no_harm(events: list[tuple[float, float, int, int]]) -> None:
     """Calls told late or out of order, batches of no time, answers to more or fewer than there are."""
-    patience = Regroup(TIMEOUT_S, 10)
+    patience = AdaptiveWindow(TIMEOUT_S, 10)
     now = 1.0
     for skew, seconds, size, answered in events:
         now += seconds
         calls = [Call().begin(id, None, 1, False, now + skew) for _ in range(size)]
         patience.arrived(calls)
         start = patience.start(now - seconds, size, now)
-        assert start <= max(now, patience._free, now - seconds) + TIMEOUT_S
+        assert start <= max(now, patience._cohorts.answered_at, now - seconds) + TIMEOUT_S
         assert patience.awaited >= 1
         patience.popped(now)
         patience.done(size, 1, answered, now, now - abs(skew) if skew > 0 else None)
@@ -498,23 +455,23 @@ def test_a_wake_up_that_is_always_late_is_expected_to_be() -> None:
     """And one that was late once is not."""
     server = adaptive()
     patience = server.patience
-    assert isinstance(patience, Regroup)
+    assert isinstance(patience, AdaptiveWindow)
     random = Random(7)
     for _ in range(10):
         server.call(0, lambda: 5e-5)
         server.call(0, lambda: random.expovariate(1 / 0.05))
     server.run(50)
-    before = patience._late_s
+    before = patience._held.late_s
     delay = server.scheduler.delay
     server.scheduler.delay = lambda now: (d := delay(now)) and d + 0.0005  # type: ignore[method-assign]
     server.run(100)
     assert before < 0.00015
-    assert 0.0003 < patience._late_s < 0.0007
+    assert 0.0003 < patience._held.late_s < 0.0007
 
 
 def test_an_eternity_of_calls_overflows_nothing() -> None:
     """Weights that grow with every batch are scaled down in time."""
-    patience = Regroup(TIMEOUT_S, 4)
+    patience = AdaptiveWindow(TIMEOUT_S, 4)
     now = 0.0
     for number in range(20_000):
         patience.arrived([Call().begin(id, None, 1, False, now + 1e-4)])
@@ -522,9 +479,9 @@ def test_an_eternity_of_calls_overflows_nothing() -> None:
         patience.popped(now + 1e-4)
         now += 0.005
         patience.done(1, 1, 1 + number % 2, now, now - 0.0049)
-    for profile in patience._profiles:
+    for profile in patience._cohorts._profiles:
         assert all(map(math.isfinite, [*profile.returns, profile.weight]))
-    assert patience._profile.weight > 0
+    assert patience._cohorts._profile.weight > 0
 
 
 def test_stats_say_what_was_learned() -> None:
@@ -542,7 +499,7 @@ def test_stats_say_what_was_learned() -> None:
     assert stats.learned.capacity == pytest.approx(32 / (FIXED_S + 32 * EACH_S), rel=0.02)
     assert 0 < stats.learned.wait_ms < TIMEOUT_S * 1000
     assert "4 ms a batch + 0.1 ms an item, so at most 4,4" in str(stats)
-    assert set(stats.closed) <= {"callers back", "nobody expected", "waited", "trial", "window"}
+    assert set(stats.closed) <= {"callers back", "no gain", "waited", "trial", "window"}
 
 
 @pytest.mark.parametrize("options", [{"adaptive": False}, {"timeout_ms": 0}, {"batch_size": 1}])

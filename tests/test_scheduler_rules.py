@@ -26,7 +26,7 @@ from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.scheduler import Scheduler
 from batched._parts.group_by import GroupingCollator, complete
-from batched._policy.delay import Regroup
+from batched._policy.adaptive import AdaptiveWindow
 from batched.errors import ClosedError, QueueFullError
 from tests.flavours import size_of
 
@@ -695,8 +695,8 @@ def test_what_follows_in_a_long_list_tells_what_a_batch_takes() -> None:
                 scheduler.done(batch, now)
                 assert scheduler.delay(now) == 0.0
                 batch = scheduler.pop(now)
-        assert isinstance(scheduler.patience, Regroup)
-        learned.append((scheduler.patience.service.fixed, scheduler.patience.service.each))
+        assert isinstance(scheduler.patience, AdaptiveWindow)
+        learned.append((scheduler.patience._cost.fixed, scheduler.patience._cost.each))
     assert learned[0] == learned[1]
 
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import batched
-from batched._core.stats import Counters, Distribution, Sizes, Times
+from batched._core.counters import Counters
+from batched._core.distribution import Distribution, Sizes, Times
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, until
 

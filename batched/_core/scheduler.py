@@ -12,13 +12,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from batched._core.call import Batch, Call
+from batched._core.counters import Counters
 from batched._core.deadlines import Deadlines
 from batched._core.memory_limit import Capacity, is_out_of_memory
 from batched._core.queue import Queue
-from batched._core.stats import Counters
 from batched._parts.cache import Flights, Lookup
 from batched._parts.group_by import Family, complete
-from batched._policy.delay import Regroup, new_patience
+from batched._policy.delay import new_window
+from batched._policy.start_reason import StartReason
 from batched.errors import QueueFullError
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from batched._core.call import Slice
     from batched._core.keyed_queues import Groups
     from batched._core.options import Options
-    from batched._core.stats import Learned, Stats
+    from batched._core.stats import Stats
+    from batched._policy.learned import Learned
 
     AnyQueue: TypeAlias = Queue | Groups
     NewQueue: TypeAlias = Callable[[int, int], AnyQueue]
@@ -80,7 +82,7 @@ class Scheduler:
         # For which there was no room, in order, and whether they are patient; then the patient ones let in.
         self._outside: OrderedDict[Call, bool] = OrderedDict()
         self._patient: list[Call] = []
-        self.patience = new_patience(options)
+        self.patience = new_window(options, None if self._lengths is None else self._lengths.cost)
         self._follow(options)
         self._resize()
 
@@ -111,15 +113,14 @@ class Scheduler:
         self._max_queue_size = options.max_queue_size
         self._learns = self.patience.learns and not self.patience.rests
         self._waits = options.timeout_ms > 0 and not self.patience.rests
-        self._at_once = "nobody expected" if options.timeout_ms > 0 else "window"
+        self._at_once = StartReason.NO_GAIN if options.timeout_ms > 0 else StartReason.WINDOW
         self._is_simple = self._is_plain and options.max_concurrent_batches == 1
-        if self._lengths is not None and isinstance(self.patience, Regroup):
-            self.patience.service = self._lengths.cost
 
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
         self._count_turns()  # while the batch that has had them runs alone
-        self.patience = new_patience(options, self.patience)
+        cost = None if self._lengths is None else self._lengths.cost
+        self.patience = new_window(options, cost, self.patience)
         self._follow(options)
         if options.max_queue_size is None:
             self._patient.clear()  # without a bound they are not looked at, and would be kept

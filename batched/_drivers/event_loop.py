@@ -23,8 +23,8 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from batched._core.counters import Counters
 from batched._core.scheduler import Scheduler, is_guarded
-from batched._core.stats import Counters
 from batched._drivers.current_batch import RUNNING
 from batched._drivers.fork_and_exit import register
 from batched._drivers.wakeups import refusal, resolve_on_loop, set_unless_done, watch

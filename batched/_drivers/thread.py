@@ -28,9 +28,9 @@ from inspect import isasyncgen
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
+from batched._core.counters import Counters
 from batched._core.memory_limit import is_out_of_memory
 from batched._core.scheduler import Scheduler, is_guarded
-from batched._core.stats import Counters
 from batched._drivers.blocking import warn_of_blocking
 from batched._drivers.current_batch import HEED, IN_THREAD, RUNNING
 from batched._drivers.deadline_watch import DeadlineWatch

@@ -7,6 +7,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from batched._parts.group_by import Family, Member
+from batched._policy.lengths import extent
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
@@ -111,14 +112,8 @@ class MeasuringCollator:
         """Return the batch function's argument, and count what padding it would follow."""
         longest = real = 0.0
         for call, start, stop in batch.slices:
-            lengths: Any = call.lengths
-            if type(lengths) is list:
-                part = lengths[start:stop]
-                length = max(part)
-                real += sum(part)
-            else:
-                length = lengths
-                real += length
+            length, total = extent(call, start, stop)
+            real += total
             if length > longest:  # noqa: PLR1730  a call of max costs more
                 longest = length
         batch.real += round(real)

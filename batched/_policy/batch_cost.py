@@ -1,21 +1,37 @@
-"""What a batch takes, learned from those that ran."""
+"""The cost model of a batch: how long one of n items takes, learned from batches that ran."""
 
 from __future__ import annotations
 
-__all__ = ["TOO_SHORT_S", "Service"]
+from typing import Protocol
 
-_BATCHES = 15  # what is known of the function is of about so many
+__all__ = ["TOO_SHORT_S", "BatchCost", "Cost"]
+
+_BATCHES = 15  # the costs are those of about so many batches
 _FADE_OF_BATCH = 1 / _BATCHES
-_OUTLIERS = 5  # batches; then one that takes very long is known to be no usual one
-_ALIKE = 0.1  # of the mean size: sizes that differ less tell little of what an item costs
+_OUTLIERS = 5  # batches; from then on a batch that takes very long is known to be an outlier
+_SIMILAR = 0.1  # of the mean size: sizes that differ less tell little of what an item costs
 TOO_SHORT_S = 1e-6  # for a clock
 
 
-class Service:
-    """What a batch of n items takes: `fixed + each * n`, fitted to those that ran, the last ones above all.
+class Cost(Protocol):
+    """What is known of the time that a batch takes: about `fixed + each * n` seconds for n items."""
+
+    @property
+    def fixed(self) -> float:
+        """The seconds that a batch takes whatever its size; 0.0 if they are not known."""
+        ...
+
+    @property
+    def each(self) -> float:
+        """The seconds that each item adds."""
+        ...
+
+
+class BatchCost:
+    """The cost `fixed + each * n` that fits the batches that ran, the last ones above all.
 
     The first batch may compile or load something and does not count; later ones count at most double what
-    was to be expected. If batches of one size become slower or faster, so do both costs; only those of
+    was to be expected. If batches of one size become slower or faster, so do both costs; only batches of
     different sizes tell them apart.
     """
 
@@ -54,10 +70,10 @@ class Service:
         variance = self._variance
         self._variance = variance = variance + fade * (off * off - variance)
         change = 1.0 + error / expected
-        alike = _ALIKE * mean
-        # A step towards the regression's slope; the smaller, the more sizes are alike.
-        step = error * off / (variance + 0.05 + alike * alike)
-        # What a mean batch takes is known best, so that stays even where the slope has no say any more.
+        similar = _SIMILAR * mean
+        # A step towards the regression's slope; the smaller, the less sizes differ.
+        step = error * off / (variance + 0.05 + similar * similar)
+        # The time of a batch of the mean size is known best, so it stays even where the slope is cut off.
         level = (fixed + each * mean) * change
         each = each * change + step
         if each < 0.0:  # noqa: PLR1730  calling max would cost as much as the rest

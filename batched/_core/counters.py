@@ -1,0 +1,154 @@
+"""The running totals of a batcher, from which snapshots are made."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from batched._core.distribution import Sizes, Times
+from batched._core.stats import Padding, Stats
+from batched._policy.lengths import Choice
+from batched._policy.start_reason import StartReason
+
+if TYPE_CHECKING:
+    from batched._policy.learned import Learned
+
+__all__ = ["Counters"]
+
+_RUNS = 256  # counted at once, ...
+_WAITS = 512  # ... as are the waits of items: together they take a fraction of the time
+
+
+class Counters:
+    """The running totals behind `Stats`."""
+
+    __slots__ = (
+        "_batch_size",
+        "_closed",
+        "_processing_time",
+        "_runs",
+        "_wait",
+        "_waited",
+        "accepted",
+        "cached",
+        "cancelled",
+        "chosen",
+        "expired",
+        "failed",
+        "padded",
+        "processed",
+        "real",
+        "rejected",
+    )
+
+    def __init__(self) -> None:
+        self.processed = 0
+        self.accepted = 0
+        self.failed = 0
+        self.rejected = 0
+        self.cached = 0
+        self.cancelled = 0
+        self.expired = 0
+        self.real = 0
+        self.padded = 0
+        self.chosen = dict.fromkeys(Choice, 0)
+        self._closed = dict.fromkeys(StartReason, 0)
+        self._batch_size = Sizes()
+        self._processing_time = Times()
+        self._wait = Times()
+        self._runs: list[tuple[str, int, float, float | None]] = []
+        self._waited: list[float] = []
+
+    def unqueued(self, cached: int, expired: int) -> None:
+        """Count the items of a call that was answered before anything of it was queued."""
+        self.cached += cached
+        self.accepted += expired
+        self.expired += expired
+
+    def ran(self, reason: str, size: int, duration: float, waited: float | None = None) -> None:
+        """Count a run of the function that has started for a `reason`, with `size` items.
+
+        All of them have `waited` so long; None: `waits` is called for them.
+        """
+        runs = self._runs
+        runs.append((reason, size, duration, waited))
+        if len(runs) == _RUNS:
+            self._count_runs()
+
+    def ran_full(self, size: int, durations: list[float], waited: list[float]) -> None:
+        """Count runs that started because there were `size` items, all of which had waited as long."""
+        runs = len(durations)
+        self._closed[StartReason.FULL] += runs
+        self._batch_size.add(size, runs)
+        self._processing_time.add(durations)
+        self._wait.add(waited, size)
+
+    def waits(self, seconds: list[float]) -> None:
+        """Count how long items of a batch have waited."""
+        waited = self._waited
+        waited += seconds
+        if len(waited) >= _WAITS:
+            self._count_waits()
+
+    def _count_waits(self) -> None:
+        waited, self._waited = self._waited, []
+        self._wait.add(waited)
+
+    def _count_runs(self) -> None:
+        runs, self._runs = self._runs, []
+        if not runs:
+            return
+        reasons, sizes, durations, waits = zip(*runs, strict=True)
+        for reason, times in Counter(reasons).items():
+            self._closed[StartReason(reason)] += times
+        for size, times in Counter(sizes).items():
+            self._batch_size.add(size, times)
+        self._processing_time.add(list(durations))
+        by_size: defaultdict[int, list[float]] = defaultdict(list)
+        for size, waited in zip(sizes, waits, strict=True):
+            if waited is not None:
+                by_size[size].append(waited)
+        for size, each in by_size.items():
+            self._wait.add(each, size)
+
+    def snapshot(
+        self,
+        *,
+        waiting: int,
+        running: list[tuple[int, float]],
+        again: int,
+        fits: int | None,
+        learned: Learned | None,
+    ) -> Stats:
+        """Return the totals so far.
+
+        `running` are the batches that run: the items of each, and the seconds since its start. `again` is the
+        number of items in batches that are about to run again, in parts.
+        """
+        self._count_runs()
+        self._count_waits()
+        batch_size = self._batch_size.snapshot()
+        processing_time = self._processing_time.snapshot()
+        return Stats(
+            queue_size=waiting,
+            running_items=sum(items for items, _ in running) + again,
+            running=tuple(age for _, age in running),
+            total_accepted=self.accepted,
+            total_processed=self.processed,
+            total_failed=self.failed,
+            total_cancelled=self.cancelled,
+            total_expired=self.expired,
+            total_rejected=self.rejected,
+            total_cached=self.cached,
+            total_batches=batch_size.count,
+            avg_batch_size=self.processed / batch_size.count if batch_size.count else 0.0,
+            avg_processing_time=processing_time.mean,
+            closed={reason.value: count for reason, count in self._closed.items() if count},
+            chosen={how.value: count for how, count in self.chosen.items() if count},
+            learned=learned,
+            wait=self._wait.snapshot(),
+            processing_time=processing_time,
+            batch_size=batch_size,
+            padding=Padding(self.real, self.padded),
+            fits_memory=fits,
+        )

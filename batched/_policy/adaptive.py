@@ -1,0 +1,250 @@
+"""The learned window: how long it pays to hold back a batch that is not full.
+
+A batch of n items takes about `fixed + each * n` seconds, so every call that shares a batch saves its fixed
+cost. Yet for independent arrivals it is as good as optimal to start whenever the function is free: the
+optimum is a control limit (Deb and Serfozo, "Optimal control of batch service queues", 1973), and when a
+batch ends more calls than that are there already. Waiting pays in two cases, and both show without any wait:
+callers that were just answered and call again at once (`cohorts`), and bursts that hit a function that is
+idle (`bursts`).
+"""
+
+from __future__ import annotations
+
+from math import ceil, inf
+from typing import TYPE_CHECKING
+
+from batched._policy.batch_cost import TOO_SHORT_S, BatchCost
+from batched._policy.bursts import Bursts
+from batched._policy.cohorts import Cohorts
+from batched._policy.learned import Learned
+from batched._policy.start_reason import StartReason
+from batched._policy.window import ANY_NUMBER, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from batched._policy.batch_cost import Cost
+    from batched._policy.window import Arrival
+
+__all__ = ["AdaptiveWindow"]
+
+# Chosen by simulation, where the results are flat around all of them.
+_COLD = 2  # so many cohorts meet the plain window, ...
+_WARM = 6  # ... and until so many, no window at all: batches must differ to tell the fixed cost from the rest
+_LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
+_CHUNK = 5.0  # fixed costs that a chunk of a large call may take
+_OVERHEAD_S = 100e-6  # what a batch costs besides
+_NOT_FELT_S = 20e-6  # a fixed cost; to save it would take as long as to wake a worker up
+
+
+class AdaptiveWindow(Window):
+    """Waits for calls that are expected, while sharing the batch saves more than the wait costs.
+
+    Of all waits the one with the largest gain is chosen. It ends when all of the cohort are back, and at the
+    latest `timeout_s` after the function was free or, if that was later, after the first item came.
+
+    Until it has seen some cohorts, this is the plain window. What is learned fades within tens of batches. It
+    costs O(1) for each call and batch, on the worker's side, after the callers have been released. Where the
+    fixed cost is so small that no wait pays, it rests.
+    """
+
+    __slots__ = (
+        "_batch_size",
+        "_bursts",
+        "_cohorts",
+        "_cost",
+        "_ended",
+        "_ended_answered",
+        "_held",
+        "_items_per_call",
+        "_own_cost",
+        "_popped",
+        "rests",
+    )
+
+    learns = True
+
+    def __init__(self, timeout_s: float, batch_size: int, cost: Cost | None = None) -> None:
+        """Learn the cost of batches, unless a `cost` is given that is learned elsewhere."""
+        super().__init__(timeout_s)
+        self._batch_size = batch_size
+        self._cost: Cost
+        self._own_cost: BatchCost | None = None
+        if cost is None:
+            self._cost = self._own_cost = BatchCost()
+        else:
+            self._cost = cost
+        self._cohorts = Cohorts()
+        self._bursts = Bursts()
+        self._held = _Held()
+        self._items_per_call = 1.0
+        # The batch that ended last, if its cohort has not begun. That begins with the first call that came
+        # after the answers, because some of the calls that came before are told of only then.
+        self._ended = inf
+        self._ended_answered = 0
+        self._popped = 0.0  # when a batch started
+        self.rests = False
+
+    def configure(self, timeout_s: float, batch_size: int) -> None:
+        """Go on with other options."""
+        self.timeout_s = timeout_s
+        self._batch_size = batch_size
+
+    def arrived(self, calls: Sequence[Arrival]) -> None:
+        """Learn that `calls` have come, in about this order."""
+        times = [call.arrived for call in calls]
+        ended = self._ended
+        if times[0] >= ended:  # most often; else another one may be the first after the answers
+            self._begin_cohort()
+        elif ended != inf and max(times) >= ended:
+            first = next(at for at, time in enumerate(times) if time >= ended)
+            self._note(times[:first])
+            self._begin_cohort()
+            times = times[first:]
+        self._note(times)
+
+    def _note(self, times: list[float]) -> None:
+        self._cohorts.arrived(times)
+        self._bursts.arrived(times, self._cohorts.unit)
+
+    def start(self, oldest: float, items: int, now: float) -> float:
+        """Return when to start a batch that is not full: `items` wait, the first of them since `oldest`."""
+        if self._ended <= now:
+            self._begin_cohort()
+        cohorts = self._cohorts
+        if cohorts.count < _COLD:
+            self.reason = StartReason.WINDOW
+            return oldest + self.timeout_s
+        if cohorts.count < _WARM:
+            self.reason = StartReason.TRIAL
+            return now
+        if not cohorts.missing:
+            self.reason = StartReason.CALLERS_BACK
+            return now
+        due = self._due(oldest, items, now)
+        if due > now:
+            self._held.hold(now, due)
+            return due
+        self.reason = StartReason.WAITED if self._held.is_over(now) else StartReason.NO_GAIN
+        return now
+
+    def _due(self, oldest: float, items: int, now: float) -> float:
+        """Return until when a wait pays: if none does, a time that has passed."""
+        cohorts = self._cohorts
+        free = cohorts.answered_at
+        was_idle = oldest > free
+        limit = (oldest if was_idle else free) + self.timeout_s
+        waiting, room = items / self._items_per_call, (self._batch_size - items) / self._items_per_call
+        due = cohorts.due(waiting, room, now, limit, self._held.late_s)
+        self.awaited = cohorts.missing if due else ANY_NUMBER
+        if was_idle:
+            quiet = self._bursts.due(items)
+            if quiet > due:
+                due = quiet
+                self.awaited = ANY_NUMBER
+        return min(due, limit)
+
+    def popped(self, now: float) -> None:
+        """Learn that a batch starts."""
+        if self._ended <= now:
+            self._begin_cohort()
+        self._popped = now
+        self._held.let_go(now)
+
+    def ran(self, size: int, duration: float) -> None:
+        """Learn that a batch of `size` items took so long, of a list that goes on while no call comes."""
+        if self._own_cost is not None:
+            self._own_cost.add(size, duration)
+
+    def done(self, size: int, calls: int, answered: int, now: float, started: float | None) -> None:
+        """Learn that a batch of `size` items, of `calls` calls, has ended and `answered` of them with it."""
+        if self._ended <= now:
+            self._begin_cohort()
+        self._ended = now
+        self._ended_answered = answered
+        self._items_per_call += 0.1 * (size / calls - self._items_per_call)
+        if started is not None and self._own_cost is not None:
+            self._own_cost.add(size, now - started)
+        if self._bursts.has_news:
+            self._bursts.learn(self._cohorts.unit, self._held.late_s, self._items_per_call)
+            self.rests = self._cost.fixed < _NOT_FELT_S and self._cohorts.count >= _WARM
+
+    def is_unusual(self, size: int, duration: float) -> bool:
+        """Whether a batch took much longer than others, though it `rests`; from now on it does not."""
+        cost = self._cost
+        if duration <= 2.0 * (cost.fixed + cost.each * size) + _NOT_FELT_S:
+            return False
+        self.rests = False
+        # It was not told of the calls that came meanwhile.
+        self._ended = inf
+        self._cohorts.forget()
+        self._bursts.forget()
+        return True
+
+    def chunk(self) -> int | None:
+        """Return how many items take a few times the fixed cost, if a full batch takes longer."""
+        if self._cohorts.count < _WARM:
+            return None
+        longest = _CHUNK * (self._cost.fixed + _OVERHEAD_S)
+        each = self._cost.each
+        return ceil(longest / each) if each * self._batch_size > longest else None
+
+    @property
+    def cohorts(self) -> int:
+        """The number of batches from whose callers it has learned."""
+        return self._cohorts.count
+
+    def learned(self) -> Learned | None:
+        """Return the fitted costs, and how long the last batches were held back."""
+        if self._cohorts.count < _COLD:
+            return None
+        fixed, each = self._cost.fixed, self._cost.each
+        return Learned(
+            batch_ms=fixed * 1000,
+            item_ms=each * 1000,
+            wait_ms=self._held.mean_s * 1000,
+            capacity=self._batch_size / max(fixed + each * self._batch_size, TOO_SHORT_S),
+        )
+
+    def _begin_cohort(self) -> None:
+        """Begin with the cohort of the batch that ended last."""
+        others_waited = self._bursts.last > self._popped
+        self._cohorts.begin(self._ended, self._ended_answered, self._cost.fixed, others_waited=others_waited)
+        self._ended = inf
+
+
+class _Held:
+    """How long batches are held back, and how late the worker wakes up from that."""
+
+    __slots__ = ("_due", "_since", "late_s", "mean_s")
+
+    def __init__(self) -> None:
+        self.mean_s = 0.0
+        self.late_s = _LATE_S
+        self._since: float | None = None
+        self._due: float | None = None
+
+    def hold(self, now: float, due: float) -> None:
+        """Hold the next batch back until `due`, if it is not held back already."""
+        if self._since is None:
+            self._since = now
+        self._due = due
+
+    def is_over(self, now: float) -> bool:
+        """Whether the next batch was held back, and is no more."""
+        due, self._due = self._due, None
+        if self._since is None:
+            return False
+        if due is not None and now >= due:
+            # Step by step: one pause of the machine is not worth more than any other late wake-up.
+            self.late_s *= 1.1 if now - due > self.late_s else 0.9
+        return True
+
+    def let_go(self, now: float) -> None:
+        """Learn that the batch starts."""
+        if self._since is None:
+            self.mean_s *= 0.9
+            return
+        self.mean_s += 0.1 * (now - self._since - self.mean_s)
+        self._since = self._due = None
+        self.late_s += 0.01 * (_LATE_S - self.late_s)  # what was late once is not for ever

@@ -25,7 +25,7 @@ class Library(Protocol):
     name: str
 
     always_fit: type | None
-    """The type of arrays that are never `unfit`, though a subclass may be: reading a call takes a tenth less."""
+    """The type of arrays that are never `unfit`, though a subclass may be: a call is read in a tenth less."""
 
     def kind(self, array: Array, /) -> Hashable:
         """Return what two arrays must have in common to be joined: dtype, device, grad or not."""

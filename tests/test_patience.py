@@ -279,16 +279,16 @@ def test_a_fast_function_that_becomes_slow_is_learned_anew() -> None:
     server.run(100)
     server.slow = 1.0
     server.run(1)
-    assert not server.patience.rests
+    assert not server.patience.is_suspended
     server.slow = 1e-3
     server.run(30)
-    assert server.patience.rests
+    assert server.patience.is_suspended
     server.slow = 1.0
     server.run(300)
     assert server.batches[-20:] == [20] * 20
     server.slow = 1e-3
     server.run(300)
-    assert server.patience.rests
+    assert server.patience.is_suspended
     assert server.held[-100:] == [0.0] * 100
 
 

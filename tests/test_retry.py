@@ -17,7 +17,7 @@ import batched
 import batched.inference
 from batched import BatchError
 from batched._core.call import Batch, Call
-from batched._core.memory_limit import Capacity, is_out_of_memory
+from batched._core.memory_limit import MemoryLimit, is_out_of_memory
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, until
 
@@ -340,7 +340,7 @@ def test_more_is_tried_now_and_then(flavour: Flavour) -> None:
 @given(st.integers(1, 200), st.integers(1, 200))
 def test_probing_settles_at_what_fits_and_costs_less_and_less(fits: int, batch_size: int) -> None:
     """The limit is never above the batch size, never far below what fits, and failures become rare."""
-    capacity = Capacity()
+    capacity = MemoryLimit()
     fits = min(fits, batch_size)
     failures = 0
     late = 0
@@ -361,7 +361,7 @@ def test_probing_settles_at_what_fits_and_costs_less_and_less(fits: int, batch_s
 
 def test_the_descent_is_no_failed_probe() -> None:
     """However often a size was halved at first, more is tried after 64 batches."""
-    capacity = Capacity()
+    capacity = MemoryLimit()
     for size in (64, 32, 16, 8, 4):
         capacity.exceeded(size)
     assert capacity.limit == 2

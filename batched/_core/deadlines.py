@@ -55,7 +55,7 @@ class DeadlineHeap(Generic[EntryT]):
         return self._heap[0][2]
 
     def passed(self, now: float) -> Iterator[EntryT]:
-        """Remove and return the open entries whose deadline has passed."""
+        """Remove and return the open entries with a deadline that has passed."""
         heap = self._heap
         while heap and (heap[0][0] <= now or not self._is_open(heap[0][2])):
             entry = heappop(heap)[2]
@@ -81,7 +81,7 @@ class Deadlines:
             self.heap.add(call, call.deadline or 0.0)
 
     def first(self) -> Call:
-        """Return the call whose deadline is next. There must be one, and it must wait."""
+        """Return the call with the next deadline. There must be one, and it must wait."""
         return self.heap.first()
 
     def start(self) -> float:
@@ -89,14 +89,14 @@ class Deadlines:
         return (self.first().arrived + (self.heap.next() or 0.0)) / 2
 
     def passed(self, now: float) -> Iterator[Call]:
-        """Remove and return the calls whose deadline has passed."""
+        """Remove and return the calls with a deadline that has passed."""
         for call in self.heap.passed(now):
             deadline = call.deadline
             if deadline is None:
                 continue
             if deadline <= now:
                 yield call
-            else:  # a caller has joined that can wait longer
+            else:  # a caller that can wait longer has joined
                 self.heap.add(call, deadline)
 
 

@@ -1,4 +1,4 @@
-"""The waiting calls of one batcher where not all may share a batch: a queue for each key.
+"""The waiting calls of one batcher where only calls of one key may share a batch: a queue for each key.
 
 Keys stand in line, one batch a turn: a key joins the end when its first item comes, and again after each of
 its batches. Keys for which a small call waits go ahead of keys for which only large calls wait; those get
@@ -51,10 +51,10 @@ class _Key:
 
 
 class _Line:
-    """Some of the keys in order of a rank that only grows. A key has one place at most.
+    """A lazy heap of keys, in order of a rank that only grows. A key has one place at most.
 
-    That a key belongs here no longer, or that its rank has grown, is noticed when it comes to the top. So a
-    change costs nothing at first, and O(log n) at the next look.
+    A key that belongs here no longer is forgotten when it comes to the top, and one that has a higher rank by
+    then is put back. So a change costs nothing at first, and O(log n) at the next look.
     """
 
     __slots__ = ("_belongs", "_heap", "_keys", "_rank")
@@ -155,7 +155,7 @@ class Groups:
         return items
 
     def _begin(self, name: Hashable) -> _Key:
-        """Return a new key, for which something is about to wait."""
+        """Return a new key, for which an item is about to wait."""
         keys = self._keys
         self._new_keys += 1
         if self._new_keys > 2 * len(keys) + _SPARE:
@@ -169,7 +169,7 @@ class Groups:
         return key
 
     def _settle(self, key: _Key) -> None:
-        """Note what waits for `key`, at least one item, and put it where it belongs now."""
+        """Put `key`, for which at least one item waits, where it belongs now."""
         queue = key.queue
         is_full = queue.is_full()
         self._full_keys += is_full - key.is_full
@@ -219,7 +219,7 @@ class Groups:
         return call.key in self._keys
 
     def next(self, is_due: Callable[[float], bool], urgent: Call | None = None) -> Queue:
-        """Return the queue whose turn it is. At least one item must wait.
+        """Return the queue that has its turn. At least one item must wait.
 
         A key has its turn if it is full, if `urgent` waits in it, or if it `is_due` by the time at which its
         oldest item arrived; if there is no such key, the one of the oldest item has.

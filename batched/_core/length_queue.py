@@ -1,4 +1,4 @@
-"""The waiting calls of one batcher whose lengths are known: batches within a budget, and of near lengths.
+"""The waiting calls of one batcher that knows lengths: batches within a budget, and of near lengths.
 
 In order of arrival it is the queue that other functions have, the budget apart. Where padding costs more than
 that allows, the classes of calls take turns to lead a batch, and share it only where they are of near

@@ -1,26 +1,27 @@
-"""How large a batch fits into memory, learnt from running out of it."""
+"""How large a batch fits into memory, learned from running out of it."""
 
 from __future__ import annotations
 
-__all__ = ["Capacity", "is_out_of_memory"]
+__all__ = ["MemoryLimit", "is_out_of_memory"]
 
-_FIRST_PATIENCE = 64  # batches
-_LONGEST_PATIENCE = 8192
+_FIRST_PROBE = 64  # batches
+_RAREST_PROBE = 8192
 
 
-class Capacity:
-    """A limit on batches that starts with the first failure and is probed upward, more and more rarely.
+class MemoryLimit:
+    """A limit on batches that starts with the first failure and is probed upward, ever more rarely.
 
     Half of a size that was too much fits, or fails in its turn. After 64 batches of that size a quarter more
-    is tried; a probe that fails returns to what has fitted, and doubles the number of batches until the next.
+    is tried; a probe that fails returns to the size that fitted, and doubles the number of batches until the
+    next.
     """
 
-    __slots__ = ("_fitted", "_patience", "_ran", "limit")
+    __slots__ = ("_fitted", "_probe_after", "_ran", "limit")
 
     def __init__(self) -> None:
         self.limit: int | None = None  # items; None as long as everything has fitted
-        self._fitted = 0  # the limit that a probe has started from, 0 if none is on
-        self._patience = _FIRST_PATIENCE
+        self._fitted = 0  # the limit that a probe has started from, 0 if there is no probe
+        self._probe_after = _FIRST_PROBE
         self._ran = 0
 
     def exceeded(self, size: int) -> None:
@@ -28,18 +29,18 @@ class Capacity:
         fits = max(size // 2, 1)
         if self._fitted and size > self._fitted:
             fits = self._fitted
-            self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
+            self._probe_after = min(2 * self._probe_after, _RAREST_PROBE)
         self.limit = fits if self.limit is None else min(self.limit, fits)
         self._fitted = 0
         self._ran = 0
 
     def ran(self, size: int, most: int) -> None:
-        """Remember that a batch of `size` fitted, where there will be none of more than `most`."""
+        """Remember that a batch of `size` fitted. No batch will have more than `most` items."""
         if self.limit is None or size < self.limit:
             return
         self._fitted = 0
         self._ran += 1
-        if self._ran >= self._patience and self.limit < most:
+        if self._ran >= self._probe_after and self.limit < most:
             self._ran = 0
             self._fitted = self.limit
             self.limit = min(self.limit + max(self.limit // 4, 1), most)

@@ -1,4 +1,4 @@
-"""The items that still wait of calls from whose middle items were taken."""
+"""The items that still wait of calls out of the middle of which items were taken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Range = tuple[int, int]
 
 
 class Remainders:
-    """The ranges of places that wait, of calls whose waiting items are not just the last ones."""
+    """The ranges of places that wait, of calls where these are not just the last places."""
 
     __slots__ = ("_ranges",)
 

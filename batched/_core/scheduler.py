@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from batched._core.call import Batch, Call
 from batched._core.counters import Counters
 from batched._core.deadlines import Deadlines
-from batched._core.memory_limit import Capacity, is_out_of_memory
+from batched._core.memory_limit import MemoryLimit, is_out_of_memory
 from batched._core.queue import Queue
 from batched._parts.cache import Flights, Lookup
 from batched._parts.group_by import Family, complete
@@ -54,7 +54,7 @@ class Scheduler:
         self._new_queue = queue
         self.name = name
         self._counters = Counters() if counters is None else counters  # several may count together
-        self._capacity = Capacity()
+        self._capacity = MemoryLimit()
         self._flights = Flights()
         self._running: dict[Batch, float] = {}  # since when
         self._turns: list[float] = []  # when runs of the list that a batch is midway in ended; to be counted
@@ -111,8 +111,8 @@ class Scheduler:
     def _follow(self, options: Options) -> None:
         self._options = options
         self._max_queue_size = options.max_queue_size
-        self._learns = self.patience.learns and not self.patience.rests
-        self._waits = options.timeout_ms > 0 and not self.patience.rests
+        self._learns = self.patience.learns and not self.patience.is_suspended
+        self._waits = options.timeout_ms > 0 and not self.patience.is_suspended
         self._at_once = StartReason.NO_GAIN if options.timeout_ms > 0 else StartReason.WINDOW
         self._is_simple = self._is_plain and options.max_concurrent_batches == 1
 
@@ -512,15 +512,15 @@ class Scheduler:
 
     def _learn(self, batch: Batch, started: float, now: float) -> None:
         patience = self.patience
-        if patience.rests:
-            self._learns = self._waits = patience.is_unusual(batch.size, now - started)
+        if patience.is_suspended:
+            self._learns = self._waits = patience.resumes(batch.size, now - started)
             return
         calls = batch.calls
         answered = sum([not call.missing and call.left is None for call in calls])
         measured = started if batch.failed < batch.size else None
         patience.done(batch.size, len(calls), answered, now, measured)
         self.queue.chunk = patience.chunk()
-        self._learns = self._waits = not patience.rests
+        self._learns = self._waits = not patience.is_suspended
 
     def follow(self, batch: Batch, now: float) -> bool:
         """Make `batch` the one that `done`, `delay` and `pop` would choose, if one list is all that waits.

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["AdaptiveWindow"]
 
 # Chosen by simulation, where the results are flat around all of them.
-_COLD = 2  # so many cohorts meet the plain window, ...
-_WARM = 6  # ... and until so many, no window at all: batches must differ to tell the fixed cost from the rest
+_COLD = 2  # cohorts: until then the plain window holds, ...
+_WARM = 6  # ... and until then none: batches must differ in size to tell the fixed cost from that of an item
 _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
 _CHUNK = 5.0  # fixed costs that a chunk of a large call may take
-_OVERHEAD_S = 100e-6  # what a batch costs besides
-_NOT_FELT_S = 20e-6  # a fixed cost; to save it would take as long as to wake a worker up
+_OVERHEAD_S = 100e-6  # what a batch costs besides the function
+_NOT_FELT_S = 20e-6  # to wake up a worker takes as long, so a lower fixed cost is not worth a wait
 
 
 class AdaptiveWindow(Window):
@@ -45,7 +45,7 @@ class AdaptiveWindow(Window):
 
     Until it has seen some cohorts, this is the plain window. What is learned fades within tens of batches. It
     costs O(1) for each call and batch, on the worker's side, after the callers have been released. Where the
-    fixed cost is so small that no wait pays, it rests.
+    fixed cost is so small that no wait pays, it is suspended: it learns and holds back nothing.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class AdaptiveWindow(Window):
         "_items_per_call",
         "_own_cost",
         "_popped",
-        "rests",
+        "is_suspended",
     )
 
     learns = True
@@ -83,7 +83,7 @@ class AdaptiveWindow(Window):
         self._ended = inf
         self._ended_answered = 0
         self._popped = 0.0  # when a batch started
-        self.rests = False
+        self.is_suspended = False
 
     def configure(self, timeout_s: float, batch_size: int) -> None:
         """Go on with other options."""
@@ -167,14 +167,14 @@ class AdaptiveWindow(Window):
             self._own_cost.add(size, now - started)
         if self._bursts.has_news:
             self._bursts.learn(self._cohorts.unit, self._held.late_s, self._items_per_call)
-            self.rests = self._cost.fixed < _NOT_FELT_S and self._cohorts.count >= _WARM
+            self.is_suspended = self._cost.fixed < _NOT_FELT_S and self._cohorts.count >= _WARM
 
-    def is_unusual(self, size: int, duration: float) -> bool:
-        """Whether a batch took much longer than others, though it `rests`; from now on it does not."""
+    def resumes(self, size: int, duration: float) -> bool:
+        """Return whether a batch of `size` items took so long that it is suspended no longer."""
         cost = self._cost
         if duration <= 2.0 * (cost.fixed + cost.each * size) + _NOT_FELT_S:
             return False
-        self.rests = False
+        self.is_suspended = False
         # It was not told of the calls that came meanwhile.
         self._ended = inf
         self._cohorts.forget()
@@ -191,7 +191,7 @@ class AdaptiveWindow(Window):
 
     @property
     def cohorts(self) -> int:
-        """The number of batches from whose callers it has learned."""
+        """The number of batches that it has learned from, as to what their callers did next."""
         return self._cohorts.count
 
     def learned(self) -> Learned | None:
@@ -247,4 +247,5 @@ class _Held:
             return
         self.mean_s += 0.1 * (now - self._since - self.mean_s)
         self._since = self._due = None
-        self.late_s += 0.01 * (_LATE_S - self.late_s)  # what was late once is not for ever
+        # So that one very late wake-up is forgotten, even if no other wait runs out.
+        self.late_s += 0.01 * (_LATE_S - self.late_s)

@@ -69,9 +69,9 @@ class Cohorts:
         self.back = 0  # calls since, within a unit
         self._late = 0  # calls since, after more than a unit
         self._step = 0.0  # the first edge, in seconds
-        # Calls that come by the clock look like returning ones. But they do not look so both to cohorts whose
-        # batch found calls waiting and to the others, so each kind has a profile. Instead of the weight of
-        # old cohorts falling, that of new ones grows.
+        # Calls that come by the clock look like returning ones: either where other calls waited at the end of
+        # a batch or where none did, but not in both cases. So each case has a profile. Instead of the weight
+        # of old cohorts falling, that of new ones grows.
         self._profiles = (_Profile(), _Profile())
         self._profile = self._profiles[0]  # that the cohort belongs to
         self._weight = 0.0  # of one caller of the cohort

@@ -1,4 +1,4 @@
-"""The cost model of batches whose items are padded: what an item adds grows with the longest.
+"""The cost model where items are padded: what an item adds to a batch grows with the longest item.
 
 A batch of n items takes about `fixed + (each + per_length * longest) * n` seconds.
 """
@@ -44,7 +44,7 @@ class LengthCost:
         self.fixed = 0.0
         """The seconds that a batch takes whatever its size; 0.0 if they are not known."""
         self.each = 0.0
-        """The seconds that an item adds to a batch whose longest item is of the mean length."""
+        """The seconds that an item adds to a batch with a longest item of the mean length."""
         self.each_alone = 0.0
         """The seconds that an item adds whatever the length."""
         self.per_length = 0.0
@@ -105,7 +105,7 @@ class LengthCost:
         return self.fixed + _OVERHEAD_S
 
     def each_of(self, longest: float) -> float:
-        """Return the seconds that an item adds to a batch whose longest item has this length."""
+        """Return the seconds that an item adds to a batch with a longest item of this length."""
         return self.each_alone + self.per_length * longest
 
 

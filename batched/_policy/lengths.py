@@ -6,9 +6,9 @@ another batch would, all that fit into one batch go. Elsewhere all items in sigh
 length, into the batches that take the least time together; of these the one goes that has the oldest item.
 
 So no item is passed over for long: of each class of calls the oldest item is in every batch that its class
-leads, however the lengths fall, or in the next one if this one starts for an item whose deadline is near.
-(Large calls lead a batch, besides when no small ones wait, whenever their share, an eighth of all, has come
-to a quarter of a batch.)
+leads, however the lengths fall, or in the next one if this one starts for an item that has a deadline which
+is near. (Large calls lead a batch, besides when no small ones wait, whenever their share, an eighth of all,
+has come to a quarter of a batch.)
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Choice(StrEnum):
 
 
 class Measured(Protocol):
-    """A call whose items have known lengths."""
+    """A call that knows the lengths of its items."""
 
     lengths: float | list[float]
     """The length of each item, or one length that all have."""

@@ -36,8 +36,8 @@ class Window:
 
     learns = False
     """Whether it has to be told of calls and batches."""
-    rests = False
-    """Whether no wait can save anything now: until a batch `is_unusual`, it need not be told nor asked."""
+    is_suspended = False
+    """Whether batches are so short that no wait can save anything: only `resumes` is asked then."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -65,8 +65,8 @@ class Window:
         `now` is before the first of their callers could call again. `started` is None if the batch failed.
         """
 
-    def is_unusual(self, size: int, duration: float) -> bool:  # noqa: ARG002  it never rests
-        """Whether a batch took much longer than others, though it `rests`; from now on it does not."""
+    def resumes(self, size: int, duration: float) -> bool:  # noqa: ARG002  it is never suspended
+        """Return whether a batch of `size` items took so long that it is suspended no longer."""
         return False
 
     def chunk(self) -> int | None:
@@ -75,7 +75,7 @@ class Window:
 
     @property
     def cohorts(self) -> int:
-        """The number of batches from whose callers it has learned."""
+        """The number of batches that it has learned from, as to what their callers did next."""
         return 0
 
     def learned(self) -> Learned | None:

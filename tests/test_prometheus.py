@@ -29,6 +29,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import batched
 from batched import aio, inference
 from batched._core.stats import Stats
+from batched._policy.start_reason import StartReason
 from batched.prometheus import Collector
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, turns_until, until
@@ -545,6 +546,12 @@ def test_without_prometheus_client_the_error_says_what_to_install() -> None:
 def dashboard() -> Any:
     """The dashboard, as Grafana would import it."""
     return json.loads(DASHBOARD.read_text(encoding="utf-8"))
+
+
+def test_the_dashboard_explains_every_reason_to_start_a_batch(dashboard: Any) -> None:
+    """By the names that the metric has."""
+    (panel,) = (panel for panel in dashboard["panels"] if panel["title"] == "Why batches start")
+    assert [reason for reason in StartReason if f"{reason}: " not in panel["description"]] == []
 
 
 def expressions(dashboard: Any) -> Iterator[str]:

@@ -28,7 +28,7 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 Feature: TypeAlias = Any
-"""A numpy array, a torch tensor, or a list of either, whose rows may differ in shape."""
+"""A numpy array, a torch tensor, or a list of either; the rows of a list may differ in shape."""
 Features: TypeAlias = "Mapping[Any, Feature]"
 
 
@@ -36,8 +36,8 @@ class BatchedInference(ThreadedFunction, Generic[R]):
     """A function over features that callers pass their own rows.
 
     `fn(features)` and `fn(input_ids=..., attention_mask=...)` return what the function returns, with the
-    caller's rows only. A feature is a numpy array or torch tensor, whose first axis is the rows, or a list of
-    such rows, which may then differ in shape. All features of a call have as many rows. All callers
+    caller's rows only. A feature is a numpy array or torch tensor, with the rows as its first axis, or a
+    list of such rows, which may then differ in shape. All features of a call have as many rows. All callers
     share the batches of one worker thread, as far as their features are alike: the same keys in the same
     order, dtypes, devices, ranks, and sizes of all axes but the first two.
 
@@ -67,7 +67,7 @@ class BatchedInference(ThreadedFunction, Generic[R]):
 
 
 def check_arrays(func: Callable[..., Any], options: ArrayOptions) -> None:
-    """Raise `TypeError` for what arrays cannot do."""
+    """Raise `TypeError` for a function that streams, and for a cache without a key."""
     if is_stream(func, options):
         raise TypeError("a function over arrays cannot stream: its outputs are rows")
     if options.cache is not None and options.cache_key is None:
@@ -94,7 +94,7 @@ class Decorator(Protocol):
 
 
 class Dynamically(Protocol[P]):
-    """`dynamically`, whose options are `P`."""
+    """`dynamically`, with options `P`."""
 
     @overload
     def __call__(

@@ -22,12 +22,12 @@ def test_the_examples_run_as_printed() -> None:
         exec(compile("\n" * line + block[1], "README.md", "exec"), namespace)
 
 
-def test_the_tables_list_every_option_with_its_default() -> None:
-    """Of the decorator and of single calls."""
+def test_the_tables_list_every_option_with_its_default_and_its_sentence() -> None:
+    """Of the decorator and of single calls, as the docstrings do."""
     for options in (Options, ArrayOptions, CallOptions):
         for field in fields(options):
             default = "the function's" if field.name == "name" else str(field.default)
-            assert f"| `{field.name}` | {default} |" in README
+            assert f"| `{field.name}` | {default} | {field.metadata['text']} |" in README
 
 
 def test_the_two_commands_come_first() -> None:

@@ -1,4 +1,4 @@
-"""What a user holds: a decorated function, how it binds to an instance, and the ways to call it.
+"""The objects that a user holds: a decorated function, bound or not, and the ways to call it.
 
 May import every other room.
 """

@@ -1,4 +1,4 @@
-"""`amap`: a `map` for tasks, whose source may be asynchronous too."""
+"""`amap`: a `map` for tasks, over plain and asynchronous sources."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class _Reader:
         self._more.set()
 
     async def oldest(self) -> Call | None:
-        """Return the call whose answers are next, None at the end."""
+        """Return the oldest call, which has the next answers; None at the end."""
         consumer = asyncio.current_task()
         if consumer is not None:
             self._consumer = weakref.ref(consumer)

@@ -1,6 +1,6 @@
-"""Calling a batcher from event loops only: nothing here blocks.
+"""Calls from event loops only: nothing here blocks.
 
-The same for lists and arrays: the collator knows which.
+The same for lists and arrays; the collator knows the difference.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["LoopedFunction"]
 
 
 class LoopedFunction(DecoratedFunction[Driver]):
-    """The ways to call a function whose callers are all on event loops.
+    """A decorated function that only tasks call.
 
     The batches of an `async def` function run on the loop of their callers; those of any other callable in a
     thread, so that the loops stay free.

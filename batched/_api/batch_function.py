@@ -1,4 +1,4 @@
-"""What kind of function a user's batch function is: asynchronous, or a stream."""
+"""The kinds of batch functions: plain or asynchronous, with results or with streams of pieces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_ISOLATION = "isolate_errors does not go with a function that streams: items c
 
 
 def is_async(func: Any) -> bool:
-    """Whether calling `func` returns what only an event loop can run, whatever `func` is wrapped in."""
+    """Whether only an event loop can run what `func` returns, also if `func` is wrapped."""
     return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in _code_of(func))
 
 
@@ -36,8 +36,8 @@ def is_stream(func: Any, options: Options) -> bool:
 
 
 def _code_of(func: Any) -> tuple[Any, Any]:
-    """Return what `func` wraps, and the `__call__` of its class: one of the two says what a call returns."""
-    func = getattr(func, "__func__", func)  # of class and static methods
+    """Return the function that `func` wraps, and the `__call__` of its class: one of them is the code."""
+    func = getattr(func, "__func__", func)  # class and static methods
     while isinstance(func, partial):
         func = func.func
     return func, getattr(type(func), "__call__", None)  # noqa: B004  not whether there is one

@@ -19,13 +19,13 @@ _FUNC = Parameter("func", Parameter.POSITIONAL_ONLY, default=None, annotation=Ca
 _SELF = Parameter("self", Parameter.POSITIONAL_ONLY)
 
 _ROWS = "{options}"
-"""The line of a docstring in whose place the rows of the table stand."""
+"""The line of a docstring that the rows of the table replace."""
 
 
 def decorate(
     make: Callable[[Any, Any], Any], kind: type[Options], args: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
-    """Return what `make` makes of a function and options of `kind`, or a decorator of the options alone."""
+    """Return `make(function, options)`, or a decorator that returns it if the function is still to come."""
     func: Any = None
     if args and _can_be_decorated(args[0]):
         func, *args = args  # type: ignore[assignment]
@@ -46,7 +46,7 @@ def _can_be_decorated(value: Any) -> bool:
 
 
 def _checked(kind: type[Options], args: tuple[Any, ...], named: dict[str, Any]) -> Options:
-    """Return options of `kind`, or raise for those that there are not, or that are given twice."""
+    """Return options of `kind`; raise for names that are unknown or given twice."""
     if len(args) > len(POSITIONAL):
         raise TypeError(f"dynamically takes {', '.join(POSITIONAL)} by position, got {args!r}")
     positional = dict(zip(POSITIONAL, args, strict=False))
@@ -65,7 +65,7 @@ def _checked(kind: type[Options], args: tuple[Any, ...], named: dict[str, Any]) 
 
 
 def check_names(refusal: str, can: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise `TypeError` for the first name of `given` that is not `known`, and say which may be meant."""
+    """Raise `TypeError` for the first name of `given` that is not `known`, and say the nearest one."""
     names = [*known]
     for name in given:
         if name not in names:
@@ -92,7 +92,7 @@ def takes_options(kind: type[Options]) -> Callable[[FunctionT], FunctionT]:
 
 
 def takes_changes(kind: type[Options | CallOptions]) -> Callable[[FunctionT], FunctionT]:
-    """Return the same for a method that changes the options of `kind` that are live.
+    """Return a decorator that gives a method the signature and the docstring of the live options of `kind`.
 
     An option that is left out stays as it is, so the default is `...`.
     """

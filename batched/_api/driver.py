@@ -1,4 +1,4 @@
-"""What a decorated function needs of a driver, whichever runs its batches."""
+"""The interface of drivers, as decorated functions use them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Driver(Protocol):
         ...
 
     def check_outside(self) -> None:
-        """Raise if this is inside the batch function, which cannot wait for its own end."""
+        """Raise if this is inside the batch function, which would wait for its own end."""
         ...
 
     def post_async(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002
@@ -51,7 +51,7 @@ class Driver(Protocol):
         ...
 
     def open_async(self, call: Call) -> None:
-        """Queue `call`, whose pieces a task of the running loop will take as they come."""
+        """Queue `call`, a stream: a task of the running loop will take its pieces as they come."""
         ...
 
     def count_cached(self, call: Call) -> None:

@@ -1,4 +1,4 @@
-"""What every decorated function can do: calls from event loops, options, `configure` and `stats`.
+"""The base of all decorated functions: calls from event loops, options, `configure` and `stats`.
 
 A decorated function joins a collator, which reads its arguments, and a driver, which runs its batches. The
 other ways to call it stand in `sync_calls` and `async_calls`.
@@ -43,7 +43,7 @@ _configuring = Lock()
 
 
 class DecoratedFunction(Bindable[DriverT]):
-    """A batch function whose calls share batches."""
+    """A batch function that callers call item by item, or with lists."""
 
     __slots__ = ()
 
@@ -87,7 +87,7 @@ class DecoratedFunction(Bindable[DriverT]):
         return call
 
     async def acall(self, /, *args: Any, **named: Any) -> Any:
-        """Await the result of one item, or the results of a list. Cancelling drops what has not started."""
+        """Await the result of one item, or the results of a list. Cancelling drops items not started."""
         shared = self._shared
         batcher = shared.batcher or self._find()
         call = self._ask(args, named)
@@ -121,11 +121,11 @@ class DecoratedFunction(Bindable[DriverT]):
         """Yield the result of each item, in order, reading ahead of the consumer by three batches at most.
 
         Each element is one item, even a list; further iterables are further parameters; an asynchronous
-        source is answered as fast as it comes. The error of an
-        element comes at its place, after the answers of all elements before it, whether a callback refused
-        it, the function failed or its deadline passed. It ends the map; `options(return_exceptions=True)`
-        yields it instead. An error of the source, or `ClosedError` after the end of the batcher, is an end in
-        any case. Items that have not started are dropped then, and when the consumer leaves.
+        source is answered as fast as it comes. The error of an element comes at its place, after the answers
+        of all elements before it, whether a callback refused it, the function failed or its deadline passed.
+        It ends the map; `options(return_exceptions=True)` yields it instead. An error of the source, or
+        `ClosedError` after the end of the batcher, is an end in any case. Items that have not started are
+        dropped then, and when the consumer leaves.
 
         A map waits for room in a bounded queue. Where one element is refused, `length`, `group_by` and
         `cache_key` are asked again for its neighbours. If every source has a length, so has the iterator: the
@@ -144,7 +144,7 @@ class DecoratedFunction(Bindable[DriverT]):
         """Queue one item, even a list, and iterate over its pieces as the function yields them.
 
         For functions that are generators, and callers on an event loop. A consumer that drops the iterator,
-        or closes it, has left.
+        or closes it, leaves.
         """
         batcher = self._open()
         call = self._ask_one(args, named)
@@ -152,7 +152,7 @@ class DecoratedFunction(Bindable[DriverT]):
         return AsyncStream(batcher, call)
 
     def _ask_one(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
-        """Return the call for the stream that the arguments mean."""
+        """Return the call of one item that the arguments mean, for a stream."""
         if not self._shared.streams:
             raise TypeError(f"{self._name} does not stream: only a batch function that is a generator does")
         call: Call = self._shared.collator.one(self, args, named, monotonic())
@@ -196,7 +196,7 @@ class DecoratedFunction(Bindable[DriverT]):
 
     @takes_changes(CallOptions)
     def options(self, **changes: Unpack[CallChanges]) -> Self:
-        """Return a view of this function, with the same methods, whose calls have other options.
+        """Return a view of this function: the same methods, for calls with other options.
 
         A view of a view keeps the options that it does not change.
 
@@ -208,7 +208,7 @@ class DecoratedFunction(Bindable[DriverT]):
 
     @property
     def stats(self) -> Stats:
-        """What the batcher has done so far: a frozen snapshot, taken without waiting for a batch."""
+        """A frozen snapshot of the batcher's counters, taken without waiting for a batch."""
         return (self._batcher or self._find()).stats
 
     async def aclose(self) -> None:
@@ -223,5 +223,5 @@ def _refuse_call(name: str, *_: Any) -> NoReturn:
 
 
 def is_bound(owner: object) -> bool:
-    """Whether the function of `owner`'s batcher has bound its first parameter."""
-    return not isinstance(owner, DecoratedFunction)  # that is the decorated function itself
+    """Whether a batcher that belongs to `owner` runs a bound function: `owner` is an instance or a class."""
+    return not isinstance(owner, DecoratedFunction)

@@ -1,7 +1,7 @@
-"""`map`: many items through a batcher, lazily, in order, in bounded memory; and what it shares with `amap`.
+"""`map`, and the rules that it shares with `amap`: many items, lazily, in order, in bounded memory.
 
 Each element of the source is one item, with an answer or an error of its own at its own place. Elements are
-queued ahead of the consumer, as calls (chunks) of one or several elements.
+queued ahead of the consumer, as calls of one or several elements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Ahead", "Chunks", "length_of", "map_items"]
 
 
 class Chunks:
-    """The rules of a map: how elements become calls, and what is yielded for the answers of these."""
+    """The rules of a map: how elements become calls (chunks), and how the answers of these are yielded."""
 
     def __init__(self, function: Any, shared: Shared[Any], batcher: Driver) -> None:
         self.batcher = batcher

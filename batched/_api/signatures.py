@@ -1,4 +1,4 @@
-"""What type checkers see of the decorators for lists, and of the options of all decorators.
+"""Types for type checkers: of the decorators for lists, and of the options of all decorators.
 
 Nothing here runs. The typed dicts repeat the names and
 types of `batched._core.options`, as type checkers need them written down; a test compares the two.
@@ -123,11 +123,11 @@ def array_options(
     ...  # noqa: PIE790  else pyright refuses the defaults
 
 
-# -- batch functions, and what becomes of them ------------------------------------------------------------
+# -- batch functions, and what the decorators make of them ------------------------------------------------
 
 
 class Rows(Protocol[U_co]):
-    """What a batch function may return: sized, ordered, one row per item."""
+    """The outputs of a batch function: sized, ordered, one row per item."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[U_co]: ...
@@ -148,7 +148,7 @@ ColumnsMethod: TypeAlias = "Callable[[S, list[T1], list[T2]], Outputs[U]]"
 if TYPE_CHECKING:
 
     class BatchedColumns(ThreadedFunction, Generic[T1, T2, U]):
-        """What a type checker sees of a batch function of two columns, a `BatchedFunction` else."""
+        """A decorated function of two columns; at run time it is a `BatchedFunction`."""
 
         @overload
         def __call__(
@@ -177,7 +177,7 @@ if TYPE_CHECKING:
         ) -> AsyncIterator[U]: ...
 
     class StreamingFunction(ThreadedFunction, Generic[T, U]):
-        """What a type checker sees of a batch function that is a generator, a `BatchedFunction` else."""
+        """A decorated generator function; at run time it is a `BatchedFunction`."""
 
         def stream(self, item: T = ..., /, *more: Any, **named: Any) -> Stream[U]: ...
         def astream(self, item: T = ..., /, *more: Any, **named: Any) -> AsyncStream[U]: ...
@@ -186,7 +186,7 @@ if TYPE_CHECKING:
 class Method(Protocol[S_contra, U_co]):
     """A batched method in its class, which is a `U_co` once it is bound.
 
-    The first `__get__` is for class methods, whose `self` is a class.
+    The first `__get__` is for class methods, where `self` is a class.
     """
 
     @overload
@@ -234,7 +234,7 @@ class Decorator(Protocol):
 
 
 class Dynamically(Protocol[P]):
-    """`dynamically`, whose options are `P`."""
+    """`dynamically`, with options `P`."""
 
     @overload
     def __call__(

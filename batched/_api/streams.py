@@ -1,7 +1,7 @@
-"""What a consumer of a stream holds: an iterator of the pieces of one item.
+"""The iterators over a stream: the pieces of one item, as the batch function yields them.
 
-`call.results` holds the pieces that have come and not been taken, so that a slow consumer never slows its
-neighbours; one that is too far behind is given up. A consumer that drops its iterator has left.
+`call.results` holds the pieces that the consumer has not taken yet. So a slow consumer never slows the other
+streams of its batch; a consumer that is too far behind gets an error. One that drops its iterator leaves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["AsyncStream", "Stream"]
 
 T = TypeVar("T")
 
-_TURN_S = 0.001  # for how long a consumer may take pieces without a turn of its loop
+_TURN_S = 0.001  # a consumer may take pieces for so long without a turn of its loop
 
 
 class _Driver(Protocol):
@@ -39,23 +39,23 @@ class _Consumer(Generic[T]):
         self._ended = False
 
     def _check_deadline(self) -> None:
-        """Raise if the stream is late, even if pieces are there: they may come for ever."""
+        """Raise if the stream is late, even if pieces are there: a stream may be endless."""
         call = self._call
         if call.deadline is not None and call.missing and not self._ended and monotonic() >= call.deadline:
             self._refuse()
 
     def _refuse(self) -> NoReturn:
-        """End with the error of the call, or as it is late."""
+        """End the stream with the error of the call, or with `TimeoutError`."""
         call = self._call
         self._ended = True
         call.results.clear()
         try:
             self._driver.refuse(call)
         finally:
-            call.error = None  # whose traceback would live as long as the consumer keeps its iterator
+            call.error = None  # its traceback would live as long as the consumer keeps the iterator
 
     def close(self) -> None:
-        """Leave: nobody wants the rest."""
+        """Leave: drop the pieces that have not been taken."""
         self._ended = True
         self._driver.cancel(self._call)
         self._call.results.clear()
@@ -88,14 +88,14 @@ class Stream(_Consumer[T]):
                 self._warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
                 if not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
                     self._refuse()
-            elif not call.results:  # looked at again: the last pieces may have come between the two questions
+            elif not call.results:  # asked again: the last pieces may have come since
                 if call.error is not None:
                     self._refuse()
                 self._ended = True
         raise StopIteration
 
     def close(self) -> None:
-        """Leave, from any thread: one that waits for the next piece learns that there is none."""
+        """Leave, from any thread: a thread that waits for the next piece learns that there is none."""
         super().close()
         with suppress(RuntimeError):  # no thread waits
             self._call.waiter.release()
@@ -105,7 +105,7 @@ class AsyncStream(_Consumer[T]):
     """Iterates over the pieces of one item, on an event loop."""
 
     _turn_due = 0.0
-    """When the loop has its turn, even if pieces are there: they may come for ever."""
+    """The time of the loop's next turn, even if pieces are there: a stream may be endless."""
 
     def __aiter__(self) -> Self:
         return self
@@ -123,7 +123,7 @@ class AsyncStream(_Consumer[T]):
             event.clear()
             if call.missing:
                 await self._wait(event.wait(), None if call.deadline is None else _left_s(call))
-            elif not call.results:  # as in `Stream`
+            elif not call.results:  # asked again: the last pieces may have come since
                 if call.error is not None:
                     self._refuse()
                 self._ended = True

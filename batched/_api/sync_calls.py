@@ -1,6 +1,6 @@
-"""Calling a batcher that has a worker thread from other threads: blocking, and for a future.
+"""Calls from threads: blocking, and for a future.
 
-The same for lists and arrays: the collator knows which.
+The same for lists and arrays; the collator knows the difference.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["ThreadedFunction"]
 
 
 class ThreadedFunction(DecoratedFunction[Batcher]):
-    """The ways to call a function whose batches run in a thread."""
+    """A decorated function with a worker thread, called from threads and event loops."""
 
     __slots__ = ()
 
@@ -53,8 +53,8 @@ class ThreadedFunction(DecoratedFunction[Batcher]):
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Return the result of one item, or the results of a list of items; block until they are there.
 
-        In a thread whose event loop runs, where no other task could join the batch, await `acall`: the first
-        call that blocks there, be it this, `map` or `stream`, warns with a `BlockingCallWarning`.
+        In a thread with a running event loop, where no other task could join the batch, await `acall`: the
+        first call that blocks there, be it this, `map` or `stream`, warns with a `BlockingCallWarning`.
         """
         batcher = self._open()
         call = self._ask(args, named)
@@ -95,7 +95,7 @@ class ThreadedFunction(DecoratedFunction[Batcher]):
     def stream(self, /, *args: Any, **named: Any) -> Stream[Any]:
         """Queue one item, even a list, and iterate over its pieces as the function yields them.
 
-        For functions that are generators. A consumer that drops the iterator, or closes it, has left.
+        For functions that are generators. A consumer that drops the iterator, or closes it, leaves.
         """
         batcher = self._open()
         call = self._ask_one(args, named)

@@ -98,7 +98,7 @@ def a_string(name: str, value: Any) -> Any:
 
 
 def a_function(name: str, value: Any) -> Any:
-    """Accept what can be called, unless calling it only makes a coroutine."""
+    """Accept anything callable but a coroutine function."""
     if not callable(value):
         raise TypeError(f"{name} must be a function of one item, got {value!r}")
     if iscoroutinefunction(value):

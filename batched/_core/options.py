@@ -1,4 +1,4 @@
-"""The one table of options: what the decorators, `configure` and a view for single calls can be told.
+"""The one table of options: of the decorators, of `configure`, and of single calls.
 
 Each row is a field of a frozen dataclass. It says an option's name, type, default, sentence and check, and
 whether the option is live: whether it can be changed while calls wait. Docstrings, signatures and checks are
@@ -61,7 +61,7 @@ class MappingCache(Protocol):
 
 
 class ClientCache(Protocol):
-    """A cache whose `get` returns None for a key that it does not have."""
+    """A cache that is an object with `set`, and with a `get` that returns None for an unknown key."""
 
     def get(self, key: Any, /) -> Any: ...
     def set(self, key: Any, value: Any, /) -> Any: ...
@@ -87,7 +87,7 @@ class _Checked:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        """Check every value, and keep what its check returns."""
+        """Check every value, and keep the value that the check returns."""
         rows: Any = self
         for row in fields(rows):
             value = row.metadata["check"](row.name, getattr(self, row.name))
@@ -153,7 +153,7 @@ class Options(_Checked):
         None,
         or_none(an_int(1)),
         "The most that the lengths of a batch's items add up to, by `length` or else `len`; for arrays, rows "
-        "times the longest of them, along the second axis of what is padded. An item that is longer runs "
+        "times the longest of them, along the second axis of padded features. An item that is longer runs "
         "alone. A budget without `length` changes no order.",
         live=True,
     )
@@ -180,7 +180,7 @@ class Options(_Checked):
         "A mapping of results (a dict, `cachetools.LRUCache`, `diskcache.Cache`), or an object with `set`, "
         "and a `get` that returns None for a key that it does not have, such as a client of Redis. Hits skip "
         "the queue; equal items in flight are computed once; errors are not cached. With `batched.aio`, "
-        "what `get` and `set` return is awaited if it is awaitable, until the deadline of the call at most.",
+        "awaitables that `get` and `set` return are awaited, until the deadline of the call at most.",
     )
     cache_key: Callable[..., Hashable] | None = _option(
         None,
@@ -217,7 +217,10 @@ class ArrayOptions(Options):
     }
 
     pad_token: Any = _option(
-        0, pad_values, "The padding of rows: a number, or a dict of a number per feature."
+        0,
+        pad_values,
+        "The padding of rows: a number, or a dict of a number per feature. `pad_tokens` is another name "
+        "of it.",
     )
     padding_side: PaddingSide = _option(
         "right", one_of("right", "left"), 'Where rows are padded: `"right"`, after the row, or `"left"`.'
@@ -264,7 +267,7 @@ class CallOptions(_Checked):
         or_none(a_time(or_zero=False)),
         "The most that a call may take, waiting and running, counted from the call. Then it raises "
         "`TimeoutError`, even while the worker is busy, and items that have not started never run. A future "
-        "of `submit` whose items all run by then is answered late: bound that wait with "
+        "of `submit` that has no item left to start is answered late: bound that wait with "
         "`result(timeout=...)`. None means no deadline.",
         live=True,
     )

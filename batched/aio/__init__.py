@@ -1,4 +1,4 @@
-"""Dynamic batching on event loops: `dynamically` for functions whose callers are all tasks."""
+"""Dynamic batching on event loops: `dynamically` for functions that only tasks call."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Decorator(Protocol):
 
 
 class Dynamically(Protocol[P]):
-    """`dynamically`, whose options are `P`."""
+    """`dynamically`, with options `P`."""
 
     @overload
     def __call__(

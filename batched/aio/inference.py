@@ -51,7 +51,7 @@ class Decorator(Protocol):
 
 
 class Dynamically(Protocol[P]):
-    """`dynamically`, whose options are `P`."""
+    """`dynamically`, with options `P`."""
 
     @overload
     def __call__(

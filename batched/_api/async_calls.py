@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from batched._api.batch_function import is_async, is_stream
-from batched._api.binding import name_of
+from batched._api.batch_function import is_async, is_stream, name_of
 from batched._api.driver import Driver
 from batched._api.function import DecoratedFunction, is_bound
 from batched._core.cache_checks import is_mapping

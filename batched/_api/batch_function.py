@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from batched._core.options import DEFAULT_MAX_PIECES
@@ -11,7 +12,7 @@ from batched._core.options import DEFAULT_MAX_PIECES
 if TYPE_CHECKING:
     from batched._core.options import Options
 
-__all__ = ["NO_ISOLATION", "is_async", "is_stream"]
+__all__ = ["NO_ISOLATION", "is_async", "is_stream", "name_of", "written_for_class"]
 
 NO_ISOLATION = "isolate_errors does not go with a function that streams: items cannot run twice"
 
@@ -33,6 +34,20 @@ def is_stream(func: Any, options: Options) -> bool:
             f"max_pieces={options.max_pieces} goes only with a function that streams: make it a generator"
         )
     return streams
+
+
+def written_for_class(func: Any) -> bool:
+    """Whether `func` was written as a class method: from Python 3.13 on only its code tells."""
+    if not isinstance(func, FunctionType):
+        return False
+    place = func.__qualname__.rpartition(".")[0]
+    return bool(place) and not place.endswith("<locals>") and func.__code__.co_varnames[:1] == ("cls",)
+
+
+def name_of(func: Any, options: Options) -> str:
+    """Return the name for threads, logs and errors."""
+    name = options.name or getattr(func, "__qualname__", None) or type(func).__qualname__
+    return str(name).rpartition("<locals>.")[2]
 
 
 def _code_of(func: Any) -> tuple[Any, Any]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from batched._api.amap import amap_items
 from batched._api.async_cache import answer_with_cache
-from batched._api.batch_function import NO_ISOLATION
-from batched._api.binding import Bindable, name_of
+from batched._api.batch_function import NO_ISOLATION, name_of
+from batched._api.binding import Bindable
 from batched._api.call_options import apply_options, changed
 from batched._api.decorate import check_names, takes_changes
 from batched._api.driver import DriverT

@@ -9,8 +9,7 @@ from asyncio import _get_running_loop
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self
 
-from batched._api.batch_function import is_stream
-from batched._api.binding import name_of
+from batched._api.batch_function import is_stream, name_of
 from batched._api.function import DecoratedFunction, is_bound
 from batched._api.map import map_items
 from batched._api.streams import Stream

@@ -13,6 +13,8 @@ import pytest
 
 import batched
 from batched import QueueFullError
+from batched._core.call import Call
+from batched._core.deadlines import Deadlines
 from tests.gate import PATIENCE_S, Gate, until
 from tests.test_lifecycle import run
 
@@ -264,3 +266,18 @@ def test_a_future_is_watched_though_the_thread_that_watches_is_about_to_end() ->
     finally:
         sys.setswitchinterval(interval)
         gate.open()
+
+
+def test_a_deadline_that_is_put_off_makes_way_for_the_next() -> None:
+    """As when a caller with more time, or with no deadline, joins an equal item in flight."""
+    calls = [Call().begin(list, None, 1, False, 0.0, deadline) for deadline in (1.0, 2.0, 3.0)]
+    deadlines = Deadlines()
+    deadlines.add(calls)
+    assert deadlines.start() == 0.5
+    calls[0].deadline = 8.0
+    calls[1].deadline = None
+    assert (deadlines.start(), deadlines.first()) == (1.5, calls[2])
+    assert list(deadlines.passed(4.0)) == [calls[2]]
+    assert deadlines.start() == 4.0
+    calls[0].waiting = 0
+    assert (deadlines.start(), list(deadlines.passed(9.0))) == (float("inf"), [])

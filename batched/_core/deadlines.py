@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
+from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -21,15 +22,16 @@ EntryT = TypeVar("EntryT")
 class DeadlineHeap(Generic[EntryT]):
     """Entries in order of their deadline, equal ones as they came.
 
-    It is lazy: an entry that is not open any more is forgotten when it comes to the top, or when there are
-    many.
+    It is lazy: an entry without a deadline is forgotten, and one with a later deadline is moved, when it
+    comes to the top.
     """
 
-    __slots__ = ("_heap", "_is_open", "_limit", "_order")
+    __slots__ = ("_deadline_of", "_heap", "_limit", "_order")
 
-    def __init__(self, is_open: Callable[[EntryT], object]) -> None:
+    def __init__(self, deadline_of: Callable[[EntryT], float | None]) -> None:
+        """Ask `deadline_of` for the deadline of an entry: None once it has none any more."""
         self._heap: list[tuple[float, int, EntryT]] = []
-        self._is_open = is_open
+        self._deadline_of = deadline_of
         self._limit = _FEW
         self._order = count()
 
@@ -37,30 +39,37 @@ class DeadlineHeap(Generic[EntryT]):
         return len(self._heap)
 
     def add(self, entry: EntryT, deadline: float) -> None:
-        """Add an entry."""
+        """Add an entry, with the deadline that it has now."""
         heap = self._heap
         heappush(heap, (deadline, next(self._order), entry))
         if len(heap) > self._limit:
-            # Entries that were closed before their deadline would pile up here until it passes.
-            heap[:] = [each for each in heap if self._is_open(each[2])]
+            # Entries that were answered before their deadline would pile up here until it passes.
+            heap[:] = [each for each in heap if self._deadline_of(each[2]) is not None]
             heapify(heap)
             self._limit = max(_FEW, 2 * len(heap))
 
-    def next(self) -> float | None:
-        """Return the next deadline, None if there is no entry."""
-        return self._heap[0][0] if self._heap else None
+    def next(self) -> float:
+        """Return the next deadline, `inf` if there is none."""
+        heap = self._heap
+        while heap:
+            known, _, entry = heap[0]
+            deadline = self._deadline_of(entry)
+            if deadline is None:
+                heappop(heap)
+            elif deadline > known:
+                heapreplace(heap, (deadline, next(self._order), entry))
+            else:
+                return deadline
+        return inf
 
     def first(self) -> EntryT:
-        """Return the entry of the next deadline. There must be one."""
+        """Return the entry that has the `next` deadline, just asked for. There must be one."""
         return self._heap[0][2]
 
     def passed(self, now: float) -> Iterator[EntryT]:
-        """Remove and return the open entries with a deadline that has passed."""
-        heap = self._heap
-        while heap and (heap[0][0] <= now or not self._is_open(heap[0][2])):
-            entry = heappop(heap)[2]
-            if self._is_open(entry):
-                yield entry
+        """Remove and return the entries with a deadline that has passed."""
+        while self.next() <= now:
+            yield heappop(self._heap)[2]
 
     def clear(self) -> None:
         """Forget all entries."""
@@ -73,32 +82,25 @@ class Deadlines:
     __slots__ = ("heap",)
 
     def __init__(self) -> None:
-        self.heap: DeadlineHeap[Call] = DeadlineHeap(_waits)
+        self.heap: DeadlineHeap[Call] = DeadlineHeap(_deadline_of)
 
     def add(self, calls: Iterable[Call]) -> None:
         """Watch the deadlines of `calls`."""
         for call in calls:
             self.heap.add(call, call.deadline or 0.0)
 
-    def first(self) -> Call:
-        """Return the call with the next deadline. There must be one, and it must wait."""
-        return self.heap.first()
-
     def start(self) -> float:
-        """Return when to start for that call at the latest."""
-        return (self.first().arrived + (self.heap.next() or 0.0)) / 2
+        """Return when to start for the call with the next deadline; `inf` if there is none."""
+        return inf if self.heap.next() == inf else self.heap.first().latest_start()
+
+    def first(self) -> Call:
+        """Return the call that `start` was just asked for. There must be one."""
+        return self.heap.first()
 
     def passed(self, now: float) -> Iterator[Call]:
         """Remove and return the calls with a deadline that has passed."""
-        for call in self.heap.passed(now):
-            deadline = call.deadline
-            if deadline is None:
-                continue
-            if deadline <= now:
-                yield call
-            else:  # a caller that can wait longer has joined
-                self.heap.add(call, deadline)
+        return self.heap.passed(now)
 
 
-def _waits(call: Call) -> int:
-    return call.waiting
+def _deadline_of(call: Call) -> float | None:
+    return call.deadline if call.waiting else None

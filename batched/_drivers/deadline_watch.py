@@ -95,7 +95,7 @@ class DeadlineWatch:
 
     def _watch(self) -> None:
         """Report late calls until no call is watched."""
-        calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_is_open)
+        calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)
         while not self._is_stopped:
             with contextlib.suppress(IndexError):  # empty
                 while True:
@@ -109,7 +109,7 @@ class DeadlineWatch:
                 except BaseException:  # a fault of this library: later deadlines are met all the same
                     _logger.exception("%s: late calls could not be answered", self._name)
                 late.clear()
-            elif until is None:
+            elif until == inf:
                 return
             else:
                 self._until = until
@@ -117,6 +117,6 @@ class DeadlineWatch:
                 self._until = inf
 
 
-def _is_open(watched: ref[Call]) -> bool:
+def _deadline_of(watched: ref[Call]) -> float | None:
     call = watched()
-    return call is not None and call.missing > 0
+    return call.deadline if call is not None and call.missing else None

@@ -68,7 +68,7 @@ class _Alarm:
     __slots__ = ("__weakref__", "_calls", "_timer", "_when")
 
     def __init__(self) -> None:
-        self._calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_waits)  # keeps no call alive
+        self._calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)  # keeps no call alive
         self._when = inf  # when the timer goes off
         self._timer: asyncio.TimerHandle | None = None
 
@@ -95,14 +95,14 @@ class _Alarm:
                     wake_all([call], _DONE)
         finally:  # also after Ctrl-C
             following = self._calls.next()
-            if following is not None:
+            if following < inf:
                 # Some loops have clocks that are coarser, and would come back at once until then.
                 self._start(following, loop, _TURN_S)
 
 
-def _waits(watched: ref[Call]) -> bool:
+def _deadline_of(watched: ref[Call]) -> float | None:
     call = watched()
-    return call is not None and not call.is_woken
+    return None if call is None or call.is_woken else call.deadline
 
 
 _alarms: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Alarm]] = WeakKeyDictionary()

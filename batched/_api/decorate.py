@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import Field, fields
 from difflib import get_close_matches
 from inspect import Parameter, Signature
-from textwrap import fill
+from textwrap import TextWrapper
 from typing import Any, TypeVar, get_type_hints
 
 from batched._core.options import POSITIONAL, CallOptions, Options, live_options
@@ -87,8 +87,7 @@ def takes_options(kind: type[Options]) -> Callable[[FunctionT], FunctionT]:
         )
         for name, row in rows.items()
     ]
-    texts = {name: _text(name, row) for name, row in rows.items()}
-    return lambda function: _documented(function, Signature([_FUNC, *parameters]), texts)
+    return lambda function: _documented(function, Signature([_FUNC, *parameters]), rows)
 
 
 def takes_changes(kind: type[Options | CallOptions]) -> Callable[[FunctionT], FunctionT]:
@@ -101,8 +100,7 @@ def takes_changes(kind: type[Options | CallOptions]) -> Callable[[FunctionT], Fu
     parameters = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=types[name]) for name in rows
     ]
-    texts = {name: _text(name, row) for name, row in rows.items()}
-    return lambda function: _documented(function, Signature([_SELF, *parameters]), texts)
+    return lambda function: _documented(function, Signature([_SELF, *parameters]), rows)
 
 
 def _rows(kind: type[Options]) -> dict[str, Field[Any]]:
@@ -116,20 +114,12 @@ def _text(name: str, row: Field[Any]) -> str:
     return text if name == row.name else f"Another name of `{row.name}`."
 
 
-def _documented(function: FunctionT, signature: Signature, texts: dict[str, str]) -> FunctionT:
+def _documented(function: FunctionT, signature: Signature, rows: dict[str, Field[Any]]) -> FunctionT:
     function.__signature__ = signature  # type: ignore[attr-defined]
     function.__qualname__ = function.__name__  # as callers know it
     documentation = function.__doc__ or ""  # none with `python -OO`
     indent = documentation[: documentation.find(_ROWS)].rpartition("\n")[2]
-    rows = (
-        fill(
-            f"{name}: {text}",
-            110,
-            initial_indent=indent,
-            subsequent_indent=f"{indent}    ",
-            break_on_hyphens=False,
-        )
-        for name, text in texts.items()
-    )
-    function.__doc__ = documentation.replace(indent + _ROWS, "\n".join(rows)) or None
+    wrapper = TextWrapper(110, indent, f"{indent}    ", break_on_hyphens=False)
+    texts = [wrapper.fill(f"{name}: {_text(name, row)}") for name, row in rows.items()]
+    function.__doc__ = documentation.replace(indent + _ROWS, "\n".join(texts)) or None
     return function

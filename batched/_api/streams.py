@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, Self, TypeVar
 
@@ -32,11 +33,36 @@ class _BlockingDriver(_Driver, Protocol):
     def warn_on_loop(self, blocking: str, instead: str) -> None: ...
 
 
+class _No(Enum):
+    """Why there is no piece."""
+
+    PIECE_YET = "the consumer waits"
+    MORE_PIECES = "the stream has ended"
+
+
 class _Consumer(Generic[T]):
     def __init__(self, driver: _Driver, call: Call) -> None:
         self._driver = driver
         self._call = call
         self._ended = False
+
+    def _take(self) -> T | _No:
+        """Return the next piece, or why there is none; raise the error that has ended the stream."""
+        call = self._call
+        while not self._ended:
+            if call.results:
+                try:
+                    piece: T = call.results.popleft()
+                except IndexError:  # another thread has closed the stream
+                    break
+                return piece
+            if call.missing:
+                return _No.PIECE_YET
+            if not call.results:  # asked again: the last pieces may have come since
+                if call.error is not None:
+                    self._refuse()
+                self._ended = True
+        return _No.MORE_PIECES
 
     def _check_deadline(self) -> None:
         """Raise if the stream is late, even if pieces are there: a stream may be endless."""
@@ -77,22 +103,13 @@ class Stream(_Consumer[T]):
     def __next__(self) -> T:
         call = self._call
         self._check_deadline()
-        while not self._ended:
-            if call.results:
-                try:
-                    piece: T = call.results.popleft()
-                except IndexError:  # another thread has closed it
-                    break
-                return piece
-            if call.missing:
-                self._warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
-                if not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
-                    self._refuse()
-            elif not call.results:  # asked again: the last pieces may have come since
-                if call.error is not None:
-                    self._refuse()
-                self._ended = True
-        raise StopIteration
+        while (piece := self._take()) is _No.PIECE_YET:
+            self._warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
+            if not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
+                self._refuse()
+        if piece is _No.MORE_PIECES:
+            raise StopIteration
+        return piece
 
     def close(self) -> None:
         """Leave, from any thread: a thread that waits for the next piece learns that there is none."""
@@ -115,19 +132,12 @@ class AsyncStream(_Consumer[T]):
         if call.results and monotonic() >= self._turn_due:
             await self._wait(asyncio.sleep(0))
         self._check_deadline()
-        event: asyncio.Event = call.waiter
-        while not self._ended:
-            if call.results:
-                piece: T = call.results.popleft()
-                return piece
-            event.clear()
-            if call.missing:
-                await self._wait(event.wait(), None if call.deadline is None else _left_s(call))
-            elif not call.results:  # asked again: the last pieces may have come since
-                if call.error is not None:
-                    self._refuse()
-                self._ended = True
-        raise StopAsyncIteration
+        while (piece := self._take()) is _No.PIECE_YET:
+            call.waiter.clear()  # the loop sets it after any piece that has come meanwhile
+            await self._wait(call.waiter.wait(), None if call.deadline is None else _left_s(call))
+        if piece is _No.MORE_PIECES:
+            raise StopAsyncIteration
+        return piece
 
     def close(self) -> None:
         """Leave: a task that waits for the next piece learns that there is none."""

@@ -236,10 +236,10 @@ class _AsyncAnswers:
 
 
 def _as_async(source: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
-    return aiter(source) if isinstance(source, AsyncIterable) else _waiting_for_nothing(iter(source))
+    return aiter(source) if isinstance(source, AsyncIterable) else _without_waiting(iter(source))
 
 
-async def _waiting_for_nothing(source: Iterator[Any]) -> AsyncIterator[Any]:
+async def _without_waiting(source: Iterator[Any]) -> AsyncIterator[Any]:
     for item in source:
         yield item
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import TypeAlias
 
-    from batched._core.call import Collator
-    from batched._core.scheduler import NewQueue
+    from batched._core.batch import Collator
+    from batched._core.batcher import NewQueue
 
 __all__ = ["BatchedInference", "dynamically"]
 

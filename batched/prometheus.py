@@ -30,9 +30,9 @@ from typing import TypeAlias
 from batched._core.counters import Counters
 from batched._core.distribution import Distribution
 from batched._core.stats import Stats
-from batched._drivers.event_loop import LoopBatcher
+from batched._drivers.event_loop import LoopDriver
 from batched._drivers.fork_and_exit import live
-from batched._drivers.thread import Batcher
+from batched._drivers.thread import ThreadDriver
 from batched._policy.lengths import Choice
 from batched._policy.start_reason import StartReason
 
@@ -46,7 +46,7 @@ except ModuleNotFoundError as missing:
 
 __all__ = ["Collector"]
 
-Live: TypeAlias = "list[tuple[Batcher | LoopBatcher, Stats]]"
+Live: TypeAlias = "list[tuple[ThreadDriver | LoopDriver, Stats]]"
 """The batchers of one name."""
 Totals: TypeAlias = "dict[tuple[str, str | float], float]"
 """What only grows: by the metric, and "" or the label within it, which of a histogram is a bound or "sum"."""
@@ -184,7 +184,7 @@ def _read() -> tuple[dict[str, Live], dict[Counters, str]]:
     batchers: dict[str, Live] = {}
     counters: dict[Counters, str] = {}
     for batcher in live():
-        if isinstance(batcher, Batcher | LoopBatcher):
+        if isinstance(batcher, ThreadDriver | LoopDriver):
             name = batcher.name.encode(errors="backslashreplace").decode()  # the page is UTF-8
             counters[batcher.counters] = name
             try:

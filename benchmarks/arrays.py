@@ -11,7 +11,7 @@ import numpy as np
 
 from batched import inference
 from batched._collate.arrays import FeatureCollator
-from batched._core.call import Batch
+from batched._core.batch import Batch
 from batched._core.options import ArrayOptions
 from benchmarks.features import (
     BATCH,

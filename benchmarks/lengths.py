@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from random import Random
 from statistics import fmean
 
-from batched._core.call import Batch, Call
+from batched._core.batch import Batch
+from batched._core.call import Call
 from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
-from batched._core.scheduler import Scheduler
+from batched._drivers.manual_clock import ManualDriver
 from batched._policy.lengths import Lengths
 
 __all__ = ["BATCH_SIZE", "FIXED_S", "draw", "run"]
@@ -43,7 +44,7 @@ def by_length(batch_size: int, threshold: int) -> LengthQueue:
 
 
 class Server:
-    """The shipped scheduler with a clock of its own, and a function that takes what the padding costs."""
+    """The shipped batcher with a clock of its own, and a function that takes what the padding costs."""
 
     def __init__(  # noqa: PLR0913  what a run depends on
         self,
@@ -55,7 +56,7 @@ class Server:
         noise: float = 0.05,
         seed: int = 1,
     ) -> None:
-        self.scheduler = Scheduler(Options(batch_size=BATCH_SIZE, timeout_ms=timeout_ms), queue, "simulated")
+        self.driver = ManualDriver(Options(batch_size=BATCH_SIZE, timeout_ms=timeout_ms), queue)
         self._per_length_s = per_length_s
         self._each_s = each_s
         self._noise = noise
@@ -70,13 +71,10 @@ class Server:
 
     def serve(self, now: float) -> tuple[list[Call], float]:
         """Run the next batch; return its calls and when it ends."""
-        self.scheduler.delay(now)
-        batch = self.scheduler.pop(now)
+        self.driver.delay(now)
+        batch = self.driver.pop(now)
         now += self.seconds(batch)
-        for call, _, _ in batch.slices:
-            call.missing = 0
-        self.scheduler.done(batch, now)
-        return [call for call, _, _ in batch.slices], now
+        return self.driver.finish(batch, now), now
 
 
 def call_of(length: int, now: float) -> Call:
@@ -102,9 +100,9 @@ def run(server: Server, rate: float, calls: int, seed: int = 2) -> list[tuple[fl
     now = 0.0
     while True:
         while following is not None and following.arrived <= now:
-            server.scheduler.push(following)
+            server.driver.push(following)
             following = next(coming, None)
-        if not server.scheduler.queue.items:
+        if not server.driver.queue.items:
             if following is None:
                 return answered[calls // 5 :]
             now = following.arrived
@@ -121,7 +119,7 @@ def saturated(server: Server, waiting: int, calls: int, seed: int = 3) -> tuple[
     answered = 0
     waits: list[float] = []
     for _ in range(waiting):
-        server.scheduler.push(call_of(draw(random), now))
+        server.driver.push(call_of(draw(random), now))
     while answered < calls:
         done, now = server.serve(now)
         if answered < calls // 5:
@@ -130,7 +128,7 @@ def saturated(server: Server, waiting: int, calls: int, seed: int = 3) -> tuple[
             waits += [now - call.arrived for call in done]
         answered += len(done)
         for _ in done:
-            server.scheduler.push(call_of(draw(random), now))
+            server.driver.push(call_of(draw(random), now))
     return len(waits) / (now - begun), fmean(waits), max(waits)
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from batched._core.call import Batch, Call
+from batched._core.batch import Batch
+from batched._core.call import Call
 from batched._core.options import Options
-from batched._core.queue import Queue
-from batched._core.scheduler import Scheduler
+from batched._drivers.manual_clock import ManualDriver
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.window import Window
 
@@ -24,37 +24,32 @@ _TIMEOUT_S = 0.005  # the default of what ships
 
 
 class Shipped:
-    """The scheduler that ships, with the patience that it is given."""
+    """The batcher that ships, with the delay policy that it is given."""
 
-    def __init__(self, batch_size: int, patience: Window) -> None:
-        self.scheduler = Scheduler(Options(batch_size=batch_size), Queue, "simulated")
-        self.scheduler.patience = patience
-        self.awaited = self.scheduler.awaited
-        self._inbox: list[Call] = []
-        self.push = self._inbox.append
+    def __init__(self, batch_size: int, policy: Window) -> None:
+        self._driver = ManualDriver(Options(batch_size=batch_size))
+        self._batcher = self._driver.batcher
+        self._batcher.policy = policy
+        self.push = self._batcher.arriving.append
         self._batch: Batch | None = None
 
+    def awaited(self) -> int:
+        """Return how many calls are worth to wake up for."""
+        return self._batcher.wake_after or 1
+
     def delay(self, now: float) -> float | None:
-        """Empty the inbox and ask the scheduler."""
-        if self._inbox:
-            self.scheduler.take_in(self._inbox, deque())
-        return self.scheduler.delay(now)
+        """Ask the batcher."""
+        return self._driver.delay(now)
 
     def pop(self, now: float) -> int:
-        """Take what the scheduler gives."""
-        self._batch = self.scheduler.pop(now)
+        """Take what the batcher gives."""
+        self._batch = self._driver.pop(now)
         return self._batch.size
 
-    def done(self, started: float, now: float) -> list[Call]:  # noqa: ARG002  the scheduler knows
-        """Answer as a batch does."""
+    def done(self, started: float, now: float) -> list[Call]:  # noqa: ARG002  the batcher knows
+        """Answer the calls of the batch."""
         assert self._batch is not None
-        answered = []
-        for call, start, stop in self._batch.slices:
-            call.missing -= stop - start
-            if not call.missing:
-                answered.append(call)
-        self.scheduler.done(self._batch, now)
-        return answered
+        return self._driver.finish(self._batch, now)
 
 
 def learned(batch_size: int, timeout_s: float = _TIMEOUT_S) -> Shipped:

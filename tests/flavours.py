@@ -18,7 +18,7 @@ import batched.aio.inference
 import batched.inference
 from batched import aio
 from batched._core.keyed_queues import Groups
-from batched._drivers.event_loop import LoopBatcher
+from batched._drivers.event_loop import LoopDriver
 from tests.gate import PATIENCE_S, until
 
 
@@ -156,12 +156,12 @@ class Tasks(Flavour):
         return Pieces(self, self.run(begin()))
 
 
-def schedulers(fn: Any) -> list[Any]:
-    """The schedulers of a function: one, or one for each loop."""
+def batchers(fn: Any) -> list[Any]:
+    """The batchers of a function: one, or one for each loop."""
     batcher = fn._find()
-    if isinstance(batcher, LoopBatcher):
-        return [dispatcher.scheduler for dispatcher in batcher._alive()]
-    return [batcher._scheduler]
+    if isinstance(batcher, LoopDriver):
+        return [dispatcher.batcher for dispatcher in batcher.dispatchers()]
+    return [batcher.batcher]
 
 
 def size_of(groups: Groups) -> int:
@@ -171,7 +171,7 @@ def size_of(groups: Groups) -> int:
 
 def outside(fn: Any) -> set[Any]:
     """The calls that wait for room."""
-    return {call for scheduler in schedulers(fn) for call in scheduler._outside}
+    return {call for batcher in batchers(fn) for call in batcher._admission._outside}
 
 
 def blocked(fn: Any) -> int:

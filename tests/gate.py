@@ -87,9 +87,9 @@ def until(condition: Callable[[], Any]) -> None:
 
 def is_idle(batcher: Any) -> bool:
     """Whether a batcher, of a thread or of event loops, has put its last batch aside."""
-    return (
-        batcher._wanted == 1 if hasattr(batcher, "_wanted") else not batcher._alive() or bool(batcher.resting)
-    )
+    if hasattr(batcher, "workers"):
+        return bool(batcher.batcher.wake_after == 1)
+    return not batcher.dispatchers() or bool(batcher.resting)
 
 
 async def turns(count: int = 5) -> None:

@@ -8,7 +8,6 @@ import gc
 import threading
 import time
 import weakref
-from collections import deque
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -18,8 +17,7 @@ import batched
 from batched import QueueFullError
 from batched._core.call import Call
 from batched._core.options import Options
-from batched._core.queue import Queue
-from batched._core.scheduler import Scheduler
+from batched._drivers.manual_clock import ManualDriver
 from tests.flavours import Flavour, blocked, outside
 from tests.gate import PATIENCE_S, Gate, until
 
@@ -387,7 +385,7 @@ def test_a_bounded_queue_under_random_load_answers_everybody() -> None:
     assert len(answered) > 100
     batcher = fn._batcher
     assert not batcher._blocked
-    assert not batcher._scheduler._outside
+    assert not batcher.batcher._admission._outside
     fn.shutdown()
 
 
@@ -407,22 +405,20 @@ def test_a_refused_call_does_not_keep_others_from_a_full_batch(flavour: Flavour)
 
 
 def test_a_refused_call_takes_no_wake_up_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A caller is in the inbox, and has woken nobody yet, when another is refused."""
+    """A call has arrived, and no worker has been woken yet, when another is refused."""
     fn = batched.dynamically(Gate(), timeout_ms=0, max_queue_size=2)
     assert fn(0) == 0
-    batcher = fn._batcher
-    until(lambda: batcher._wanted == 1)
+    batcher = fn._batcher.batcher
+    until(lambda: batcher.wake_after == 1)
     inside, refused = threading.Event(), threading.Event()
-    lets_in = batcher._lets_in
+    wakes = batcher.wakes
 
     def pausing(call: Any) -> bool:
-        is_in: bool = lets_in(call)
-        if is_in:
-            inside.set()
-            assert refused.wait(PATIENCE_S)
-        return is_in
+        inside.set()
+        assert refused.wait(PATIENCE_S)
+        return bool(wakes(call))
 
-    monkeypatch.setattr(batcher, "_lets_in", pausing)
+    monkeypatch.setattr(batcher, "wakes", pausing)
     answers: list[int] = []
     caller = threading.Thread(target=lambda: answers.append(fn(1)), daemon=True)
     caller.start()
@@ -448,12 +444,12 @@ def test_a_bound_counts_the_items_of_lists_that_came_before_it(flavour: Flavour)
 
 def test_a_queue_that_is_empty_again_holds_on_to_nobody() -> None:
     """Though whoever has left was never asked for: who learns of calls forgets those too."""
-    scheduler = Scheduler(Options(), Queue, "f")
+    driver = ManualDriver(Options())
     call = Call().begin(list, 1, 1, False, 0.0)
-    scheduler.take_in([call], deque())
+    driver.push(call)
     call.left = "cancelled"
-    scheduler.take_in([], deque([call]))
-    assert all(call not in value for value in vars(scheduler).values() if isinstance(value, list))
+    driver.drop(call)
+    assert all(call not in value for value in vars(driver.batcher).values() if isinstance(value, list))
 
 
 def test_single_items_never_overrun_the_bound() -> None:

@@ -416,7 +416,7 @@ def test_an_idle_loop_is_never_woken(run: Any, monkeypatch: pytest.MonkeyPatch) 
         await asyncio.to_thread(threading.Event().wait, 0.1)
         assert asked == []
         for used in (fn, windowed):
-            (dispatcher,) = used._batcher._alive()
+            (dispatcher,) = used._batcher.dispatchers()
             assert (dispatcher._timer, dispatcher.running) == (None, set())
 
     run(main())
@@ -566,7 +566,7 @@ def test_a_deadline_that_is_far_starts_nothing(run: Any, options: dict[str, Any]
         later = fn.options(deadline_ms=600_000)
         tasks = [asyncio.create_task(later(0))]
         await turns()
-        (dispatcher,) = fn._batcher._alive()
+        (dispatcher,) = fn._batcher.dispatchers()
         timer = dispatcher._timer
         tasks += [asyncio.create_task(later(item)) for item in range(1, 4)]
         await turns()
@@ -988,7 +988,7 @@ def test_a_loop_is_not_taken_for_one_that_is_gone_and_had_its_id(run: Any) -> No
     loop.call_soon(left.send, None)
     loop.call_soon(loop.stop)
     loop.run_forever()
-    (stale,) = batcher._alive()
+    (stale,) = batcher.dispatchers()
     loop.close()
     del loop
 

@@ -20,9 +20,9 @@ import pytest
 import torch
 
 from batched import BatchError, ClosedError
+from batched._core.batcher import Batcher
 from batched._core.keyed_queues import Groups
 from batched._core.queue import Queue
-from batched._core.scheduler import Scheduler
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, is_idle, until
 
@@ -561,7 +561,7 @@ def test_a_senseless_deadline_is_refused(flavour: Flavour, value: Any) -> None:
 # -- faults of this library ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["done", "delay", "pop", "push_all"])
+@pytest.mark.parametrize("where", ["finish", "delay", "pop", "push_all"])
 @pytest.mark.parametrize(
     "options",
     [{}, {"max_queue_size": 10}, {"group_by": str}, {"cache": True}, {"length": len}],
@@ -594,7 +594,7 @@ def test_nobody_hangs_on_a_fault_of_this_library(
 
         monkeypatch.setattr(cls, where, wrong)
 
-    for cls in (Queue, Groups) if where == "push_all" else (Scheduler,):
+    for cls in (Queue, Groups) if where == "push_all" else (Batcher,):
         break_once(cls)
     futures += [flavour.start(fn, item) for item in ("seventh", ["eighth", "ninth"])]
     gate.open()

@@ -218,7 +218,7 @@ def test_a_batched_bound_method_kept_by_its_instance_is_collected_with_it() -> N
 
     model = Model()
     assert model.run(1) == 1
-    thread = model.run._batcher._threads[0]
+    thread = model.run._batcher.workers.threads[0]
     reference = weakref.ref(model)
     del model
     until(lambda: gc.collect() is not None and reference() is None)
@@ -267,7 +267,7 @@ def test_instances_of_any_kind_work_and_end(make: Callable[[int], Any]) -> None:
     """Frozen, unhashable, slotted: each has its own batcher, whose thread ends with the instance."""
     one, two = make(1), make(2)
     assert (one.run(1), two.run(1), one.run.stats.total_processed) == (2, 3, 1)
-    thread = one.run._find()._threads[0]
+    thread = one.run._find().workers.threads[0]
     twin = copy.copy(one)
     assert twin.run([1, 1]) == [2, 2]
     assert twin.run.stats.total_processed == 2
@@ -299,7 +299,7 @@ def test_an_error_whose_frames_were_cleared_keeps_no_instance_alive() -> None:
         model.fail(1)
     traceback.clear_frames(caught.value.__traceback__)
     batcher = model.fail._find()
-    until(lambda: batcher._wanted == 1)
+    until(lambda: batcher.batcher.wake_after == 1)
     reference = weakref.ref(model)
     del model
     assert reference() is None
@@ -313,8 +313,8 @@ def test_an_idle_instance_is_collected_and_its_thread_ends() -> None:
     list(embedder.embed.map([1, 2]))
     embedder.embed.options(deadline_ms=50_000)(1)
     batcher = embedder.embed._find()
-    thread = batcher._threads[0]
-    until(lambda: batcher._wanted == 1)
+    thread = batcher.workers.threads[0]
+    until(lambda: batcher.batcher.wake_after == 1)
     reference = weakref.ref(embedder)
     del embedder
     assert reference() is None
@@ -420,7 +420,7 @@ def test_a_bound_method_keeps_its_instance_and_its_instance_does_not_keep_it() -
     assert (Service().first(1), Service.second(1), Service().second([3])) == (2, 2, [4])
     reference = weakref.ref(method.__wrapped__.__self__)
     batcher = again._find()
-    until(lambda: batcher._wanted == 1)
+    until(lambda: batcher.batcher.wake_after == 1)
     del method, again, bound, Service
     gc.collect()
     assert reference() is None

@@ -27,18 +27,18 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import BatchError, QueueFullError
-from batched._drivers.thread import Batcher
-from batched._parts.cache import Flights
-from tests.flavours import Flavour, blocked, outside, schedulers, size_of
+from batched._core.call import completed
+from batched._drivers.thread import ThreadDriver
+from batched._parts.in_flight import InFlight
+from tests.flavours import Flavour, batchers, blocked, outside, size_of
 from tests.gate import PATIENCE_S, Gate, until
 
 
 def nothing_is_left(fn: Any) -> None:
     """Wait until nobody waits, and check that no flight is remembered."""
     until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
-    for scheduler in schedulers(fn):
-        assert not scheduler._flights._flights
-        assert not scheduler._flights._miss_calls
+    for batcher in batchers(fn):
+        assert not batcher.in_flight._items
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
 
@@ -119,10 +119,10 @@ def test_what_lands_after_the_cache_was_asked_does_not_run_twice(
     flavour.needs_threads()
     gate = Gate()
     fn = flavour.decorate(gate, timeout_ms=0, cache={})
-    admit = Batcher._admit
+    admit = ThreadDriver._admit
     overtaken: list[Any] = []
 
-    def late(batcher: Batcher, call: Any, **named: Any) -> Any:
+    def late(batcher: ThreadDriver, call: Any, **named: Any) -> Any:
         if not overtaken:
             overtaken.append(call)
             with ThreadPoolExecutor(1) as pool:
@@ -130,7 +130,7 @@ def test_what_lands_after_the_cache_was_asked_does_not_run_twice(
         return admit(batcher, call, **named)
 
     fn._find()
-    monkeypatch.setattr(Batcher, "_admit", late)
+    monkeypatch.setattr(ThreadDriver, "_admit", late)
     future: Any = ThreadPoolExecutor(1).submit(flavour.call, fn, items)
     assert future.result(PATIENCE_S) == items
     assert sorted(item for batch in gate.batches for item in batch) == sorted({"a", "b", *items})
@@ -180,16 +180,14 @@ def test_an_item_that_nobody_wants_any_more_never_runs() -> None:
     assert fn.stats.total_cancelled == 2
 
 
-def test_what_expires_after_its_last_caller_has_left_is_nobodys() -> None:
+def test_a_miss_call_that_expires_after_its_last_caller_has_left_answers_no_call() -> None:
     """The worker may have chosen to drop it before the caller said so."""
     fn = batched.dynamically(Gate(), timeout_ms=0, cache={})
-    lookup: Any = fn._find().collator.read(list, (["a"],), {}, 0.0)
-    flights = Flights()
-    miss_call = flights.enter(lookup)
-    assert miss_call is not None
-    assert flights.leave(lookup) == [miss_call]
+    call: Any = fn._find().collator.read(fn, (["a"],), {}, 0.0)
+    (miss_call,) = call.enter(InFlight())
+    assert list(call.leave()) == [miss_call]
     miss_call.fail(TimeoutError())
-    assert flights.complete([miss_call]) == ([], [])
+    assert completed([miss_call]) == ([], [])
 
 
 def test_cancelled_tasks_leave_equal_items_to_each_other() -> None:
@@ -723,7 +721,7 @@ def test_cache_groups_and_a_bounded_queue_together(flavour: Flavour) -> None:
     nothing_is_left(fn)
     assert not blocked(fn)
     assert not outside(fn)
-    assert not any(size_of(each.queue) for each in schedulers(fn))
+    assert not any(size_of(each.queue) for each in batchers(fn))
     flavour.close(fn)
 
 
@@ -767,26 +765,24 @@ def test_an_instance_is_collected_though_its_results_are_kept() -> None:
 def test_nobody_joins_what_has_expired_and_has_not_been_answered(group_by: Any) -> None:
     """Who asks in the moment between has no part in the other's deadline, and gets a run of its own."""
     fn = batched.dynamically(timeout_ms=0, cache={}, group_by=group_by)(list)
-    batcher = fn._find()
-    scheduler, read = batcher._scheduler, batcher.collator.read
-    hasty, patient = (read(list, ([1, 2, 3],), {}, 0.0) for _ in range(2))
+    driver = fn._find()
+    batcher, read = driver.batcher, driver.collator.read
+    hasty, patient = (read(fn, ([1, 2, 3],), {}, 0.0) for _ in range(2))
     hasty.deadline = 1.0
-    scheduler.admit(hasty, wait=False)
+    batcher.admit(hasty, wait=False)
+    batcher.take_in()
 
-    assert scheduler.delay(2.0) is None
-    expired = scheduler.expired
-    scheduler.admit(patient, wait=False)
-    told = scheduler.answered(scheduler.whole(list(expired)))
-
-    assert (told, hasty.left) == ([hasty], "expired")
-    assert patient.missing == scheduler.queue.items == 3
-    while scheduler.queue.items:
-        assert scheduler.delay(2.0) == 0.0
-        batch = scheduler.pop(2.0)
-        calls = batch.deliver(batcher.collator.collate(batch), batcher.collator)
-        told = scheduler.answered(scheduler.whole(calls))
-        scheduler.done(batch, 2.0)
-    assert (told, patient.results) == ([patient], [1, 2, 3])
+    assert batcher.delay(2.0) is None
+    assert (batcher.answered, hasty.left) == ([hasty], "expired")
+    batcher.answered.clear()
+    batcher.admit(patient, wait=False)
+    batcher.take_in()
+    assert patient.missing == batcher.queue.items == 3
+    while batcher.queue.items:
+        batch = batcher.next(2.0)
+        batcher.finish(batch, driver.collator.split(batch.run(driver.collator), batch), 2.0)
+    assert (batcher.answered, patient.results) == ([patient], [1, 2, 3])
+    batcher.in_flight.take_landed()
     nothing_is_left(fn)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import batched
 import batched.inference
-from batched._drivers.thread import Batcher
+from batched._drivers.workers import Workers
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, until
 from tests.test_lifecycle import run
@@ -143,23 +143,23 @@ def test_a_worker_that_starts_late_does_not_put_another_to_sleep(monkeypatch: py
     """The first may be asleep again, and wait to be woken, before the second has begun."""
     asleep = threading.Event()
     begun = threading.Event()
-    work = Batcher._work
+    work = Workers._work
     started: list[Any] = []
 
-    def late(batcher: Batcher) -> None:
+    def late(batcher: Workers) -> None:
         started.append(batcher)
         if len(started) == 2:
             asleep.wait(PATIENCE_S)
             begun.set()
         work(batcher)
 
-    monkeypatch.setattr(Batcher, "_work", late)
+    monkeypatch.setattr(Workers, "_work", late)
     fn = batched.dynamically(Gate(), timeout_ms=0, max_concurrent_batches=2)
     assert fn(1) == 1
-    until(lambda: fn._batcher._wanted == 1)
+    until(lambda: fn._batcher.batcher.wake_after == 1)
     asleep.set()
     assert begun.wait(PATIENCE_S)
-    until(lambda: fn._batcher._idle == 1)
+    until(lambda: fn._batcher.workers.waiting_for_turn == 1)
     assert fn.submit(2).result(PATIENCE_S) == 2
     fn.shutdown()
 
@@ -176,7 +176,7 @@ def test_too_many_threads_for_the_process_is_no_error(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(threading.Thread, "start", only_one)
     assert fn(list(range(50))) == list(range(50))
-    assert len(workers("few")) == len(fn._batcher._threads) == 1
+    assert len(workers("few")) == len(fn._batcher.workers.threads) == 1
     monkeypatch.undo()
     fn.shutdown()
 

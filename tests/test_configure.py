@@ -106,7 +106,7 @@ def test_more_batches_run_at_once_though_a_worker_is_about_to_give_its_turn_back
     gate = Gate(shut=True)
     fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
     batcher = fn._find()
-    batcher._turn = Turn(batcher._turn, lambda: fn.configure(max_concurrent_batches=2))
+    batcher.workers._turn = Turn(batcher.workers._turn, lambda: fn.configure(max_concurrent_batches=2))
     futures = [fn.submit(item) for item in range(2)]
     for _ in range(2):
         gate.wait_for_batch()
@@ -123,7 +123,7 @@ def test_more_batches_run_at_once_though_a_worker_is_about_to_end() -> None:
     for _ in range(2):
         gate.wait_for_batch()
     batcher = fn._find()
-    batcher._turn = Turn(batcher._turn, lambda: fn.configure(max_concurrent_batches=2))
+    batcher.workers._turn = Turn(batcher.workers._turn, lambda: fn.configure(max_concurrent_batches=2))
     fn.configure(max_concurrent_batches=1)
     gate.let_through()
     futures.append(fn.submit(2))

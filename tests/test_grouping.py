@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import BatchError
-from tests.flavours import Flavour, schedulers, size_of
+from tests.flavours import Flavour, batchers, size_of
 from tests.gate import PATIENCE_S, Gate, until
 
 
@@ -82,7 +82,7 @@ def test_a_list_of_mixed_keys_fails_as_one(flavour: Flavour) -> None:
     assert flavour.call(fn, 8) == 8
     stats = fn.stats
     assert stats.total_accepted == 7 == stats.total_processed + stats.total_cancelled
-    assert not any(size_of(each.queue) for each in schedulers(fn))
+    assert not any(size_of(each.queue) for each in batchers(fn))
 
 
 def test_errors_stay_in_place_in_a_list_of_mixed_keys(flavour: Flavour) -> None:
@@ -211,7 +211,7 @@ def test_a_cancelled_list_leaves_every_group(flavour: Flavour) -> None:
     assert (first.result(PATIENCE_S), stays.result(PATIENCE_S)) == (0, [5, 6])
     assert gate.batches == [[0], [5], [6]]
     assert fn.stats.total_cancelled == 4
-    assert not any(size_of(each.queue) for each in schedulers(fn))
+    assert not any(size_of(each.queue) for each in batchers(fn))
 
 
 def test_a_deadline_holds_for_a_list_of_mixed_keys(flavour: Flavour) -> None:
@@ -256,7 +256,7 @@ def test_a_key_that_nobody_uses_costs_nothing() -> None:
     futures = [fn.submit(item) for item in range(count // 2)]
     assert sum(future.result(PATIENCE_S) for future in futures) == sum(range(count // 2))
     assert fn(list(range(count // 2))) == list(range(count // 2))
-    assert size_of(fn._batcher._scheduler.queue) == 0
+    assert size_of(fn._batcher.batcher.queue) == 0
     fn.shutdown()
 
 

@@ -16,23 +16,24 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import batched
 from batched import inference
-from batched._core.call import Batch, Call
+from batched._core.batch import Batch
+from batched._core.call import Call
 from batched._core.keyed_queues import Groups
 from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._core.queue import Queue
-from batched._core.scheduler import Scheduler
+from batched._drivers.manual_clock import ManualDriver
 from batched._policy.length_cost import LengthCost
 from batched._policy.lengths import Lengths, _split, choose, longest_first
 from batched._policy.window import Window
 from benchmarks.lengths import Server, by_length, in_order_of_arrival, saturated
 from tests.gate import Gate
-from tests.test_scheduler_rules import COLLATOR, SchedulerRules, echo
+from tests.test_batcher_rules import COLLATOR, BatcherRules, echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# -- the contract of the scheduler, with lengths -------------------------------------------------------------
+# -- the contract of the batcher, with lengths -------------------------------------------------------------
 
 
 class Known(Lengths):
@@ -51,7 +52,7 @@ def known(fixed: float, per_length: float, *, reorders: bool = True, padded: boo
     return lengths
 
 
-class LengthRules(SchedulerRules):
+class LengthRules(BatcherRules):
     """Whatever the lengths, the cost and the budget: every item runs once, and nobody waits for long."""
 
     @initialize(
@@ -103,7 +104,7 @@ class LengthRules(SchedulerRules):
         call.key = key % self.keys
         call.lengths = sorted(lengths, reverse=True)
         self.calls.append(call)
-        self.scheduler.push(call)
+        self.driver.push(call)
 
     def call_of(self, size: int, *args: Any, **named: Any) -> Call:
         """Return a call of items that are all as long."""
@@ -114,18 +115,19 @@ class LengthRules(SchedulerRules):
     @rule(budget=st.sampled_from([None, 1, 50]))
     def configure(self, budget: int | None) -> None:
         """The budget changes while calls wait."""
-        patience = self.scheduler.patience
-        self.scheduler.configure(replace(self.scheduler._options, max_batch_length=budget))
-        self.scheduler.patience = patience
+        batcher = self.driver.batcher
+        policy = batcher.policy
+        batcher.configure(replace(batcher._options, max_batch_length=budget))
+        batcher.policy = policy
 
-    @precondition(lambda self: self.scheduler.delay(self.now) == 0.0)
+    @precondition(lambda self: self.driver.delay(self.now) == 0.0)
     @rule()
     def pop(self) -> None:
         """A slot is free: the next batch is within its bounds, and leaves nobody out too often."""
         before = {id(call): call.waiting for call in self.calls}
         waiting = self.waiting()
 
-        batch = self.scheduler.pop(self.now)
+        batch = self.driver.pop(self.now)
 
         key = batch.slices[0][0].key
         mine = [call for call in waiting if call.key == key]
@@ -192,14 +194,14 @@ TestLengthGroupRules.settings = settings(max_examples=100, stateful_step_count=6
 # -- who goes together -------------------------------------------------------------------------------------
 
 
-def scheduler_of(lengths: Lengths, batch_size: int = 8, threshold: int = 8) -> Scheduler:
+def driver_of(lengths: Lengths, batch_size: int = 8, threshold: int = 8) -> ManualDriver:
     options = Options(
         batch_size=batch_size,
         small_batch_threshold=threshold,
         timeout_ms=0,
         max_batch_length=None if lengths.budget is None else int(lengths.budget),
     )
-    return Scheduler(options, partial(LengthQueue, lengths=lengths), "f")
+    return ManualDriver(options, partial(LengthQueue, lengths=lengths), COLLATOR)
 
 
 def call_of(lengths: list[float], *, bulk: bool | None = None) -> Call:
@@ -208,14 +210,13 @@ def call_of(lengths: list[float], *, bulk: bool | None = None) -> Call:
     return call
 
 
-def batches_of(scheduler: Scheduler) -> list[list[float]]:
+def batches_of(driver: ManualDriver) -> list[list[float]]:
     """Return the lengths of the batches that run now, one after another."""
     batches = []
-    while scheduler.delay(0.0) is not None:
-        batch = scheduler.pop(0.0)
+    while driver.delay(0.0) is not None:
+        batch = driver.pop(0.0)
         batches.append(COLLATOR.collate(batch))
-        batch.deliver(batches[-1], COLLATOR)
-        scheduler.done(batch, 0.0)
+        driver.finish(batch, 0.0, batches[-1])
     return batches
 
 
@@ -223,18 +224,18 @@ def batches_of(scheduler: Scheduler) -> list[list[float]]:
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 9))
 def test_where_padding_costs_nothing_the_order_is_that_of_arrival(lengths: list[float], size: int) -> None:
     """Not one item goes earlier or later."""
-    scheduler = scheduler_of(known(1.0, 1e-9), size)
+    driver = driver_of(known(1.0, 1e-9), size)
     for length in lengths:
-        scheduler.push(call_of([length]))
-    assert sum(batches_of(scheduler), []) == lengths
+        driver.push(call_of([length]))
+    assert sum(batches_of(driver), []) == lengths
 
 
 def test_where_padding_costs_more_than_a_batch_like_lengths_go_together() -> None:
     """Those first that have the oldest among them."""
-    scheduler = scheduler_of(known(1.0, 1.0))
+    driver = driver_of(known(1.0, 1.0))
     for length in [5, 50, 5, 50, 5, 50]:
-        scheduler.push(call_of([length]))
-    assert batches_of(scheduler) == [[5, 5, 5], [50, 50, 50]]
+        driver.push(call_of([length]))
+    assert batches_of(driver) == [[5, 5, 5], [50, 50, 50]]
 
 
 def items_of(*lengths: float) -> list[Any]:
@@ -311,14 +312,14 @@ def splits_of(items: list[Any], room: int, lengths: Lengths) -> Iterator[list[li
 
 def test_who_is_in_a_hurry_goes_whatever_its_length() -> None:
     """Once half of its time is over. In the next batch is whoever had to wait for that."""
-    scheduler = scheduler_of(known(1.0, 1.0))
+    driver = driver_of(known(1.0, 1.0))
     for length, deadline in ((10, None), (1, None), (1, 4.0), (90, 5.0), (90, 5.0)):
         call = Call().begin(echo, [length], 1, True, 0.0, deadline)
         call.lengths = [length]
-        scheduler.push(call)
+        driver.push(call)
     batches = []
-    while scheduler.delay(3.0) is not None:
-        batches.append(COLLATOR.collate(scheduler.pop(3.0)))
+    while driver.delay(3.0) is not None:
+        batches.append(COLLATOR.collate(driver.pop(3.0)))
     assert batches == [[1, 1], [10], [90, 90]]
 
 
@@ -330,7 +331,7 @@ def test_who_was_passed_over_and_has_gone_stands_in_nobodys_way(cheap: float, bu
     queue = LengthQueue(4, 1, lengths)
     for _ in range(2):
         old, urgent = call_of([1]), call_of([90])
-        queue.push_all([old, urgent], [])
+        queue.push_all([old, urgent])
         lengths.urgent, lengths.cost.per_length = urgent, 1.0
         assert queue.take(2).slices == [(urgent, 0, 1)]
         lengths.urgent, lengths.cost.per_length = None, cheap
@@ -339,38 +340,37 @@ def test_who_was_passed_over_and_has_gone_stands_in_nobodys_way(cheap: float, bu
 
 def test_small_calls_go_before_large_ones_of_another_length() -> None:
     """And large ones of like length fill the room."""
-    scheduler = scheduler_of(known(1.0, 1.0), 4, 1)
-    scheduler.push(call_of([30, 30]))
-    scheduler.push(call_of([9, 9]))
-    scheduler.push(call_of([9]))
-    assert batches_of(scheduler) == [[9, 9, 9], [30, 30]]
+    driver = driver_of(known(1.0, 1.0), 4, 1)
+    driver.push(call_of([30, 30]))
+    driver.push(call_of([9, 9]))
+    driver.push(call_of([9]))
+    assert batches_of(driver) == [[9, 9, 9], [30, 30]]
 
 
 def test_a_large_call_beside_ever_more_small_ones_has_its_share() -> None:
     """An eighth of all, though it is like none of them."""
-    scheduler = scheduler_of(known(1.0, 1.0), 8, 1)
-    scheduler.push(call_of([90] * 64))
+    driver = driver_of(known(1.0, 1.0), 8, 1)
+    driver.push(call_of([90] * 64))
     ran: list[float] = []
     while ran.count(90) < 64:
-        while scheduler.queue.items - ran.count(90) < 80:
-            scheduler.push(call_of([random.Random(len(ran)).randint(1, 9)]))
-            if scheduler.queue.items > 200:
+        while driver.queue.items - ran.count(90) < 80:
+            driver.push(call_of([random.Random(len(ran)).randint(1, 9)]))
+            if driver.queue.items > 200:
                 break
-        assert scheduler.delay(0.0) == 0.0
-        batch = scheduler.pop(0.0)
+        assert driver.delay(0.0) == 0.0
+        batch = driver.pop(0.0)
         ran += COLLATOR.collate(batch)
-        batch.deliver(COLLATOR.collate(batch), COLLATOR)
-        scheduler.done(batch, 0.0)
+        driver.run(batch, 0.0)
     assert 64 * 7 <= len(ran) <= 64 * 9
 
 
 def test_a_hundred_thousand_wait_without_harm() -> None:
     """A batch looks at a few of them."""
     lengths = known(0.1, 1.0)
-    scheduler = scheduler_of(lengths, 32)
+    driver = driver_of(lengths, 32)
     source = random.Random(0)
     for _ in range(100_000):
-        scheduler.push(call_of([source.randint(1, 200)]))
+        driver.push(call_of([source.randint(1, 200)]))
     looked_at = []
     lengths_fitting = Known.fitting
 
@@ -381,8 +381,8 @@ def test_a_hundred_thousand_wait_without_harm() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Known, "fitting", fitting)
         for _ in range(100):
-            assert scheduler.delay(0.0) == 0.0
-            scheduler.done(scheduler.pop(0.0), 0.0)
+            assert driver.delay(0.0) == 0.0
+            driver.run(driver.pop(0.0), 0.0)
     assert max(looked_at) <= 4 * 32
 
 
@@ -405,38 +405,38 @@ def test_a_budget_ends_batches_and_changes_no_order() -> None:
     """Who is over all of it runs alone."""
     lengths = Lengths(reorders=False, padded=False)
     lengths.budget = 10
-    scheduler = scheduler_of(lengths)
+    driver = driver_of(lengths)
     for length in [4, 6, 1, 99, 3, 3, 3, 3]:
-        scheduler.push(call_of([length]))
-    assert batches_of(scheduler) == [[4, 6], [1], [99], [3, 3, 3], [3]]
+        driver.push(call_of([length]))
+    assert batches_of(driver) == [[4, 6], [1], [99], [3, 3, 3], [3]]
 
 
 def test_a_large_call_is_in_every_other_batch_if_the_budget_has_no_room_for_small_ones_too() -> None:
     """However much of their share large calls have saved."""
-    scheduler = scheduler_of(known(1.0, 0.0), 8, 1)
+    driver = driver_of(known(1.0, 0.0), 8, 1)
     for _ in range(300):
-        scheduler.push(call_of([1]))
-    batches_of(scheduler)
-    scheduler.configure(replace(scheduler._options, max_batch_length=3))
-    scheduler.push(call_of([2] * 64))
+        driver.push(call_of([1]))
+    batches_of(driver)
+    driver.batcher.configure(replace(driver.batcher._options, max_batch_length=3))
+    driver.push(call_of([2] * 64))
     for _ in range(20):
-        scheduler.push(call_of([3]))
-    assert batches_of(scheduler)[:20] == [[2], [3]] * 10
+        driver.push(call_of([3]))
+    assert batches_of(driver)[:20] == [[2], [3]] * 10
 
 
 def test_a_budget_divides_lists_and_starts_what_is_full_by_it() -> None:
     """A batch that can take no more has nobody to wait for."""
     lengths = Lengths(reorders=False, padded=True)
-    scheduler = Scheduler(
-        Options(timeout_ms=1000, max_batch_length=10), partial(LengthQueue, lengths=lengths), "f"
+    driver = ManualDriver(
+        Options(timeout_ms=1000, max_batch_length=10), partial(LengthQueue, lengths=lengths), COLLATOR
     )
-    scheduler.push(call_of([2, 2]))
-    assert scheduler.delay(0.0) == 1.0
-    scheduler.push(call_of([3, 3, 3]))
-    assert scheduler.delay(0.0) == 0.0
-    batch = scheduler.pop(0.0)
+    driver.push(call_of([2, 2]))
+    assert driver.delay(0.0) == 1.0
+    driver.push(call_of([3, 3, 3]))
+    assert driver.delay(0.0) == 0.0
+    batch = driver.pop(0.0)
     assert (COLLATOR.collate(batch), batch.reason) == ([2, 2, 3], "full")
-    assert scheduler.delay(0.0) == 1.0
+    assert driver.delay(0.0) == 1.0
 
 
 # -- what it has learned -----------------------------------------------------------------------------------
@@ -516,27 +516,26 @@ def test_what_was_learned_is_told(reorders: bool) -> None:
     """The three costs; with a budget alone too, or nothing would ever be waited for."""
     lengths = Lengths(reorders=reorders, padded=False)
     options = Options(batch_size=8, timeout_ms=1)
-    scheduler = Scheduler(options, partial(LengthQueue, lengths=lengths), "f")
+    driver = ManualDriver(options, partial(LengthQueue, lengths=lengths), COLLATOR)
     source = random.Random(4)
     now = 0.0
     for _ in range(200):
         for _ in range(source.randint(1, 8)):
             call = call_of([source.randint(1, 100)])
             call.arrived = now
-            scheduler.push(call)
-        while scheduler.delay(now) is not None:
-            now += scheduler.delay(now) or 0.0
-            batch = scheduler.pop(now)
+            driver.push(call)
+        while driver.delay(now) is not None:
+            now += driver.delay(now) or 0.0
+            batch = driver.pop(now)
             items = COLLATOR.collate(batch)
-            batch.deliver(items, COLLATOR)
             now += 0.005 + len(items) * 0.0005 + len(items) * max(items) * 0.0001
-            scheduler.done(batch, now)
-    learned = scheduler.stats(now).learned
+            driver.finish(batch, now, items)
+    learned = driver.stats(now).learned
     assert learned is not None
     assert learned.batch_ms == pytest.approx(5, rel=0.1)
     assert learned.length_ms == pytest.approx(0.1, rel=0.1)
     assert "ms a unit of length" in str(learned)
-    assert ("length" in scheduler.stats(now).chosen) == reorders
+    assert ("length" in driver.stats(now).chosen) == reorders
 
 
 @pytest.mark.parametrize("queue", [Queue, partial(LengthQueue, lengths=known(1.0, 1e-9))])
@@ -550,18 +549,18 @@ def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
             """Return the same always."""
             return 5
 
-    scheduler = Scheduler(Options(batch_size=32, timeout_ms=0), queue, "f")
-    scheduler.patience = Costly(0.0)
-    scheduler._follow(scheduler._options)
-    scheduler.push(call_of([1] * 4000))
+    driver = ManualDriver(Options(batch_size=32, timeout_ms=0), queue, COLLATOR)
+    driver.batcher.policy = Costly(0.0)
+    driver.batcher._follow(driver.batcher._options)
+    driver.push(call_of([1] * 4000))
     sizes = []
     for number in range(120):
         if number in {1, 2}:
-            scheduler.push(call_of([1, 1]))
-        assert scheduler.delay(0.0) == 0.0
-        batch = scheduler.pop(0.0)
+            driver.push(call_of([1, 1]))
+        assert driver.delay(0.0) == 0.0
+        batch = driver.pop(0.0)
         sizes.append(batch.size)
-        scheduler.done(batch, 0.0)
+        driver.run(batch, 0.0)
     assert sizes[:5] == [32, 7, 7, 5, 5]
     assert sizes[-1] == 32
 
@@ -574,7 +573,7 @@ def test_a_chunk_of_longer_items_than_usual_has_fewer(length: float, items: int)
     lengths.cost._length = 10.0  # ... which is this
     queue = LengthQueue(32, 1, lengths)
     queue.chunk = 8
-    queue.push_all([call_of([length] * 100), call_of([length])], [])
+    queue.push_all([call_of([length] * 100), call_of([length])])
     taken = queue.take(32)
     assert sum(stop - start for call, start, stop in taken.slices if call.size > 1) == items
 

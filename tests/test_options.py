@@ -83,7 +83,7 @@ def test_a_name_of_ones_own_is_used_in_errors_and_thread_names() -> None:
     fn = batched.dynamically(lambda xs: None, timeout_ms=0, name="embed queries")
     with pytest.raises(TypeError, match="^embed queries must return"):
         fn(1)
-    assert fn._batcher._threads[0].name == "batched: embed queries"
+    assert fn._batcher.workers.threads[0].name == "batched: embed queries"
     assert "embed queries" in repr(fn)
 
 

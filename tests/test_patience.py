@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from itertools import accumulate
 from random import Random
 from typing import Any
@@ -16,8 +15,7 @@ from hypothesis import strategies as st
 import batched
 from batched._core.call import Call
 from batched._core.options import Options
-from batched._core.queue import Queue
-from batched._core.scheduler import Scheduler
+from batched._drivers.manual_clock import ManualDriver
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.batch_cost import BatchCost
 from batched._policy.window import Window
@@ -32,8 +30,8 @@ class Server:
     """One function that is free or not, on a clock of its own, and those that call it."""
 
     def __init__(self, patience: Window, batch_size: int = 32) -> None:
-        self.scheduler = Scheduler(Options(batch_size=batch_size), Queue, "f")
-        self.scheduler.patience = patience
+        self.driver = ManualDriver(Options(batch_size=batch_size))
+        self.driver.batcher.policy = patience
         self.patience = patience
         self.now = 0.0
         self.slow = 1.0
@@ -67,30 +65,31 @@ class Server:
             free = self.now
             while True:
                 self.let_come(self.now)
-                if self.inbox:
-                    self.scheduler.take_in(self.inbox, deque())
-                delay = self.scheduler.delay(self.now)
+                self.take_in()
+                delay = self.driver.delay(self.now)
                 if delay is None:
                     assert self.coming, "nobody will ever call"
                     self.now = min(entry[0] for entry in self.coming)
                 elif delay:
-                    self.now = self.let_come(self.now + delay, self.scheduler.awaited())
+                    self.now = self.let_come(self.now + delay, self.driver.batcher.wake_after or math.inf)
                 else:
                     break
-            first = self.scheduler.queue.oldest()
-            batch = self.scheduler.pop(self.now)
+            first = self.driver.queue.oldest()
+            batch = self.driver.pop(self.now)
             self.held.append(self.now - max(free, first))
             self.batches.append(batch.size)
             self.now += (FIXED_S + EACH_S * batch.size) * self.slow
             batch.failed = batch.size if self.fails else 0
-            for call, start, stop in batch.slices:
-                call.missing -= stop - start
-                if not call.missing:
-                    self.latencies.append(self.now - call.arrived)
-                    if call.waiter is not None:
-                        self.call(self.now + call.waiter(), call.waiter, call.size)
+            for call in self.driver.finish(batch, self.now):
+                self.latencies.append(self.now - call.arrived)
+                if call.waiter is not None:
+                    self.call(self.now + call.waiter(), call.waiter, call.size)
             self.let_come(math.nextafter(self.now, 0))
-            self.scheduler.done(batch, self.now)
+
+    def take_in(self) -> None:
+        """Queue the calls of the inbox."""
+        self.driver.batcher.arriving += self.inbox
+        self.inbox.clear()
 
 
 def adaptive(batch_size: int = 32, timeout_s: float = TIMEOUT_S) -> Server:
@@ -174,7 +173,7 @@ def test_returning_callers_are_waited_for() -> None:
     server.run(200)
     assert server.batches[-100:] == [20] * 100
     assert max(server.held[-100:]) < 300e-6
-    assert server.scheduler.stats(server.now).closed["callers back"] >= 100
+    assert server.driver.stats(server.now).closed["callers back"] >= 100
 
 
 def test_two_callers_find_each_other() -> None:
@@ -249,7 +248,7 @@ def test_the_service_time_may_drift() -> None:
         server.slow = slow
         server.run(60)
         assert server.batches[-20:] == [20] * 20
-        learned = server.scheduler.stats(server.now).learned
+        learned = server.driver.stats(server.now).learned
         assert learned is not None
         full = (learned.batch_ms + 20 * learned.item_ms) / 1000
         assert full == pytest.approx(slow * (FIXED_S + 20 * EACH_S), rel=0.1)
@@ -266,7 +265,7 @@ def test_where_a_wait_saves_nothing_nothing_is_learned(monkeypatch: pytest.Monke
         monkeypatch.delattr(Window, event)
     server.run(100)
     assert server.held[-100:] == [0.0] * 100
-    learned = server.scheduler.stats(server.now).learned
+    learned = server.driver.stats(server.now).learned
     assert learned is not None
     assert learned.batch_ms == pytest.approx(1000 * FIXED_S * server.slow, rel=0.1)
 
@@ -361,12 +360,12 @@ def test_batches_that_fail_teach_nothing_about_time() -> None:
     server = adaptive()
     crowd(server, 20)
     server.run(100)
-    before = server.scheduler.stats(server.now).learned
+    before = server.driver.stats(server.now).learned
     assert before is not None
     server.fails = True
     server.slow = 0.01
     server.run(50)
-    after = server.scheduler.stats(server.now).learned
+    after = server.driver.stats(server.now).learned
     assert after is not None
     assert (after.batch_ms, after.item_ms) == (before.batch_ms, before.item_ms)
     assert server.batches[-20:] == [20] * 20
@@ -378,18 +377,17 @@ def test_who_has_left_is_not_waited_for() -> None:
     crowd(server, 2)
     server.run(50)
     server.let_come(server.now + 1)
-    server.scheduler.take_in(server.inbox, deque())
+    server.take_in()
     server.now += 0.001
-    assert server.scheduler.delay(server.now + 1) == 0.0
-    batch = server.scheduler.pop(server.now)
+    assert server.driver.delay(server.now + 1) == 0.0
+    batch = server.driver.pop(server.now)
     stays, leaves = (call for call, _, _ in batch.slices)
     leaves.left = "cancelled"
-    server.scheduler.drop(leaves)
-    stays.missing = 0
+    server.driver.drop(leaves)
     server.now += FIXED_S
-    server.scheduler.done(batch, server.now)
-    server.scheduler.push(Call().begin(id, None, 1, False, server.now + soon()))
-    assert server.scheduler.delay(server.now + soon()) == 0.0
+    assert server.driver.finish(batch, server.now) == [stays]
+    server.driver.push(Call().begin(id, None, 1, False, server.now + soon()))
+    assert server.driver.delay(server.now + soon()) == 0.0
 
 
 def test_the_wait_is_bounded_by_the_timeout() -> None:
@@ -422,7 +420,7 @@ def test_without_a_timeout_nothing_ever_waits(trace: list[tuple[float, int, bool
         for at, (_, size, returns) in zip(accumulate(gap for gap, _, _ in trace), trace, strict=True):
             server.call(at, soon if returns else None, size)
         for _ in range(100):
-            if server.coming or server.inbox or server.scheduler.queue.items:
+            if server.coming or server.inbox or server.driver.queue.items:
                 server.run(1)
         runs.append((server.batches, server.now))
         assert not any(server.held)
@@ -462,8 +460,8 @@ def test_a_wake_up_that_is_always_late_is_expected_to_be() -> None:
         server.call(0, lambda: random.expovariate(1 / 0.05))
     server.run(50)
     before = patience._held.late_s
-    delay = server.scheduler.delay
-    server.scheduler.delay = lambda now: (d := delay(now)) and d + 0.0005  # type: ignore[method-assign]
+    delay = server.driver.delay
+    server.driver.delay = lambda now: (d := delay(now)) and d + 0.0005  # type: ignore[method-assign]
     server.run(100)
     assert before < 0.00015
     assert 0.0003 < patience._held.late_s < 0.0007
@@ -490,9 +488,9 @@ def test_stats_say_what_was_learned() -> None:
     random = Random(8)
     for _ in range(20):
         server.call(0, lambda: random.expovariate(1 / 0.001))
-    assert server.scheduler.stats(0).learned is None
+    assert server.driver.stats(0).learned is None
     server.run(300)
-    stats = server.scheduler.stats(server.now)
+    stats = server.driver.stats(server.now)
     assert stats.learned is not None
     assert stats.learned.batch_ms == pytest.approx(FIXED_S * 1000, rel=0.02)
     assert stats.learned.item_ms == pytest.approx(EACH_S * 1000, rel=0.1)
@@ -508,7 +506,7 @@ def test_who_wants_no_learning_gets_the_plain_window(options: dict[str, Any]) ->
     fn = batched.dynamically(Gate(), **{"timeout_ms": 0.1, **options})
     for item in range(20):
         assert fn(item) == item
-    assert type(fn._batcher._scheduler.patience) is Window
+    assert type(fn._batcher.batcher.policy) is Window
     assert fn.stats.learned is None
 
 

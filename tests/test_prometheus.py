@@ -28,7 +28,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import batched
 from batched import aio, inference
+from batched._core.counters import Counters
 from batched._core.stats import Stats
+from batched._drivers.thread import ThreadDriver
 from batched._policy.start_reason import StartReason
 from batched.prometheus import Collector
 from tests.flavours import Flavour
@@ -285,7 +287,7 @@ def test_batchers_of_one_name_are_one_series(registry: CollectorRegistry) -> Non
     futures = [model.embed.submit(1) for model in models[98:]]
     for _ in range(2):
         gate.wait_for_batch()
-    running = models[98].embed._find()._scheduler._running
+    running = models[98].embed._find().batcher._running
     for batch in running:
         running[batch] -= 1000  # as if it had been running for so long
     figures = page(registry)["merged"]
@@ -443,9 +445,15 @@ def test_a_broken_batcher_leaves_the_others_their_page(
     for fn in (alone, broken, whole):
         fn([1, 2])
     before = page(registry)
+    stats: Any = ThreadDriver.stats
+    unreadable = {alone._find(), broken._find()}
+
+    def read(driver: ThreadDriver) -> Stats:
+        result: Stats = stats.fget(driver)
+        return 1 / 0 if driver in unreadable else result  # type: ignore[return-value]
+
     with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, logger="batched"):
-        for fn in (alone, broken):
-            patch.setattr(fn._find()._scheduler, "stats", lambda now: 1 / 0)
+        patch.setattr(ThreadDriver, "stats", property(read))
         for _ in range(2):
             during = page(registry)
             check_nothing_falls(before, during)
@@ -464,10 +472,15 @@ def test_nothing_is_read_unless_scraped(monkeypatch: pytest.MonkeyPatch) -> None
     """Registering asks no batcher, though the registry wants to know all names; a scrape asks each once."""
     fn = batched.dynamically(list, name="asked", timeout_ms=0)
     fn(1)
-    scheduler = fn._find()._scheduler
-    asked: list[float] = []
-    stats = scheduler.stats
-    monkeypatch.setattr(scheduler, "stats", lambda now: asked.append(now) or stats(now))
+    asked: list[int] = []
+    snapshot = Counters.snapshot
+
+    def counted(self: Counters, **named: Any) -> Any:
+        if self is fn._find().counters:
+            asked.append(1)
+        return snapshot(self, **named)
+
+    monkeypatch.setattr(Counters, "snapshot", counted)
     registry = CollectorRegistry(auto_describe=True)
     collector = Collector(registry)
     with pytest.raises(ValueError, match="Duplicated timeseries"):

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import BatchError
-from batched._core.call import Batch, Call
+from batched._core.batch import Batch
+from batched._core.call import Call
 from batched._core.memory_limit import MemoryLimit, is_out_of_memory
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, until

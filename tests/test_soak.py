@@ -228,14 +228,13 @@ def soak(seconds: float, decorate: Any, kind: type[Caller], *, changing: bool = 
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
     fn.shutdown()
     batcher = fn._batcher
-    assert not batcher._inbox
-    assert not batcher._scheduler._running
-    assert not batcher._scheduler.waiting_calls()
-    assert not batcher._scheduler.again
+    assert not batcher.batcher.arriving
+    assert not batcher.batcher._running
+    assert not batcher.batcher.waiting_calls()
+    assert not batcher.batcher.retrying
     assert not batcher._blocked
-    assert not batcher._scheduler._flights._flights
-    assert not batcher._scheduler._flights._miss_calls
-    assert not isinstance(batcher._scheduler.queue, Groups) or not size_of(batcher._scheduler.queue)
+    assert batcher.batcher.in_flight is None or not batcher.batcher.in_flight._items
+    assert not isinstance(batcher.batcher.queue, Groups) or not size_of(batcher.batcher.queue)
     gc.collect()
     assert not [thread for thread in threading.enumerate() if thread.name == "batched: soak"]
 

@@ -200,7 +200,7 @@ class TurnRules(RuleBasedStateMachine):
             call.lengths = [float(1 + at % 5) for at in range(size)]
             calls.append(call)
         self.calls += calls
-        self.pushed += self.groups.push_all(calls, [])
+        self.pushed += self.groups.push_all(calls)
         self.note_lines()
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 3.0]))
@@ -232,10 +232,10 @@ class TurnRules(RuleBasedStateMachine):
         before = {id(call): call.waiting for call in self.calls}
         small = {call.key for call in self.waiting() if not call.large}
         large = {call.key for call in self.waiting()} - small
-        queue = self.groups.next(lambda _oldest: True)
+        queue = self.groups.next(lambda _oldest: True, None)
         batch = queue.take(min(queue.items, self.groups.batch_size))
         key = batch.slices[0][0].key
-        self.groups.taken(key, len(batch), self.now)
+        self.groups.taken(batch, self.now)
         self.taken += len(batch)
         assert {call.key for call, _, _ in batch.slices} == {key}
         for call, start, stop in batch.slices:

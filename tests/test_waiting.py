@@ -20,7 +20,7 @@ from batched import aio
 from batched._core.call import Call
 from batched._core.task_awaitable import wake_all
 from batched._drivers.wakeups import watch
-from tests.gate import PATIENCE_S, turns
+from tests.gate import PATIENCE_S
 
 
 class Timer:
@@ -340,57 +340,6 @@ def test_a_batch_takes_one_callback_to_wake_its_callers(fn: Any) -> None:
 
     with asyncio.Runner(loop_factory=Counting) as runner:
         runner.run(asyncio.wait_for(main(), PATIENCE_S))
-
-
-def test_a_caller_that_comes_straight_back_finds_the_same_task_at_work(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And nothing is left of it two turns after the last."""
-    made: list[Any] = []
-
-    class Counted(asyncio.Task):  # type: ignore[type-arg]
-        def __init__(self, *args: Any, **named: Any) -> None:
-            super().__init__(*args, **named)
-            made.append(self)
-
-    monkeypatch.setattr(batched._drivers.event_loop, "Task", Counted)
-    fn = aio.dynamically(held, timeout_ms=0)
-
-    async def main() -> None:
-        for item in range(20):
-            assert await fn(item) == item
-        assert len(made) == 2  # the first did not know
-        await turns(3)
-        assert made[1].done()
-        for item in range(20):
-            assert await fn(item) == item
-            await turns(3)
-        assert len(made) == 22
-
-    run(main())
-
-
-def test_a_task_looks_only_for_those_who_come_straight_back(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where they need a turn more, as through `gather`, nobody waits for them in vain."""
-    looks: list[int] = []
-    next_batch = batched._drivers.event_loop._Dispatcher._next
-
-    def look(self: Any) -> Any:
-        batch = next_batch(self)
-        looks.append(0 if batch is None else batch.size)
-        return batch
-
-    monkeypatch.setattr(batched._drivers.event_loop._Dispatcher, "_next", look)
-    fn = aio.dynamically(held, timeout_ms=0)
-
-    async def main() -> None:
-        for item in range(20):
-            assert await asyncio.gather(fn(item), fn(-item)) == [item, -item]
-        assert looks == [2] * 20
-
-    run(main())
 
 
 def test_a_loop_can_end_while_a_task_looks_who_comes_back() -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 from batched._api.async_cache import answer_with_cache
 from batched._api.map import Ahead, length_of
 from batched._core.call import Row
-from batched._parts.cache import Lookup
 from batched.errors import for_event_loop, without_own_frames
 
 if TYPE_CHECKING:
@@ -60,12 +59,12 @@ class _Calls:
         call.loop = None  # it is not queued
         if not call.missing:  # the cache knew it all
             self._batcher.count_cached(call)
-        elif self._callers_ask and isinstance(call, Lookup):
-            asks = answer_with_cache(self._batcher, call, self._name, patient=True)
+        elif self._callers_ask:
+            asks = answer_with_cache(self._batcher, call, self._name, waits=True)
             self._asking[call] = asyncio.create_task(asks)
             self._asking[call].add_done_callback(_retrieve)  # it may have failed when the consumer has left
         else:
-            self._batcher.post_async(call, patient=True)
+            self._batcher.post_async(call, waits=True)
 
     async def answers(self, call: Call) -> Iterator[Any]:
         """Wait until `call` is answered, and return an iterator over its answers."""

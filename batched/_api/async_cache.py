@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from batched._drivers.wakeups import within
 
 if TYPE_CHECKING:
     from batched._api.driver import Driver
-    from batched._parts.cache import Lookup
 
 __all__ = ["answer_with_cache"]
 
 
-async def answer_with_cache(batcher: Driver, call: Lookup, name: str, *, patient: bool = False) -> None:
+async def answer_with_cache(batcher: Driver, call: Any, name: str, *, waits: bool = False) -> None:
     """Ask the cache, run the misses, and store their results; raise the error that the caller is to get.
 
     `get` counts into the deadline. `set` is given up at the deadline: the results are there already.
@@ -29,7 +28,7 @@ async def answer_with_cache(batcher: Driver, call: Lookup, name: str, *, patient
                 call.left = "expired"
                 raise TimeoutError(call.overdue(name))
             return
-        batcher.post_async(call, patient)
+        batcher.post_async(call, waits)
         try:
             await call.wait()
         except BaseException:

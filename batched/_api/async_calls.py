@@ -11,8 +11,8 @@ from batched._api.batch_function import is_async, is_stream, name_of
 from batched._api.driver import Driver
 from batched._api.function import DecoratedFunction, is_bound
 from batched._core.cache_checks import is_mapping
-from batched._drivers.event_loop import LoopBatcher
-from batched._drivers.thread import Batcher
+from batched._drivers.event_loop import LoopDriver
+from batched._drivers.thread import ThreadDriver
 from batched._parts.cache import CachingCollator
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class LoopedFunction(DecoratedFunction[Driver]):
             if isinstance(collator, CachingCollator):
                 collator.let_callers_ask()
             if is_async(func):
-                return LoopBatcher(options, queue, collator, name, streams=streams)
-            return Batcher(options, queue, collator, name, owner, streams=streams, awaits=False)
+                return LoopDriver(options, queue, collator, name, streams=streams)
+            return ThreadDriver(options, queue, collator, name, owner, streams=streams, awaits=False)
 
         super().__init__(func, options, make, streams=streams, callers_ask=not is_mapping(options.cache))
 

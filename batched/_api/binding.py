@@ -6,9 +6,11 @@ keeps an instance alive.
 
 from __future__ import annotations
 
+import os
 import weakref
 from dataclasses import dataclass, field, fields, replace
 from functools import partial, update_wrapper
+from threading import RLock
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -25,6 +27,20 @@ if TYPE_CHECKING:
 __all__ = ["Bindable", "Binding", "Shared"]
 
 _new: Any = object.__new__
+
+# A batcher is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
+# The same thread may come back, as the garbage collector may run code that calls.
+_making = RLock()
+
+
+def _after_fork() -> None:
+    """Make a new lock in the child: the thread that holds the old one may be the parent's."""
+    global _making  # noqa: PLW0603
+    _making = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 _HIDDEN = ("__annotations__", "__doc__", "__module__")
 
@@ -88,8 +104,12 @@ class Binding(Generic[BatcherT]):
             raise TypeError(
                 f"{type(key).__qualname__} has batched methods, so its __slots__ must include '__weakref__'"
             ) from None
-        # Of two threads that make a batcher, the first wins; one that is not used has no thread yet.
-        return self._made.setdefault(id(key), (reference, self._make(key)))[1]
+        with _making:
+            made = self.made(key)
+            if made is None:
+                made = self._make(key)
+                self._made[id(key)] = reference, made
+            return made
 
 
 def _forget(made: dict[int, tuple[weakref.ref[Any], Any]], key: int, reference: weakref.ref[Any]) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from batched._api.decorate import check_names
 from batched._core.options import CallOptions, live_options
-from batched._parts.group_by import Family
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +42,6 @@ def apply_options(options: CallOptions, call: Call) -> None:
     if options.priority is not None:
         call.bulk = options.priority == "bulk"
     call.keep_errors = options.return_exceptions
-    if isinstance(call, Family):
-        for member in call.members:
-            member.deadline, member.bulk = call.deadline, call.bulk
-            member.keep_errors = call.keep_errors
+    for part in call.parts:
+        part.deadline, part.bulk = call.deadline, call.bulk
+        part.keep_errors = call.keep_errors

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from batched._core.call import Call, Collator
+    from batched._core.batch import Collator
+    from batched._core.call import Call
     from batched._core.options import Options
     from batched._core.stats import Stats
 
@@ -42,10 +43,10 @@ class Driver(Protocol):
         """Raise if this is inside the batch function, which would wait for its own end."""
         ...
 
-    def post_async(self, call: Call, patient: bool = False) -> None:  # noqa: FBT001, FBT002
+    def post_async(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Queue `call` for the running task, unless `check` raises.
 
-        The task then awaits `call.wait()`, until the call is answered or late. A `patient` call waits for
+        The task then awaits `call.wait()`, until the call is answered or late. A `waits` call waits for
         room in a queue that is bounded and full, whatever the options say.
         """
         ...

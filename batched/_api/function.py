@@ -23,15 +23,15 @@ from batched._api.map import Chunks
 from batched._api.streams import AsyncStream
 from batched._core.options import NO_OPTIONS, CallOptions, Options, knows_lengths, live_options
 from batched._drivers.wakeups import own_errors
-from batched._parts.cache import Lookup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
     from typing import NoReturn, TypeAlias, Unpack
 
     from batched._api.signatures import CallChanges, Changes
-    from batched._core.call import Call, Collator
-    from batched._core.scheduler import NewQueue
+    from batched._core.batch import Collator
+    from batched._core.batcher import NewQueue
+    from batched._core.call import Call
     from batched._core.stats import Stats
 
     Join: TypeAlias = Callable[[Any, Any, str, bool], tuple[Collator, NewQueue]]
@@ -91,7 +91,7 @@ class DecoratedFunction(Bindable[DriverT]):
         shared = self._shared
         batcher = shared.batcher or self._find()
         call = self._ask(args, named)
-        if shared.callers_ask and isinstance(call, Lookup):
+        if shared.callers_ask and call.size:
             await answer_with_cache(batcher, call, self._name)
             return call.results if not call.keep_errors else own_errors(call)
         if not call.missing:

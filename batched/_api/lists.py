@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from batched._api.signatures import Dynamically
-    from batched._core.call import Collator
-    from batched._core.scheduler import NewQueue
+    from batched._core.batch import Collator
+    from batched._core.batcher import NewQueue
 
 __all__ = ["BatchedFunction", "dynamically", "join_lists"]
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from batched._api.call_options import apply_options
 from batched._core.call import Call, Row
-from batched._parts.group_by import Family
 from batched.errors import ClosedError, copied, for_iterator, raise_as_was, without_own_frames
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from batched._api.binding import Shared
     from batched._api.driver import Driver
-    from batched._drivers.thread import Batcher
+    from batched._drivers.thread import ThreadDriver
 
 __all__ = ["Ahead", "Chunks", "length_of", "map_items"]
 
@@ -52,7 +51,7 @@ class Chunks:
         self._collator.own(call)
         call.note_context()
         apply_options(self.options, call)
-        for part in [call, *call.members] if isinstance(call, Family) else [call]:
+        for part in (call, *call.parts):
             part.keep_errors = True
             if self.options.priority is None:
                 part.bulk = True
@@ -162,13 +161,13 @@ def length_of(sources: tuple[object, ...]) -> int | None:
     return None if length < 0 else length
 
 
-def map_items(chunks: Chunks, batcher: Batcher, sources: tuple[Iterable[Any], ...]) -> Iterator[Any]:
+def map_items(chunks: Chunks, batcher: ThreadDriver, sources: tuple[Iterable[Any], ...]) -> Iterator[Any]:
     """Return an iterator over the answers for the elements of the sources."""
 
     def post(call: Call) -> None:
         call.waiter = None
         if call.missing:  # else the cache knew it all
-            batcher.post(call, patient=True)
+            batcher.post(call, waits=True)
         else:
             batcher.count_cached(call)
 

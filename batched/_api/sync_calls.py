@@ -14,7 +14,7 @@ from batched._api.function import DecoratedFunction, is_bound
 from batched._api.map import map_items
 from batched._api.streams import Stream
 from batched._core.cache_checks import is_async
-from batched._drivers.thread import Batcher
+from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import own_errors
 from batched._parts.store import AsynchronousCacheError
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["ThreadedFunction"]
 
 
-class ThreadedFunction(DecoratedFunction[Batcher]):
+class ThreadedFunction(DecoratedFunction[ThreadDriver]):
     """A decorated function with a worker thread, called from threads and event loops."""
 
     __slots__ = ()
@@ -39,9 +39,9 @@ class ThreadedFunction(DecoratedFunction[Batcher]):
         name = name_of(func, options)
         streams = is_stream(func, options)
 
-        def make(owner: object) -> Batcher:
+        def make(owner: object) -> ThreadDriver:
             collator, queue = join(func, options, name, is_bound(owner))
-            return Batcher(options, queue, collator, name, owner, streams=streams)
+            return ThreadDriver(options, queue, collator, name, owner, streams=streams)
 
         super().__init__(func, options, make, streams=streams)
         if is_async(options.cache):

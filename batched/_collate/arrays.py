@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
     from batched._collate.library import Array
-    from batched._core.call import Batch, Wrapper
+    from batched._core.batch import Batch
+    from batched._core.call import Wrapper
     from batched._core.options import ArrayOptions
 
 __all__ = ["FeatureCollator"]

@@ -11,7 +11,8 @@ from batched._core.call import Call, Row
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from batched._core.call import Batch, Slice, Wrapper
+    from batched._core.batch import Batch
+    from batched._core.call import Slice, Wrapper
 
 __all__ = ["ColumnCollator", "parameters_of"]
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from batched._collate.library import Library
     from batched._collate.nested import Leaf
     from batched._collate.unpad import Padding
-    from batched._core.call import Batch, Slice
+    from batched._core.batch import Batch
+    from batched._core.call import Slice
     from batched._core.options import ArrayOptions
 
 __all__ = ["Splitter"]

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from batched._collate.library import Array
     from batched._collate.nested import Leaf
-    from batched._core.call import Batch, Slice
+    from batched._core.batch import Batch
+    from batched._core.call import Slice
     from batched._core.options import ArrayOptions
 
 __all__ = ["Padding", "Unpadder"]

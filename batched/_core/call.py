@@ -1,29 +1,18 @@
-"""What callers ask for, and the batches made of it.
-
-Knows nothing of time, threads or how callers wait: that is the drivers' business, who ask a batch which calls
-it finished.
-"""
+"""What a caller asks for: the unit of queueing, answering and cancelling."""
 
 from __future__ import annotations
 
 from collections import deque
 from contextvars import Context, copy_context
 from enum import Enum
-from functools import partial
-from itertools import accumulate, pairwise
-from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 from batched._core.task_awaitable import Waiter
-from batched.errors import SlowConsumerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["DONE", "Batch", "Call", "Collator", "Row", "Slice", "Wrapper", "holds_no_error"]
-
-# Only integers have a common divisor, and once that is 1 the others are only looked at: nothing is faster.
-_check_integers = partial(gcd, 1)
+__all__ = ["DONE", "Call", "Divides", "Done", "Row", "Slice", "Wrapper", "completed"]
 
 
 class Done(Enum):
@@ -39,6 +28,12 @@ DONE = Done.DONE
 """What a batch function that streams yields in the place of an item that has ended."""
 
 
+class Row(tuple[Any, ...]):
+    """An element of a `map` over several iterables: one item of several columns."""
+
+    __slots__ = ()
+
+
 class Wrapper(Protocol):
     """A decorated function, or its view of an instance: it has the batch function as its `__wrapped__`."""
 
@@ -46,14 +41,8 @@ class Wrapper(Protocol):
     def __wrapped__(self) -> Callable[..., Any]: ...
 
 
-class Row(tuple[Any, ...]):
-    """An element of a `map` over several iterables: one item of several columns."""
-
-    __slots__ = ()
-
-
 class Call(Waiter):
-    """One caller's items: the unit of queueing, answering and cancelling, whatever its size.
+    """The items that one caller asks for at once, and their answer.
 
     A task waits for the call itself; other callers for its `waiter`.
     """
@@ -74,7 +63,7 @@ class Call(Waiter):
         "loop",
         "many",
         "missing",
-        "order",
+        "parent",
         "results",
         "size",
         "waiter",
@@ -83,17 +72,20 @@ class Call(Waiter):
 
     # Unset to begin with.
     large: bool
-    """Which class it is in, as the queue has found."""
+    """Its class, as the queue has found."""
     key: Any
-    """Only calls of one key share a batch; unset where all do."""
+    """Only calls of one key share a batch; unset where all calls do."""
     lengths: float | list[float]
-    """Of all items, or of each; unset where nobody asks."""
-    order: list[int]
-    """Where in the caller's list each item was; unset if it is as it was."""
+    """Of all items, or of each; unset where lengths are not measured."""
     waiter: Any
-    """What its caller waits for, if that is not the call itself; set by the driver, ..."""
+    """What the caller waits for, if that is not the call itself; set by the driver."""
     loop: Any
-    """... as is where it waits."""
+    """Where the caller waits; set by the driver."""
+
+    is_divided = False
+    """Whether other calls run in the place of this one."""
+    hits = 0
+    """Items that a cache has answered."""
 
     def begin(  # noqa: PLR0913, PLR0917  flat and positional: it is asked once per call, on the caller's time
         self,
@@ -114,7 +106,7 @@ class Call(Waiter):
         self.many = many
         self.arrived = arrived
         self.deadline = deadline
-        self.bulk = bulk  # what its caller says; None lets the size decide whether it is `large`
+        self.bulk = bulk  # the priority that the caller has set; None lets the size decide
         self.context: Context | None = None
         self.keep_errors = keep_errors
         self.waiting = size  # items not yet chosen for a batch
@@ -122,14 +114,48 @@ class Call(Waiter):
         self.results: Any = None
         self.error: BaseException | None = None
         self.left: Literal["cancelled", "expired"] | None = None
+        self.parent: Divides | None = None
         self.is_woken = False
         self._go_on = self._go_on_in = None
         return self
 
     @property
+    def has_all_results(self) -> bool:
+        """Whether every item has run and been answered, so that no part of the call is running."""
+        is_answered = not self.missing and self.error is None and self.left is None
+        return is_answered and not isinstance(self.results, BaseException)
+
+    # -- a call and its parts: most calls are their only part ---------------------------------------------
+
+    @property
+    def parts(self) -> Sequence[Call]:
+        """The calls that run in the place of this one; none if it runs itself."""
+        return ()
+
+    @property
+    def unstarted(self) -> int:
+        """How many items wait in the queue for this call."""
+        return self.waiting
+
+    @property
+    def unanswered(self) -> int:
+        """How many items have no answer yet."""
+        return self.missing
+
+    @property
     def whole_size(self) -> int:
-        """How many items the caller asked for at once: the whole list, where this is a part of one."""
+        """How many items the caller asked for at once, where this call is a part of that."""
         return self.size
+
+    def enter(self, in_flight: Any) -> Sequence[Call]:  # noqa: ARG002  of calls that a cache may answer
+        """Return the calls to queue in the place of this one."""
+        return (self,)
+
+    def leave(self) -> Sequence[Call]:
+        """Return the calls to drop, now that this one is not wanted any more."""
+        return (self,)
+
+    # -- the caller -------------------------------------------------------------------------------------
 
     def note_context(self) -> None:
         """Note the caller's context variables, for `current_batch`. A task that waits has told its own."""
@@ -145,12 +171,26 @@ class Call(Waiter):
         self.results = deque()
 
     def fail(self, error: BaseException) -> None:
-        """Answer the whole call with `error`; what of it still waits is the scheduler's to drop."""
+        """Answer the whole call with `error`; the items that still wait are for the batcher to drop."""
         self.error = error
         self.missing = 0
 
-    def let_go(self) -> None:
-        """Forget what nobody needs any more: the inputs, and the answers of a list that nobody will get."""
+    def refuse(self, error: BaseException) -> bool:
+        """Answer the call with `error` if it still waits for an answer; return whether it did."""
+        if not self.missing:
+            return False
+        if self.keep_errors and not self.many:
+            self.results = error
+            self.missing = 0
+        else:
+            self.fail(error)
+        return True
+
+    def release_inputs(self) -> None:
+        """Forget the inputs, and the answers of a list that its caller will not get.
+
+        Not under a lock: the finalizer of an item may call the batcher.
+        """
         self.function = self.inputs = None
         if self.many and (self.error is not None or self.left is not None):
             self.results = None
@@ -160,346 +200,39 @@ class Call(Waiter):
         return (self.arrived + (self.deadline or 0.0)) / 2
 
     def overdue(self, name: str) -> str:
-        """Say that its deadline has passed."""
+        """Return the sentence that says that its deadline has passed."""
         allowed_ms = ((self.deadline or self.arrived) - self.arrived) * 1000
         # Rounded, because a clock that counts from a start months ago is exact to 0.001 us only.
         return f"{name} did not answer within deadline_ms={round(allowed_ms, 4) or allowed_ms:.15g}"
 
 
+class Divides(Protocol):
+    """What has parts, and puts their answers together."""
+
+    def take(self, part: Call) -> tuple[Sequence[Call], Sequence[Call]]:
+        """Take the answer of a part; return the calls that are done with it, and the parts to drop."""
+        ...
+
+
+def completed(calls: list[Call]) -> tuple[list[Call], list[Call]]:
+    """Return the calls to answer now that `calls` are done, and the parts that no call waits for any more.
+
+    In the place of a part comes the call that it is a part of, once that has all of its answers.
+    """
+    answered: list[Call] = []
+    unwanted: list[Call] = []
+    for call in calls:
+        if call.parent is None:
+            answered.append(call)
+        else:
+            done, rest = call.parent.take(call)
+            unwanted += rest
+            if done:
+                more, rest = completed([*done])
+                answered += more
+                unwanted += rest
+    return answered, unwanted
+
+
 Slice: TypeAlias = tuple[Call, int, int]
 """Items `start` to `stop` of a call. Plain, because a named tuple takes ten times as long to make."""
-
-
-class Collator(Protocol):
-    """How arguments become calls, many inputs one, and one output many. Knows no caller, nor what waits."""
-
-    chunk_size: int | None
-    """How many elements of a `map` travel as one call at most; None for as many as share a batch."""
-
-    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the call that the arguments mean. A size of 0 is answered by an empty list at once."""
-        ...
-
-    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the call for one item, even a list; `TypeError` if the collator knows no single items."""
-        ...
-
-    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
-        """Return a call of `chunk_size` elements of a `map` or fewer; the list is its own from now on.
-
-        What is wrong with one of them is raised.
-        """
-        ...
-
-    def own(self, call: Call) -> None:
-        """Copy what of the inputs the caller could still change, before `call` has run."""
-        ...
-
-    def collate(self, batch: Batch) -> Any:
-        """Return the batch function's argument."""
-        ...
-
-    def split(self, outputs: Any, batch: Batch) -> list[Any]:
-        """Return one part per slice of `batch`, collated before; a part that is an exception fails its call.
-
-        Adds the failed items of lists to `batch.failed`. Raises `TypeError` or `BatchError` if
-        `outputs` are not one row per item.
-        """
-        ...
-
-    def place(self, piece: Slice, part: Any) -> object:
-        """Keep `part` as the results of a slice that is not its whole call; return what it overwrites."""
-
-
-_NOTHING: list[Any] = []  # never added to
-
-
-class Batch:
-    """Slices of calls that run together, at most once."""
-
-    __slots__ = (
-        "_ended",
-        "_overwritten",
-        "_slices",
-        "begun",
-        "failed",
-        "has_lists",
-        "least",
-        "midway",
-        "padded",
-        "real",
-        "reason",
-        "shapes",
-        "singles",
-        "size",
-    )
-
-    def __init__(
-        self, slices: list[Slice], size: int, reason: str = "", singles: list[Call] | None = None
-    ) -> None:
-        self._slices = slices
-        # What `let_go` forgets: calls that are answered, and items in whose place there is an answer.
-        self._ended: list[Call] = _NOTHING
-        self._overwritten: list[Any] = _NOTHING
-        # Instead of slices: calls of one item each, no lists. Most batches are of nothing else.
-        self.singles = singles
-        self.size = size
-        self.reason = reason  # why it started, as `Stats.closed` names it
-        self.begun = False  # whether its callers have got the first of several pieces
-        self.failed = 0  # items
-        self.has_lists = False  # whether some slice is of a list, as the collator found
-        # Whether it is a slice of one list, of which some has run and some waits: as the answers are written
-        # over its inputs, there is nothing to collate nor to split.
-        self.midway = False
-        self.shapes: Any = None  # what the rows of each feature were padded to, by collators that pad
-        self.least: Any = None  # what they are padded to at least, as parts of a call have to be alike
-        self.real = 0  # elements, for collators that pad
-        self.padded = 0  # the same with their padding
-
-    def __len__(self) -> int:
-        return self.size
-
-    @property
-    def slices(self) -> list[Slice]:
-        """The slices of any batch; one of singles becomes one of slices when they are asked for."""
-        if self.singles is not None:
-            self._slices = [(call, 0, 1) for call in self.singles]
-            self.singles = None
-        return self._slices
-
-    @property
-    def calls(self) -> list[Call]:
-        """The call of each slice."""
-        if self.singles is not None:
-            return self.singles
-        slices = self._slices
-        return [slices[0][0]] if len(slices) == 1 else [call for call, _, _ in slices]
-
-    def clear(self) -> None:
-        """Forget the calls: an error that one of them raised would keep all."""
-        self._slices.clear()
-        if self.singles is not None:
-            self.singles.clear()
-
-    def go_on(self, piece: Slice) -> None:
-        """Be the batch of the next slice of a list of which one has run."""
-        self._slices.clear()  # as at the end of any batch, for who still looks at it
-        self._slices = [piece]
-        self.midway = True
-
-    def halves(self) -> list[Batch]:
-        """Return two batches of what of this one still has callers, none or one if that is all there is.
-
-        A call is cut only where it is alone, and then both parts are padded as this batch was: outputs of one
-        call that were padded to different lengths need not be alike.
-        """
-        slices = [piece for piece in self.slices if piece[0].missing]
-        ends = list(accumulate(stop - start for _, start, stop in slices))
-        if not ends:
-            return []
-        size = ends[-1]
-        between = [
-            end
-            for end, (piece, following) in zip(ends, pairwise(slices), strict=False)
-            if piece[0] is not following[0]
-        ]
-        middle = min(between, key=lambda end: abs(2 * end - size), default=size // 2)
-        parts: tuple[list[Slice], list[Slice]] = [], []
-        for end, (call, start, stop) in zip(ends, slices, strict=True):
-            cut = min(max(stop - end + middle, start), stop)
-            for part, begin, to in ((parts[0], start, cut), (parts[1], cut, stop)):
-                if begin < to:
-                    part.append((call, begin, to))
-        sizes = middle, size - middle
-        halves = [Batch(part, items, "retry") for part, items in zip(parts, sizes, strict=True) if part]
-        if not between:
-            for half in halves:
-                half.least = self.shapes
-        return halves
-
-    def prune(self) -> list[Slice]:
-        """Remove and return what has no callers any more."""
-        gone = [piece for piece in self.slices if not piece[0].missing]
-        self.slices[:] = [piece for piece in self.slices if piece[0].missing]
-        self.size -= sum(stop - start for _, start, stop in gone)
-        return gone
-
-    def run(self, collator: Collator) -> Any:
-        """Return what the batch function returns for the batch's items."""
-        # The call gets no name here: an error of its function would keep it alive.
-        if self.singles is not None:
-            return self.singles[0].function.__wrapped__(collator.collate(self))
-        slices = self._slices
-        if self.midway:
-            return slices[0][0].function.__wrapped__(slices[0][0].inputs[slices[0][1] : slices[0][2]])
-        return slices[0][0].function.__wrapped__(collator.collate(self))
-
-    def deliver(self, outputs: Any, collator: Collator) -> list[Call]:
-        """Hand each call its part of `outputs` and return the calls that are now done.
-
-        Raises, before any call has got anything, if `outputs` are not one row per item.
-        """
-        done = self.answer(collator.split(outputs, self), collator)
-        self.let_go()
-        return done
-
-    def answer(self, parts: list[Any], collator: Collator) -> list[Call]:
-        """Hand each call its part, as the collator has split them; return the calls that are now done.
-
-        Needs the lock of the scheduler, as `fail` does: what a call still misses decides what runs. Then
-        `let_go` is to follow, without the lock.
-        """
-        if self.singles is not None:
-            self._ended = self.singles
-            return self._answer(self.singles, parts)
-        done: list[Call] = []
-        self._ended = []
-        self._overwritten = []
-        at = 0
-        for piece in self._slices:
-            part = parts[at]
-            at += 1  # noqa: SIM113  for one slice, `zip` or `enumerate` take as long as all else here
-            call, start, stop = piece
-            if stop - start == call.size:
-                self._ended.append(call)
-                done += self._answer([call], [part])
-            elif isinstance(part, BaseException):
-                if self._refuses(call, part, stop - start):
-                    done.append(call)
-            elif call.missing and self._place(piece, part, collator):
-                done.append(call)
-        return done
-
-    def _answer(self, calls: list[Call], parts: list[Any]) -> list[Call]:
-        """Hand each of `calls` its part, which is all that it waits for; return those that still waited."""
-        done: list[Call] = []
-        at = 0
-        fine = None  # the type of the last part: to ask those of one type only once takes half of the time
-        for call in calls:
-            part = parts[at]
-            at += 1  # as in `deliver`
-            kind = type(part)
-            if kind is not fine:
-                if issubclass(kind, BaseException):
-                    if self._refuses(call, part, call.size):
-                        done.append(call)
-                    continue
-                fine = kind
-            if call.missing:  # else its caller has left
-                call.results = part
-                call.missing = 0
-                done.append(call)
-        return done
-
-    def let_go(self) -> None:
-        """Forget the inputs of answered calls. Not under a lock: their finalizers may call the batcher."""
-        for call in self._ended:
-            call.function = call.inputs = None
-        self._ended = self._overwritten = _NOTHING
-
-    def _refuses(self, call: Call, error: BaseException, items: int) -> bool:
-        """Answer `call`, of which so many `items` failed, with `error`; return whether it still waited."""
-        if not call.many:  # else the collator has counted them
-            self.failed += items
-        return _refused(call, error)
-
-    def step(self, pieces: list[Any], name: str, max_pieces: int) -> tuple[list[Call], bool]:
-        """Hand each call that streams its piece, as the collator has split them. Needs the lock, as `answer`.
-
-        A call is done when its piece is `DONE` or an exception; one for which `max_pieces` wait fails.
-        Returns the calls that have something new, and whether any of the batch wants more.
-        """
-        told = []
-        wanted = False
-        self.begun = True
-        for call, piece in zip(self.calls, pieces, strict=True):
-            if call.left is not None or not call.missing:
-                continue
-            if piece is DONE:
-                call.missing = 0
-            elif isinstance(piece, BaseException):
-                self.failed += 1
-                call.fail(piece)
-            elif len(call.results) >= max_pieces:
-                self.failed += 1
-                call.fail(
-                    SlowConsumerError(
-                        f"{name}: the consumer of this stream was max_pieces={max_pieces} pieces behind, so "
-                        f"no more are made for it; take pieces faster, or raise max_pieces"
-                    )
-                )
-            else:
-                call.results.append(piece)
-                wanted = True
-            told.append(call)
-        return told, wanted
-
-    def end(self) -> list[Call]:
-        """Say that there are no more pieces; return the calls that waited for some. As `answer`, else."""
-        done = [call for call in self.calls if call.missing]
-        self._ended = self.calls
-        for call in self._ended:
-            call.missing = 0
-        return done
-
-    def fail(self, error: BaseException, collator: Collator) -> list[Call]:
-        """Answer each call with `error` and return the calls that are now done. As `answer`, else."""
-        self.failed = self.size
-        self._ended = []
-        self._overwritten = []
-        done = []
-        for piece in self.slices:
-            call, start, stop = piece
-            if not call.many or not call.keep_errors:
-                if _refused(call, error):
-                    done.append(call)
-            elif self._place(piece, [error] * (stop - start), collator):
-                done.append(call)
-        return done
-
-    def _place(self, piece: Slice, part: Any, collator: Collator) -> bool:
-        """Give a call one of its parts; return whether it is done."""
-        call, start, stop = piece
-        if not call.missing:  # an earlier part failed, or its caller has left
-            return False
-        try:
-            self._overwritten.append(collator.place(piece, part))
-        except Exception as error:  # noqa: BLE001  its caller's to handle, and nobody else's
-            self.failed += stop - start
-            return _refused(call, error)
-        call.missing -= stop - start
-        if call.missing:
-            return False
-        self._ended.append(call)
-        return True
-
-
-def holds_no_error(rows: list[Any]) -> bool:
-    """Return whether no row, of which there must be one, is an exception."""
-    # Asking every row takes as long as many a batch function. Most lists are of one type, and counting that
-    # is three times as fast. Only numbers add up to a number, which is eight times as fast to try.
-    kind = type(rows[0])
-    try:
-        if kind is int or kind is bool:
-            _check_integers(*rows)
-            return True
-        if kind is float and type(sum(rows)) is float:
-            return True
-    except Exception:  # noqa: BLE001, S110  not numbers all, so they are asked below
-        pass
-    types = list(map(type, rows))
-    if types.count(kind) == len(types):
-        return not issubclass(kind, BaseException)
-    return not any(isinstance(row, BaseException) for row in rows)
-
-
-def _refused(call: Call, error: BaseException) -> bool:
-    """Answer a call that still waits with `error`; return whether it did."""
-    if not call.missing:
-        return False
-    if call.keep_errors and not call.many:
-        call.results = error
-        call.missing = 0
-    else:
-        call.fail(error)
-    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from batched._core.distribution import Sizes, Times
@@ -56,7 +56,7 @@ class Counters:
         self._batch_size = Sizes()
         self._processing_time = Times()
         self._wait = Times()
-        self._runs: list[tuple[str, int, float, float | None]] = []
+        self._runs: list[tuple[str, int, float]] = []
         self._waited: list[float] = []
 
     def unqueued(self, cached: int, expired: int) -> None:
@@ -65,23 +65,12 @@ class Counters:
         self.accepted += expired
         self.expired += expired
 
-    def ran(self, reason: str, size: int, duration: float, waited: float | None = None) -> None:
-        """Count a run of the function that has started for a `reason`, with `size` items.
-
-        All of them have `waited` so long; None: `waits` is called for them.
-        """
+    def ran(self, reason: str, size: int, duration: float) -> None:
+        """Count a run of the function that has started for a `reason`, with `size` items."""
         runs = self._runs
-        runs.append((reason, size, duration, waited))
+        runs.append((reason, size, duration))
         if len(runs) == _RUNS:
             self._count_runs()
-
-    def ran_full(self, size: int, durations: list[float], waited: list[float]) -> None:
-        """Count runs that started because there were `size` items, all of which had waited as long."""
-        runs = len(durations)
-        self._closed[StartReason.FULL] += runs
-        self._batch_size.add(size, runs)
-        self._processing_time.add(durations)
-        self._wait.add(waited, size)
 
     def waits(self, seconds: list[float]) -> None:
         """Count how long items of a batch have waited."""
@@ -98,18 +87,12 @@ class Counters:
         runs, self._runs = self._runs, []
         if not runs:
             return
-        reasons, sizes, durations, waits = zip(*runs, strict=True)
+        reasons, sizes, durations = zip(*runs, strict=True)
         for reason, times in Counter(reasons).items():
             self._closed[StartReason(reason)] += times
         for size, times in Counter(sizes).items():
             self._batch_size.add(size, times)
         self._processing_time.add(list(durations))
-        by_size: defaultdict[int, list[float]] = defaultdict(list)
-        for size, waited in zip(sizes, waits, strict=True):
-            if waited is not None:
-                by_size[size].append(waited)
-        for size, each in by_size.items():
-            self._wait.add(each, size)
 
     def snapshot(
         self,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from typing import TypeAlias
 
+    from batched._core.batch import Batch
     from batched._core.call import Call
     from batched._policy.lengths import Lengths
 
@@ -104,6 +105,8 @@ class _Line:
 class Groups:
     """Queues by key. Costs O(log n) a batch for n keys, and nothing for a key that is not used."""
 
+    is_keyed = True
+
     def __init__(
         self,
         batch_size: int,
@@ -136,11 +139,8 @@ class Groups:
             key.queue.resize(batch_size, threshold)
             self._settle(key)
 
-    def push_all(self, calls: list[Call], urgent: list[Call]) -> int:
-        """Append `calls` to the queues of their keys.
-
-        Adds those that have a deadline to `urgent`; returns how many items have come.
-        """
+    def push_all(self, calls: list[Call]) -> int:
+        """Append `calls` to the queues of their keys; return their items."""
         arrived: dict[Hashable, list[Call]] = {}
         for call in calls:
             arrived.setdefault(call.key, []).append(call)
@@ -149,7 +149,7 @@ class Groups:
             key = self._keys.get(name)
             if key is None:
                 key = self._begin(name)
-            items += key.queue.push_all(theirs, urgent)
+            items += key.queue.push_all(theirs)
             self._settle(key)
         self.items += items
         return items
@@ -214,11 +214,11 @@ class Groups:
             return key.queue.lacks()
         return 1
 
-    def knows(self, call: Call) -> bool:
-        """Whether the key of `call` is known. Raises what comparing keys raises."""
-        return call.key in self._keys
+    def check_key(self, call: Call) -> None:
+        """Raise what comparing the key of `call` with others raises."""
+        self._keys.get(call.key)
 
-    def next(self, is_due: Callable[[float], bool], urgent: Call | None = None) -> Queue:
+    def next(self, is_due: Callable[[float], bool], urgent: Call | None) -> Queue:
         """Return the queue that has its turn. At least one item must wait.
 
         A key has its turn if it is full, if `urgent` waits in it, or if it `is_due` by the time at which its
@@ -244,13 +244,14 @@ class Groups:
         found += [self._keys[urgent.key]] if urgent is not None else []
         return min((key for key in found if key.is_large is large), key=_Key.since, default=None)
 
-    def taken(self, name: Hashable, items: int, now: float) -> None:
-        """Say that a batch of `items` has been taken from the queue of a key: its turn is over."""
+    def taken(self, batch: Batch, now: float) -> None:
+        """Say that `batch` has been taken from the queue of a key: its turn is over."""
+        name = batch.slices[0][0].key
         key = self._keys[name]
         self._credit = max(self._credit - 1, 0.0) if key.is_large else min(self._credit + RESERVE, 1.0)
         key.turn = now
         key.number = next(self._numbers)
-        self._left(name, key, items)
+        self._left(name, key, batch.size)
 
     def _left(self, name: Hashable, key: _Key, items: int) -> None:
         """Say that so many `items` of `key` wait no more."""

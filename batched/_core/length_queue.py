@@ -11,6 +11,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from batched._core.batch import Batch
 from batched._core.queue import PAID_OUT, RESERVE, Queue
 from batched._core.remainders import Remainders
 from batched._policy.lengths import Choice, Lengths, choose, length_at, longest_first
@@ -18,7 +19,8 @@ from batched._policy.lengths import Choice, Lengths, choose, length_at, longest_
 if TYPE_CHECKING:
     from collections import deque
 
-    from batched._core.call import Batch, Call
+    from batched._core.batch import Batch
+    from batched._core.call import Call
     from batched._policy.lengths import Item as PolicyItem
 
     Item = PolicyItem[Call]
@@ -94,7 +96,6 @@ class LengthQueue(Queue):
             self._passed_over[False] = sight.small[0] not in chosen
         self._led = sight.both and leads
         self._charge(sight, chosen, is_crowded=is_crowded)
-        self._plain = False  # the calls of these items are still there
         return self._taken(self._remainders.take(item[2:] for item in chosen), len(chosen))
 
     def _goes_by_arrival(self, room: int) -> bool:

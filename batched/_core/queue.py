@@ -1,4 +1,4 @@
-"""The waiting calls of one batcher, and who of them goes first.
+"""The waiting calls of one batcher, and their order.
 
 Small calls go ahead of large ones, each class in order of arrival, decided anew for every batch. A
 batch is filled up from the oldest large call. While small calls alone would fill every batch, an eighth
@@ -16,9 +16,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from batched._core.call import Batch
+from batched._core.batch import Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from batched._core.call import Call, Slice
     from batched._policy.lengths import Lengths
 
@@ -38,7 +40,6 @@ class Queue:
         "_large",
         "_large_items",
         "_most_saved",
-        "_plain",
         "_small",
         "_without_small",
         "batch_size",
@@ -50,10 +51,12 @@ class Queue:
     lengths: Lengths | None = None
     """What is known of the lengths of items, if they are measured."""
 
+    is_keyed = False
+    """Whether only calls of equal keys share a batch."""
+
     def __init__(self, batch_size: int, threshold: int) -> None:
         self.items = 0  # waiting, of both classes
         self._small: deque[Call] = deque()
-        self._plain = True  # all that is in there are single items, none of which has left
         self._large: deque[Call] = deque()
         self._large_items = 0
         self.chunk: int | None = None
@@ -74,21 +77,15 @@ class Queue:
         for call in waiting:
             self._append(call)
 
-    def push_all(self, calls: list[Call], urgent: list[Call]) -> int:
-        """Append `calls`, each to the class that its size, or its caller, puts it in.
+    def check_key(self, call: Call) -> None:
+        """Do nothing: here all calls may share a batch."""
 
-        Adds those that have a deadline to `urgent`; returns how many items have come.
-        """
+    def push_all(self, calls: list[Call]) -> int:
+        """Append `calls`, each to the class that its size or its priority puts it in; return their items."""
         before = self.items
-        if self.threshold and _are_plain(calls):
-            self._small += calls
-            self.items += len(calls)
-        else:
-            for call in calls:
-                self._append(call)
-                self.items += call.size
-                if call.deadline is not None:
-                    urgent.append(call)
+        for call in calls:
+            self._append(call)
+            self.items += call.size
         return self.items - before
 
     def _append(self, call: Call) -> None:
@@ -98,13 +95,11 @@ class Queue:
             self._large_items += call.waiting
         else:
             self._small.append(call)
-            self._plain = self._plain and call.size == 1 and not call.many
 
     def _clear(self) -> None:
         """Forget calls of which nothing waits any more."""
         self._small.clear()
         self._large.clear()
-        self._plain = True
 
     def drop(self, call: Call) -> int:
         """Forget what of `call` still waits; return how many items that was."""
@@ -115,8 +110,6 @@ class Queue:
             self._large_items -= dropped
             if not self._large_items:
                 self._large.clear()
-        else:
-            self._plain = False
         if not self.items:
             self._clear()
         return dropped
@@ -142,23 +135,21 @@ class Queue:
         """Return the number of further items that fill a batch."""
         return self.batch_size - self.items
 
+    def next(self, is_due: Callable[[float], bool], urgent: Call | None) -> Queue:  # noqa: ARG002  of keys
+        """Return the queue whose turn it is: this one."""
+        return self
+
+    def taken(self, batch: Batch, now: float) -> None:
+        """Do nothing: here no key's turn is over."""
+
     def take(self, room: int) -> Batch:
         """Remove and return the next batch: `room` items, of which so many must wait, or less by `chunk`."""
-        if not self._large_items:
-            if self._credit < self._most_saved:
-                self._save(room)
-            self._without_small = 0
-            return self._take_small(room)
         slices: list[Slice] = []
         small_items = self.items - self._large_items
-        if not small_items:
-            piece = self.take_next(self._large[0], room)
-            if piece is not None:
-                return Batch([piece], room)
-        self._save(room)
+        self._credit = min(self._credit + room * RESERVE, self._most_saved)
         left = room
-        large = self._most_large(small_items, room)
-        if small_items >= room:
+        large = min(self._most_large(small_items, room), self._large_items)
+        if small_items >= room and large:
             # At least one item in the end, however small the batches.
             reserved = min(int(self._credit), max(int(room * PAID_OUT), 1), large)
             taken = self._take_large(reserved, slices)
@@ -170,62 +161,12 @@ class Queue:
             left -= self._take_large(min(left, large), slices)
         return self._taken(slices, room - left)
 
-    def _take_small(self, room: int) -> Batch:
-        small = self._small
-        if not self._plain:
-            slices: list[Slice] = []
-            return self._taken(slices, _take(small, room, slices))
-        singles: list[Call] = []
-        for _ in range(room):
-            call = small.popleft()
-            call.waiting = 0
-            singles.append(call)
-        self.items -= room
-        return Batch([], room, "", singles)
-
-    def pass_by(self, calls: list[Call]) -> Batch | None:
-        """Return the batch of `calls`, which fill one at most, as `take` would if they were all that waits.
-
-        If not all of them are plain they are to be pushed, as nothing has been done then: returns None.
-        """
-        if not self.threshold or not _are_plain(calls):
-            return None
-        size = len(calls)
-        if self._credit < self._most_saved:
-            self._save(size)
-        self._without_small = 0
-        for call in calls:
-            call.waiting = 0
-        return Batch([], size, "", calls)
-
     def _taken(self, slices: list[Slice], size: int) -> Batch:
         """Return the batch of what has been removed."""
         self.items -= size
         if not self.items:
             self._clear()
         return Batch(slices, size)
-
-    def take_next(self, call: Call, room: int) -> Slice | None:
-        """Remove and return a full batch of `room` items of a large `call`, if `take` would return that.
-
-        It is while no other call waits and nothing is saved up.
-        """
-        left = call.waiting - room
-        if (
-            call.waiting != self.items
-            or left <= 0  # what ends the call, ends it as `take` does
-            or room != self.batch_size
-            or not call.large
-            or self._credit
-            or self.chunk is not None
-        ):
-            return None
-        self.items = self._large_items = call.waiting = left
-        stop = call.size - left
-        return call, stop - room, stop
-
-    def _save(self, room: int) -> None:
-        self._credit = min(self._credit + room * RESERVE, self._most_saved)
 
     def _most_large(self, small_items: int, room: int) -> int:
         """Return how many items of large calls the next batch may have."""
@@ -251,15 +192,6 @@ def _head(calls: deque[Call]) -> Call:
     while not calls[0].waiting:
         calls.popleft()
     return calls[0]
-
-
-def _are_plain(calls: list[Call]) -> bool:
-    """Whether these are single items, small as such, of which nothing else is known."""
-    for call in calls:
-        if call.size > 1 or call.many or call.bulk is not None or call.deadline is not None:
-            return False
-        call.large = False
-    return True
 
 
 def _take(calls: deque[Call], room: int, slices: list[Slice]) -> int:

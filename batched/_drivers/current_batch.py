@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextvars import Context
 
-    from batched._core.call import Batch
+    from batched._core.batch import Batch
 
-__all__ = ["HEED", "IN_THREAD", "RUNNING", "CurrentBatch", "current_batch"]
+__all__ = ["DROP_DEPARTED", "IN_THREAD", "RUNNING", "CurrentBatch", "current_batch"]
 
 RUNNING: ContextVar[Batch] = ContextVar("batched.running")
 """Set by drivers in the context of an `async def` batch function."""
@@ -21,9 +21,8 @@ IN_THREAD: dict[int, Batch] = {}
 """The last batch of each worker by the thread's id; after it has run its slices are gone. A context variable
 would cost several times that."""
 
-HEED: ContextVar[Callable[[], object]] = ContextVar("batched.heed")
-"""Set by drivers that do not at once see to it that a list or a lookup, whose caller leaves, lets go of its
-calls: what does."""
+DROP_DEPARTED: ContextVar[Callable[[], object]] = ContextVar("batched.drop_departed")
+"""Set by drivers that do not drop a call at once when its caller leaves: drops those calls."""
 
 
 class CurrentBatch:
@@ -48,8 +47,8 @@ class CurrentBatch:
 
     def cancelled(self) -> bool:
         """Whether every caller has left, so that nobody wants the results any more."""
-        if (heed := HEED.get(None)) is not None:
-            heed()
+        if (drop := DROP_DEPARTED.get(None)) is not None:
+            drop()
         return all(call.left is not None or not call.missing for call, _, _ in self._slices)
 
     def __repr__(self) -> str:

@@ -30,6 +30,7 @@ __all__ = [
     "own_errors",
     "refusal",
     "release",
+    "release_one_by_one",
     "resolve_on_loop",
     "set_unless_done",
     "settle",
@@ -231,6 +232,13 @@ def release(calls: list[Call]) -> list[Call]:
         except RuntimeError:  # it was late, or all was shut down, while a worker answered it
             pass
     return futures
+
+
+def release_one_by_one(calls: list[Call]) -> None:
+    """Wake those callers of `calls` that can be woken, whatever hinders the others."""
+    for call in calls:
+        with contextlib.suppress(Exception):
+            settle(release([call]))
 
 
 class _Outbox:

@@ -1,10 +1,10 @@
 """`cache`: a layer in front of the queue. Hits skip the queue; equal items in flight are computed once.
 
-A caller waits for a `Lookup`. Its items that are neither in the cache nor in flight are queued as one call,
-the miss call. That belongs to the layer: it is cancelled when no lookup waits for any of its items.
+A caller waits for a `CachedCall`. Its items that are neither in the cache nor in flight are queued as one
+call, the miss call. That belongs to all calls that wait for any of its items: it is cancelled when none does.
 
-The cache is asked before a lookup is admitted, and told before it is answered, each time without the lock of
-the batcher. What lands in between is found in a `Watch`.
+The cache is asked before a call is admitted, and told before it is answered, each time without the lock of
+the batcher. Results that land in between are found in a `Watch`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from weakref import WeakValueDictionary
 
 from batched._collate.libraries import library_of
 from batched._core.call import Call
-from batched._parts.group_by import Family, called
+from batched._parts.group_by import called
+from batched._parts.in_flight import CachedCall, Watch
 from batched._parts.store import UNKNOWN, AsynchronousCacheError, Faults, Store, at_once
 
 if TYPE_CHECKING:
@@ -26,154 +27,7 @@ if TYPE_CHECKING:
     from batched._parts.length_order import MeasuringCollator
     from batched._parts.store import Guard
 
-__all__ = ["CachingCollator", "Flights", "Lookup"]
-
-
-class Lookup(Call):
-    """The call that a caller waits for: some results are known, some are in flight."""
-
-    __slots__ = ("collator", "flights", "group_keys", "hits", "keys", "to_store", "uncached", "watches")
-
-    uncached: Call
-    """The call as it would be without a cache."""
-    collator: CachingCollator
-    keys: list[Hashable]
-    """One per item; one in all for arrays."""
-    group_keys: list[Hashable] | None
-    hits: int
-    """Items answered without a run of their own."""
-    to_store: list[tuple[Hashable, Any]]
-    """The keys and results that this caller stores in the cache, where callers do that."""
-    flights: list[Flight]
-    watches: dict[int, Watch]
-    """By place, for the items that were not known when the cache was about to be asked."""
-
-    @property
-    def unanswered(self) -> int:
-        """The number of items that have no result yet."""
-        return self.missing if self.many else self.size * self.missing
-
-    def note_context(self) -> None:
-        """Note the context for the miss call, which runs in place of this call."""
-        self.uncached.note_context()
-
-
-class Flight:
-    """One item in flight, and the lookups that wait for it."""
-
-    __slots__ = ("key", "miss_call", "waiting")
-
-    def __init__(self, key: Hashable) -> None:
-        self.key = key
-        self.miss_call: Call | None = None
-        self.waiting: list[tuple[Lookup, int]] = []
-
-
-class Watch:
-    """The result of one key, once it has landed, for all callers that were asking the cache for it.
-
-    A caller has its watch before it asks the cache, so a result that lands is found in the cache or here. The
-    watch lasts as long as a caller has it: until its call is answered, and stored where callers do that.
-    """
-
-    result: Any = UNKNOWN
-
-
-class Flights:
-    """The items in flight. Used with the lock of the batcher, so nothing here calls the user's cache."""
-
-    def __init__(self) -> None:
-        self._flights: dict[Hashable, Flight] = {}
-        self._miss_calls: dict[Call, list[Flight]] = {}
-
-    def enter(self, lookup: Lookup) -> Call | None:
-        """Join the items in flight; return the miss call for the others, None if there are none."""
-        lookup.collator.take_landed(lookup)
-        if not lookup.missing:
-            return None
-        missed: list[tuple[int, Flight]] = []
-        joined: list[Flight] = []
-        for place, key in enumerate(lookup.keys):
-            if lookup.results[place] is not UNKNOWN:
-                continue
-            flight = self._flights.get(key)
-            if flight is None or _is_late(flight.miss_call):
-                self._flights[key] = flight = Flight(key)
-                missed.append((place, flight))
-            else:
-                joined.append(flight)
-            flight.waiting.append((lookup, place))
-            lookup.flights.append(flight)
-        lookup.hits += len(joined) if lookup.many else len(joined) * lookup.size
-        for flight in joined:
-            if flight.miss_call is not None:
-                _extend(flight.miss_call, lookup.deadline)
-        if not missed:
-            return None
-        miss_call = lookup.collator.miss_call(lookup, [place for place, _ in missed])
-        flights = [flight for _, flight in missed]
-        for flight in flights:
-            flight.miss_call = miss_call
-        self._miss_calls[miss_call] = flights
-        return miss_call
-
-    def results(self, miss_call: Call) -> list[tuple[Hashable, Any]]:
-        """Return the keys and results of `miss_call`, which is done, without its errors."""
-        flights = self._miss_calls.get(miss_call)
-        if flights is None or miss_call.error is not None:
-            return []
-        found = zip(flights, _found(miss_call), strict=True)
-        return [(flight.key, result) for flight, result in found if not isinstance(result, BaseException)]
-
-    def complete(self, calls: list[Call]) -> tuple[list[Call], list[Call]]:
-        """Return the calls to answer now that `calls` are done, and miss calls that no lookup waits for."""
-        answered: list[Call] = []
-        unwanted: list[Call] = []
-        for call in calls:
-            flights = self._miss_calls.pop(call, None)
-            if flights is None:  # the last lookup that waited has left meanwhile
-                continue
-            results = [call.error] * len(flights) if call.error is not None else _found(call)
-            for flight, result in zip(flights, results, strict=True):
-                if self._flights.get(flight.key) is flight:
-                    del self._flights[flight.key]
-                has_storer = failed = isinstance(result, BaseException)
-                for lookup, place in flight.waiting:
-                    if not lookup.missing:
-                        continue
-                    if failed and (call.error is not None or not lookup.keep_errors):
-                        lookup.left = call.left
-                        lookup.fail(result)
-                        unwanted += self.leave(lookup)
-                    else:
-                        if not has_storer:  # one of the callers that have not left
-                            lookup.to_store.append((flight.key, result))
-                            has_storer = True
-                        lookup.collator.give(lookup, place, result)
-                    if not lookup.missing:
-                        answered.append(lookup)
-        return answered, unwanted
-
-    def leave(self, lookup: Lookup) -> list[Call]:
-        """Have `lookup` wait for nothing; return the miss calls that no lookup waits for any more."""
-        lookup.missing = 0
-        miss_calls = []
-        for flight in lookup.flights:
-            flight.waiting = [(other, place) for other, place in flight.waiting if other is not lookup]
-            miss_call = flight.miss_call
-            if miss_call is None:  # it was never queued, as something was wrong with a later item
-                if not flight.waiting:
-                    self._flights.pop(flight.key, None)
-            elif miss_call not in miss_calls and not any(
-                other.waiting for other in self._miss_calls.get(miss_call, ())
-            ):
-                miss_calls.append(miss_call)
-        lookup.flights = []
-        for miss_call in miss_calls:
-            for flight in self._miss_calls.pop(miss_call, ()):
-                if self._flights.get(flight.key) is flight:
-                    del self._flights[flight.key]
-        return miss_calls
+__all__ = ["CachingCollator"]
 
 
 class CachingCollator:
@@ -213,62 +67,63 @@ class CachingCollator:
         self.callers_ask = self._store.awaits = not self._store.is_mapping
 
     def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the lookup that the arguments mean."""
-        return self._lookup(self._collator.read(function, args, named, now))
+        """Return the cached that the arguments mean."""
+        return self._looked_up(self._collator.read(function, args, named, now))
 
     def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the lookup of one item."""
-        return self._lookup(self._collator.one(function, args, named, now))
+        """Return the cached of one item."""
+        return self._looked_up(self._collator.one(function, args, named, now))
 
     def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
-        """Return the lookup of some elements of a `map`."""
-        return self._lookup(self._collator.chunk(function, items, now))
+        """Return the cached of some elements of a `map`."""
+        return self._looked_up(self._collator.chunk(function, items, now))
 
     def own(self, call: Call) -> None:
-        """Do nothing: the inputs of a lookup that has misses are copied already."""
+        """Do nothing: the inputs of a cached that has misses are copied already."""
 
-    def _lookup(self, call: Call) -> Call:
-        """Return a lookup of the keys of `call`."""
+    def _looked_up(self, call: Call) -> Call:
+        """Return a cached of the keys of `call`."""
         if not call.size:
             return call
-        lookup = Lookup().begin(call.function, None, call.size, call.many, call.arrived)
-        lookup.uncached = call
-        lookup.collator = self
-        lookup.keys = [self._key(args, named) for args, named in self._collator.items(call)]
-        lookup.group_keys = None if self._grouping is None else self._grouping.keys(call)
+        cached = CachedCall().begin(call.function, None, call.size, call.many, call.arrived)
+        cached.uncached = call
+        cached.collator = self
+        cached.keys = [self._key(args, named) for args, named in self._collator.items(call)]
+        cached.group_keys = None if self._grouping is None else self._grouping.keys(call)
         if self._measuring is not None:
-            lookup.lengths = self._measuring.lengths(call)
-        lookup.results = [UNKNOWN] * len(lookup.keys)
-        lookup.missing = len(lookup.keys)
-        lookup.hits = 0
-        lookup.to_store = []
-        lookup.flights = []
-        lookup.watches = {}
+            cached.lengths = self._measuring.lengths(call)
+        cached.results = [UNKNOWN] * len(cached.keys)
+        cached.missing = len(cached.keys)
+        cached.hits = 0
+        cached.to_store = []
+        cached.in_flight = None
+        cached._joined = []  # noqa: SLF001
+        cached.watches = {}
         if not self.callers_ask:
-            self.watch(lookup)
-            at_once(self.look(lookup))
-        if lookup.missing:
+            self.watch(cached)
+            at_once(self.look(cached))
+        if cached.missing:
             # An equal call may wait for the same run when this caller has left and changes its inputs.
             self._collator.own(call)
             call.inputs = _own(call.inputs)
-        return lookup
+        return cached
 
-    def know(self, lookup: Lookup, place: int, result: Any) -> None:
+    def know(self, cached: CachedCall, place: int, result: Any) -> None:
         """Answer one item with `result`, unless that is `UNKNOWN`."""
         if result is not UNKNOWN:
-            lookup.hits += 1 if lookup.many else lookup.size
-            self.give(lookup, place, result)
+            cached.hits += 1 if cached.many else cached.size
+            self.give(cached, place, result)
 
-    async def look(self, lookup: Lookup) -> None:
-        """Ask the cache for the items of `lookup` that have no result. Needs `watch` first, and no lock.
+    async def look(self, cached: CachedCall) -> None:
+        """Ask the cache for the items of `cached` that have no result. Needs `watch` first, and no lock.
 
         An error that is no `Exception`, such as Ctrl-C, is raised.
         """
-        if not lookup.missing:
+        if not cached.missing:
             return
         faults = Faults(self._name)
-        for place, key in enumerate(lookup.keys):
-            if lookup.results[place] is not UNKNOWN:
+        for place, key in enumerate(cached.keys):
+            if cached.results[place] is not UNKNOWN:
                 continue
             try:
                 result = await self._store.get(key)
@@ -278,7 +133,7 @@ class CachingCollator:
                 if not faults.add(error):
                     break
             else:
-                self.know(lookup, place, result)
+                self.know(cached, place, result)
         faults.log("key(s)")
 
     def _key(self, args: tuple[Any, ...], named: dict[str, Any]) -> Hashable:
@@ -291,40 +146,46 @@ class CachingCollator:
             raise TypeError(f"{self._name}: cache_key is needed, since an item is no key: {error}") from error
         return key if self._whose is None else (self._whose, key)
 
-    def watch(self, lookup: Lookup) -> None:
-        """Have `lookup` see the results that land from now on, and take those that are still being stored."""
+    def watch(self, cached: CachedCall) -> None:
+        """Have `cached` see the results that land from now on, and take those that are still being stored."""
         with self._guard.lock:  # two callers of one key must not make two watches
-            for place, key in enumerate(lookup.keys):
-                lookup.watches[place] = self._watches.setdefault(key, Watch())
-        self.take_landed(lookup)
+            for place, key in enumerate(cached.keys):
+                cached.watches[place] = self._watches.setdefault(key, Watch())
+        self.take_landed(cached)
 
-    def take_landed(self, lookup: Lookup) -> None:
+    def take_landed(self, cached: CachedCall) -> None:
         """Take the results that have landed since `watch`."""
-        for place, watch in lookup.watches.items():
+        for place, watch in cached.watches.items():
             result = watch.result
-            if result is not UNKNOWN and lookup.missing and lookup.results[place] is UNKNOWN:
-                self.know(lookup, place, result)
+            if result is not UNKNOWN and cached.missing and cached.results[place] is UNKNOWN:
+                self.know(cached, place, result)
 
-    def store(self, results: list[tuple[Hashable, Any]]) -> KeyboardInterrupt | None:
-        """Store the `results` that have landed. Must be called before they are answered, and without a lock.
+    def land(self, key: Hashable, result: Any) -> Watch | None:
+        """Show `result`, which has landed, to the callers that are asking the cache for `key`."""
+        watch = self._watches.get(key)
+        if watch is not None:
+            watch.result = result
+        return watch
+
+    def store(self, landed: list[tuple[Hashable, Any, Watch | None]]) -> KeyboardInterrupt | None:
+        """Store results that have landed. Must be called before they are answered, and without a lock.
 
         Whatever the cache raises is logged: the callers are still to be answered. Returns a Ctrl-C that came
         meanwhile, which the driver of an event loop raises when that is done.
         """
+        if self.callers_ask:
+            return None
         faults = Faults(self._name)
-        if not self.callers_ask:
-            at_once(self._keep(results, faults, BaseException))
-        # After the cache: a caller that gets its watch too late for this result finds it there.
-        for key, result in results:
-            watch = self._watches.get(key) if self.callers_ask else self._watches.pop(key, None)
-            if watch is not None:
-                watch.result = result
+        at_once(self._keep([(key, result) for key, result, _ in landed], faults, BaseException))
+        for key, _, watch in landed:  # from now on callers find the result in the cache
+            if watch is not None and self._watches.get(key) is watch:
+                del self._watches[key]
         return faults.interrupt
 
-    async def keep(self, lookup: Lookup) -> None:
-        """Store the results that the caller of `lookup`, which is answered, has to store."""
+    async def keep(self, cached: CachedCall) -> None:
+        """Store the results that the caller of `cached`, which is answered, has to store."""
         # Others end the caller's task: they are its cancel, its end, or Ctrl-C.
-        await self._keep(lookup.to_store, Faults(self._name), (Exception, SystemExit))
+        await self._keep(cached.to_store, Faults(self._name), (Exception, SystemExit))
 
     async def _keep(
         self,
@@ -340,9 +201,9 @@ class CachingCollator:
                     break
         faults.log("result(s), not kept")
 
-    def miss_call(self, lookup: Lookup, places: list[int]) -> Call:
-        """Return the call for the items of `lookup` at `places`."""
-        uncached = lookup.uncached
+    def miss_call(self, cached: CachedCall, places: list[int]) -> Call:
+        """Return the call for the items of `cached` at `places`."""
+        uncached = cached.uncached
         miss_call = uncached
         if uncached.many:
             inputs = self._collator.pick(uncached.inputs, places)
@@ -350,48 +211,28 @@ class CachingCollator:
             miss_call.context = uncached.context
             if hasattr(uncached, "key"):
                 miss_call.key = uncached.key
-        miss_call.deadline = lookup.deadline
-        miss_call.bulk = lookup.bulk
+        miss_call.deadline = cached.deadline
+        miss_call.bulk = cached.bulk
         miss_call.keep_errors = True
-        if self._grouping is not None and lookup.group_keys is not None:
-            miss_call = self._grouping.divided(miss_call, [lookup.group_keys[place] for place in places])
-        if self._measuring is not None and isinstance(lookup.lengths, list):
-            self._measuring.arrange(miss_call, [lookup.lengths[place] for place in places])
+        if self._grouping is not None and cached.group_keys is not None:
+            miss_call = self._grouping.divided(miss_call, [cached.group_keys[place] for place in places])
+        if self._measuring is not None and isinstance(cached.lengths, list):
+            miss_call = self._measuring.arranged(miss_call, [cached.lengths[place] for place in places])
         return miss_call
 
-    def give(self, lookup: Lookup, place: int, result: Any) -> None:
-        """Give a lookup one of its results, and with the last one its answer."""
-        lookup.results[place] = _own(result)
-        if lookup.missing == 1:
-            self.answered(lookup)  # first: a late caller that sees nothing missing takes the answer
-        lookup.missing -= 1
+    def give(self, cached: CachedCall, place: int, result: Any) -> None:
+        """Give a call one of its results, and with the last one its answer."""
+        cached.results[place] = _own(result)
+        if cached.missing == 1:
+            self.answered(cached)  # first: a late caller that sees nothing missing takes the answer
+        cached.missing -= 1
 
     @staticmethod
-    def answered(lookup: Lookup) -> Lookup:
-        """Give a lookup that has all results its answer."""
-        if not lookup.many and lookup.error is None:
-            lookup.results = lookup.results[0]
-        return lookup
-
-
-def _found(miss_call: Call) -> list[Any]:
-    results: list[Any] = miss_call.results if miss_call.many else [miss_call.results]
-    return results
-
-
-def _extend(miss_call: Call, deadline: float | None) -> None:
-    """Give `miss_call` the latest deadline of all lookups that wait for it."""
-    for call in miss_call.members if isinstance(miss_call, Family) else [miss_call]:
-        if call.deadline is not None:
-            call.deadline = None if deadline is None else max(call.deadline, deadline)
-
-
-def _is_late(miss_call: Call | None) -> bool:
-    """Whether the deadline of `miss_call` has passed, though its callers have not been answered yet."""
-    if miss_call is None:
-        return False
-    parts = miss_call.members if isinstance(miss_call, Family) else [miss_call]
-    return any(part.left == "expired" for part in parts)
+    def answered(cached: CachedCall) -> CachedCall:
+        """Give a cached that has all results its answer."""
+        if not cached.many and cached.error is None:
+            cached.results = cached.results[0]
+        return cached
 
 
 def _own(result: Any) -> Any:

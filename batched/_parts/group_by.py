@@ -2,73 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-from batched._core.call import Call, Collator
+from batched._core.batch import Collator
+from batched._parts.divided import divide
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
-    from batched._core.call import Wrapper
+    from batched._core.call import Call, Wrapper
 
-CallT = TypeVar("CallT", bound=Call)
-
-__all__ = ["Family", "Groupable", "GroupingCollator", "Member", "called", "complete"]
-
-
-class Member(Call):
-    """Those items of a list that have one key."""
-
-    __slots__ = ("family", "places")
-
-    family: Family
-    places: list[int]
-    """Where in the list."""
-
-    @property
-    def whole_size(self) -> int:
-        """How many items the whole list has: it is no small call because its items have many keys."""
-        return self.family.size
-
-
-class Family(Call):
-    """A list call whose items have several keys. It is never queued itself: its members are."""
-
-    __slots__ = ("members",)
-
-    members: list[Member]
-
-    def note_context(self) -> None:
-        """Note it for the members, which run in its place."""
-        for member in self.members:
-            member.note_context()
-
-
-def complete(calls: list[Call]) -> tuple[list[Call], list[Call]]:
-    """Return the calls to answer now that `calls` are done, and those to drop as their family has failed."""
-    answered: list[Call] = []
-    orphans: list[Call] = []
-    for call in calls:
-        if not isinstance(call, Member):
-            answered.append(call)
-            continue
-        family = call.family
-        if not family.missing:
-            continue
-        if call.error is not None:
-            family.left = call.left
-            family.fail(call.error)
-            orphans += [member for member in family.members if member.waiting]
-        else:
-            if family.results is None:
-                family.results = [None] * family.size
-            for place, result in zip(call.places, call.results, strict=True):
-                family.results[place] = result
-            family.missing -= call.size
-        if not family.missing:
-            answered.append(family)
-    return answered, orphans
+__all__ = ["Groupable", "GroupingCollator", "called"]
 
 
 class Groupable(Collator, Protocol):
@@ -109,7 +54,7 @@ class GroupingCollator:
 
     def own(self, call: Call) -> None:
         """Copy what of the inputs the caller could still change."""
-        for part in call.members if isinstance(call, Family) else [call]:
+        for part in call.parts or (call,):
             self._collator.own(part)
 
     def _grouped(self, call: Call) -> Call:
@@ -123,7 +68,7 @@ class GroupingCollator:
         return called(self._group_by, f"{self._name}: group_by", args, named)
 
     def divided(self, call: Call, keys: list[Hashable]) -> Call:
-        """Return `call` with its key, or a family of members with theirs."""
+        """Return `call` with its key, or divided into parts with their keys."""
         own = getattr(call, "key", None)
         places: dict[Hashable, list[int]] = {}
         for place, key in enumerate(keys):
@@ -131,15 +76,10 @@ class GroupingCollator:
         if len(places) <= 1:
             call.key = (own, *places)
             return call
-        family = _like(Family, call, None, call.size)
-        family.members = []
-        for key, theirs in places.items():
-            member = _like(Member, call, self._collator.pick(call.inputs, theirs), len(theirs))
-            member.key = (own, key)
-            member.family = family
-            member.places = theirs
-            family.members.append(member)
-        return family
+        parted = divide(call, places.values(), self._collator.pick)
+        for key, part in zip(places, parted.parts, strict=True):
+            part.key = (own, key)
+        return parted
 
 
 def called(
@@ -152,10 +92,3 @@ def called(
     except Exception as error:
         raise BatchError(f"{what} failed: {type(error).__name__}: {error}") from error
     return key
-
-
-def _like(kind: type[CallT], call: Call, inputs: Any, size: int) -> CallT:
-    like = kind().begin(call.function, inputs, size, call.many, call.arrived, call.deadline, call.bulk)
-    like.keep_errors = call.keep_errors
-    like.context = call.context
-    return like

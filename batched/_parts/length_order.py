@@ -1,4 +1,4 @@
-"""`length`: what each item's caller measures, and lists in order of length, answered in their own order."""
+"""`length`: callers measure their items, and the items of a list are queued in order of length."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from math import isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from batched._parts.group_by import Family, Member
+from batched._parts.divided import divide
 from batched._policy.lengths import extent
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from batched._core.call import Batch, Call, Slice, Wrapper
+    from batched._core.batch import Batch
+    from batched._core.call import Call, Wrapper
     from batched._parts.group_by import Groupable, GroupingCollator
 
 __all__ = ["MeasuringCollator", "length_of"]
@@ -45,6 +46,8 @@ class MeasuringCollator:
         self._name = name
         self.chunk_size = collator.chunk_size
         self.own = self._source.own
+        self.split = collator.split
+        self.place = collator.place
 
     def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call that the arguments mean, measured."""
@@ -59,13 +62,10 @@ class MeasuringCollator:
         return self._measured(self._source.chunk(function, items, now))
 
     def _measured(self, call: Call) -> Call:
-        if not call.many and not isinstance(call, Family):
-            for args, named in self._collator.items(call):
-                call.lengths = self._length_of(args, named)
-            return call
-        for part in call.members if isinstance(call, Family) else [call]:
-            self._arrange(part, self.lengths(part))
-        return call
+        for part in call.parts or (call,):
+            lengths = self.lengths(part)
+            part.lengths = lengths if part.many else lengths[0]
+        return self._in_order(call)
 
     def lengths(self, call: Call) -> list[float]:
         """Return the length of each item of `call`."""
@@ -85,28 +85,30 @@ class MeasuringCollator:
             )
         return float(length)
 
-    def arrange(self, call: Call, lengths: list[float]) -> None:
-        """Tell `call`, a list or divided, the lengths of its items."""
-        if isinstance(call, Family):
-            for member in call.members:
-                self._arrange(member, [lengths[place] for place in member.places])
+    def arranged(self, call: Call, lengths: list[float]) -> Call:
+        """Return `call`, a list or divided, with the lengths of its items, and in order of length."""
+        if call.parts:
+            for part in call.parts:
+                part.lengths = [lengths[place] for place in part.places]  # type: ignore[attr-defined]
         else:
-            self._arrange(call, lengths)
+            call.lengths = lengths if call.many else lengths[0]
+        return self._in_order(call)
 
-    def _arrange(self, call: Call, lengths: list[float]) -> None:
-        if not call.many:
-            call.lengths = lengths[0]
-            return
-        call.lengths = lengths
-        if not self._sorts or call.size < 2:  # noqa: PLR2004
-            return
-        order = sorted(range(call.size), key=lengths.__getitem__, reverse=True)
-        call.lengths = [lengths[place] for place in order]
-        call.inputs = self._collator.pick(call.inputs, order)
-        if isinstance(call, Member):
-            call.places = [call.places[place] for place in order]
-        else:
-            call.order = order
+    def _in_order(self, call: Call) -> Call:
+        """Return `call` with the items of each part in order of length, the longest first."""
+        if not self._sorts or not call.many or call.size < 2:  # noqa: PLR2004  one item is in order
+            return call
+        if not call.parts:
+            unordered = call
+            call = divide(call, [list(range(call.size))], self._collator.pick)
+            call.parts[0].lengths = unordered.lengths
+        for part in call.parts:
+            lengths: Any = part.lengths
+            order = sorted(range(part.size), key=lengths.__getitem__, reverse=True)
+            part.lengths = [lengths[place] for place in order]
+            part.inputs = self._collator.pick(part.inputs, order)
+            part.places = [part.places[place] for place in order]  # type: ignore[attr-defined]
+        return call
 
     def collate(self, batch: Batch) -> Any:
         """Return the batch function's argument, and count what padding it would follow."""
@@ -119,28 +121,3 @@ class MeasuringCollator:
         batch.real += round(real)
         batch.padded += round(longest * batch.size)
         return self._collator.collate(batch)
-
-    def split(self, outputs: Any, batch: Batch) -> list[Any]:
-        """Return one part per slice; that of a whole list in its own order."""
-        parts = self._collator.split(outputs, batch)
-        if self._sorts and batch.has_lists:
-            for index, (call, start, stop) in enumerate(batch.slices):
-                if stop - start == call.size and hasattr(call, "order") and isinstance(parts[index], list):
-                    parts[index] = _put_back(parts[index], call.order, [None] * call.size)
-        return parts
-
-    def place(self, piece: Slice, part: list[Any]) -> object:
-        """Write `part` into the call's results, in their own order; return what it overwrites."""
-        call, start, stop = piece
-        if not hasattr(call, "order"):
-            return self._collator.place(piece, part)
-        if call.results is None:
-            call.results = [None] * call.size
-        _put_back(part, call.order[start:stop], call.results)
-        return None
-
-
-def _put_back(rows: Iterable[Any], order: list[int], results: list[Any]) -> list[Any]:
-    for place, row in zip(order, rows, strict=True):
-        results[place] = row
-    return results

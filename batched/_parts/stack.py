@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from batched._core.call import Collator
+    from batched._core.batch import Collator
+    from batched._core.batcher import NewQueue
     from batched._core.options import Options
-    from batched._core.scheduler import NewQueue
     from batched._parts.group_by import Groupable
 
 __all__ = ["layered"]

@@ -1,4 +1,4 @@
-"""The scheduler's whole contract as a state machine: no thread, no clock, no sleep.
+"""The batcher's whole contract as a state machine: no thread, no clock, no sleep.
 
 It holds for one queue, and for queues by key, of which each has its batches to itself.
 """
@@ -6,7 +6,7 @@ It holds for one queue, and for queues by key, of which each has its batches to 
 from __future__ import annotations
 
 import weakref
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from batched._collate.lists import ListCollator
-from batched._core.call import Batch, Call, Slice
+from batched._core.batch import Batch
+from batched._core.call import Call
 from batched._core.keyed_queues import Groups
 from batched._core.options import Options
 from batched._core.queue import Queue
-from batched._core.scheduler import Scheduler
-from batched._parts.group_by import GroupingCollator, complete
-from batched._policy.adaptive import AdaptiveWindow
+from batched._drivers.manual_clock import ManualDriver
+from batched._parts.group_by import GroupingCollator
 from batched.errors import ClosedError, QueueFullError
 from tests.flavours import size_of
 
@@ -34,7 +34,7 @@ WINDOW_S = 1.0
 COLLATOR = ListCollator("f")
 
 
-class SchedulerRules(RuleBasedStateMachine):
+class BatcherRules(RuleBasedStateMachine):
     """Whatever is pushed runs once, in its call's order, in batches that fit and are never late."""
 
     queue: Any = Queue
@@ -52,14 +52,13 @@ class SchedulerRules(RuleBasedStateMachine):
         self.now = 0.0
         self.batch_size = batch_size
         self.threshold = threshold
-        self.scheduler = Scheduler(
-            Options(
-                batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=self.window_s * 1000,
-                adaptive=self.adaptive,
-            ),
-            self.queue,
-            "f",
-        )  # fmt: skip
+        options = Options(
+            batch_size=batch_size,
+            small_batch_threshold=threshold,
+            timeout_ms=self.window_s * 1000,
+            adaptive=self.adaptive,
+        )
+        self.driver = ManualDriver(options, self.queue, COLLATOR)
         self.freed = 0.0
         self.calls: list[Call] = []
         self.running: list[tuple[Batch, list[Any]]] = []
@@ -80,7 +79,7 @@ class SchedulerRules(RuleBasedStateMachine):
     ) -> None:
         """A caller comes."""
         deadline = None if allowed_s is None else self.now + allowed_s
-        self.scheduler.push(self.call_of(size, deadline, bulk, keep_errors, key))
+        self.driver.push(self.call_of(size, deadline, bulk, keep_errors, key))
 
     def call_of(
         self,
@@ -100,17 +99,16 @@ class SchedulerRules(RuleBasedStateMachine):
         return call
 
     @rule(sizes=st.lists(st.sampled_from([0, 0, 0, 0, 0, 0, 0, 1, 5]), min_size=1, max_size=12))
-    def come_while_a_slot_is_free(self, sizes: list[int]) -> None:
-        """Who comes at once need not be queued, if they are alike and the next batch; it is the same one."""
-        arriving = [self.call_of(size) for size in sizes]
-        self.check_next(lambda: self.scheduler.pop_arriving(arriving, len(arriving), self.now))
-        self.scheduler.take_in(arriving, deque())
-        assert not arriving
+    def come_together(self, sizes: list[int]) -> None:
+        """Several callers come before the driver looks."""
+        for size in sizes:
+            self.driver.batcher.arrive(self.call_of(size))
+        self.driver.batcher.take_in()
 
     @rule(seconds=st.floats(0, 3))
     def wait(self, seconds: float) -> None:
         """Time passes, but no driver sleeps past a batch that is due."""
-        due = self.scheduler.delay(self.now)
+        due = self.driver.delay(self.now)
         self.now += seconds if due is None else min(seconds, due)
 
     @rule(seconds=st.floats(0, 3))
@@ -124,16 +122,16 @@ class SchedulerRules(RuleBasedStateMachine):
         """A caller leaves, whatever of it runs."""
         call = data.draw(st.sampled_from(self.waiting()))
         call.left = "cancelled"
-        self.scheduler.drop(call)
-        self.scheduler.drop(call)  # saying so twice changes nothing
-        runs = any(call is piece[0] for batch, _ in self.running for piece in slices_of(batch))
+        self.driver.drop(call)
+        self.driver.drop(call)  # saying so twice changes nothing
+        runs = any(call is piece[0] for batch, _ in self.running for piece in batch.slices)
         assert (call.inputs is not None) == runs  # a batch may have yet to be collated
 
-    @precondition(lambda self: self.scheduler.delay(self.now) == 0.0)
+    @precondition(lambda self: self.driver.delay(self.now) == 0.0)
     @rule()
     def pop(self) -> None:
         """A slot is free: the next batch is full or takes all that waits, and follows the rules of order."""
-        self.check_next(lambda: self.scheduler.pop(self.now))
+        self.check_next(lambda: self.driver.pop(self.now))
 
     def check_next(self, choose: Callable[[], Batch | None]) -> Batch | None:
         """Check what is chosen, if anything is."""
@@ -145,7 +143,7 @@ class SchedulerRules(RuleBasedStateMachine):
 
         if batch is None:
             return None
-        slices = slices_of(batch)
+        slices = batch.slices
         assert sum(stop - start for _, start, stop in slices) == len(batch)
         key = slices[0][0].key
         mine = [call for call in everybody if call.key == key]
@@ -154,7 +152,7 @@ class SchedulerRules(RuleBasedStateMachine):
         crowded = sum(before[id(call)] for call in small) >= self.batch_size and large
         assert all(call.key == key for call, _, _ in slices)
         most = min(self.batch_size, sum(before[id(call)] for call in mine))
-        chunk = self.scheduler.queue.chunk
+        chunk = self.driver.queue.chunk
         if chunk is None:
             assert len(batch) == most
         else:  # large calls may get less, but not nothing
@@ -215,30 +213,19 @@ class SchedulerRules(RuleBasedStateMachine):
         assert not crowded or large_items <= max(self.batch_size / 4, 1)
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data())
-    def look(self, data: Any) -> None:
-        """Somebody looks at a batch that runs, as `current_batch` does."""
-        batch, _ = data.draw(st.sampled_from(self.running))
-        expected = slices_of(batch)
-        assert batch.slices == expected
-        assert batch.calls == [call for call, _, _ in expected]
-
-    @precondition(lambda self: self.running)
     @rule(data=st.data(), outcome=st.sampled_from(["answers", "raises", "one fails"]))
     def done(self, data: Any, outcome: str) -> None:
         """A batch ends, in whatever order and way."""
         batch, inputs = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
         items: list[Any] = [("out", *item) for item in inputs]
         if outcome == "raises":
-            calls = batch.fail(ZeroDivisionError(), COLLATOR)
+            calls = self.driver.fail(batch, ZeroDivisionError(), self.now)
         else:
             if outcome == "one fails":
                 items[0] = ZeroDivisionError()
-            calls = batch.deliver(items, COLLATOR)
+            calls = self.driver.finish(batch, self.now, items)
         for call in calls:
             assert not call.missing
-        if calls or not self.check_next(lambda: batch if self.scheduler.follow(batch, self.now) else None):
-            self.scheduler.done(batch, self.now)
         self.freed = self.now
         for call in calls:
             assert not call.waiting
@@ -257,11 +244,11 @@ class SchedulerRules(RuleBasedStateMachine):
     @invariant()
     def nobody_waits_past_the_window(self) -> None:
         """The delay is none exactly while nothing waits, and ends with the oldest item's window."""
-        delay = self.scheduler.delay(self.now)
-        expired, self.scheduler.expired = self.scheduler.expired, []
+        delay = self.driver.delay(self.now)
+        expired = self.driver.take_answered()
         assert all(call.error is not None and call.left == "expired" for call in expired)
         waiting = self.waiting()
-        assert self.scheduler.queue.items == sum(call.waiting for call in waiting)
+        assert self.driver.queue.items == sum(call.waiting for call in waiting)
         for key in self.large_passed_over.keys() - self.items_of(waiting).keys():
             self.large_passed_over[key] = 0  # what is saved up is forgotten with the key
         assert (delay is None) == (not waiting)
@@ -270,7 +257,7 @@ class SchedulerRules(RuleBasedStateMachine):
         oldest = min(map(attrgetter("arrived"), waiting))
         assert 0.0 <= delay <= max(self.latest(oldest) - self.now, 0.0)
         assert delay == 0.0 or max(self.items_of(waiting).values()) < self.batch_size
-        assert delay == 0.0 or 1 <= self.scheduler.awaited() <= self.batch_size
+        assert delay == 0.0 or 1 <= (self.driver.batcher.wake_after or 0) <= self.batch_size
         assert all(call.deadline is None or call.deadline > self.now + delay for call in waiting)
 
     @invariant()
@@ -288,7 +275,7 @@ class SchedulerRules(RuleBasedStateMachine):
     @invariant()
     def every_item_is_counted_once(self) -> None:
         """Accepted is waiting, running, processed, cancelled and expired together, at any moment."""
-        stats = self.scheduler.stats(self.now)
+        stats = self.driver.stats(self.now)
         assert stats.total_accepted == sum(call.size for call in self.calls)
         assert stats.total_accepted == (
             stats.queue_size
@@ -304,25 +291,24 @@ class SchedulerRules(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever waits at the end is given out by draining, without a wait."""
-        if not hasattr(self, "scheduler"):
+        if not hasattr(self, "driver"):
             return
-        self.scheduler.drain()
-        while self.scheduler.delay(self.now) is not None:
-            assert self.scheduler.delay(self.now) == 0.0
-            batch = self.scheduler.pop(self.now)
+        self.driver.batcher.drain()
+        while self.driver.delay(self.now) is not None:
+            assert self.driver.delay(self.now) == 0.0
+            batch = self.driver.pop(self.now)
             assert 1 <= len(batch) <= self.batch_size
-            batch.deliver(batch.run(COLLATOR), COLLATOR)
-            self.scheduler.done(batch, self.now)
+            self.driver.run(batch, self.now)
         assert not self.waiting()
 
 
-class GreedySchedulerRules(SchedulerRules):
+class GreedyBatcherRules(BatcherRules):
     """The same where nobody waits for company."""
 
     window_s = 0.0
 
 
-class AdaptiveSchedulerRules(SchedulerRules):
+class AdaptiveBatcherRules(BatcherRules):
     """The same with the learned patience, whose window begins anew when the function becomes free."""
 
     adaptive = True
@@ -363,7 +349,7 @@ class ServerRules(RuleBasedStateMachine):
             batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=WINDOW_S * 1000,
             max_queue_size=bound, isolate_errors=isolate_errors, max_concurrent_batches=slots,
         )  # fmt: skip
-        self.scheduler = Scheduler(self.options, Groups if grouped else Queue, "f")
+        self.driver = ManualDriver(self.options, Groups if grouped else Queue, COLLATOR)
         self.grouping = GroupingCollator(COLLATOR, itemgetter(1), "f")
         self.calls: list[Call] = []  # those that callers wait for
         self.outside: list[Call] = []
@@ -387,11 +373,12 @@ class ServerRules(RuleBasedStateMachine):
         call = Call().begin(echo, items[:], len(items), True, self.now, deadline, bulk, keep_errors)
         if self.grouped:
             call = self.grouping.divided(call, keys)
-        queued = self.scheduler.queue.items
+        self.heed()
+        queued = self.driver.queue.items
         bound = self.options.max_queue_size
         room = bound is None or (queued + len(keys) <= bound and not self.outside)
         try:
-            admitted = self.scheduler.admit(call, wait=wait) is None
+            admitted = self.driver.batcher.admit(call, wait=wait)
         except QueueFullError:
             assert not room
             assert not wait
@@ -418,8 +405,8 @@ class ServerRules(RuleBasedStateMachine):
         """A caller leaves, whatever of it runs, or whether it waits outside."""
         call = data.draw(st.sampled_from(self.unanswered()))
         call.left = "cancelled"
-        self.scheduler.drop(call)
-        self.scheduler.drop(call)
+        self.driver.drop(call)
+        self.driver.drop(call)
 
     @rule(
         batch_size=st.integers(1, 9),
@@ -431,14 +418,14 @@ class ServerRules(RuleBasedStateMachine):
         self.options = replace(
             self.options, batch_size=batch_size, max_queue_size=bound, isolate_errors=isolate_errors
         )
-        self.scheduler.configure(self.options)
+        self.driver.batcher.configure(self.options)
 
-    @precondition(lambda self: len(self.running) < self.slots and self.scheduler.delay(self.now) == 0.0)
+    @precondition(lambda self: len(self.running) < self.slots and self.driver.delay(self.now) == 0.0)
     @rule()
     def pop(self) -> None:
         """A slot is free: a batch that fits, of one key, with nobody in it who has left."""
-        batch = self.scheduler.pop(self.now)
-        fits = self.scheduler._capacity.limit or self.options.batch_size
+        batch = self.driver.pop(self.now)
+        fits = self.driver.batcher.fits or self.options.batch_size
         assert 1 <= len(batch) == sum(stop - start for _, start, stop in batch.slices)
         assert batch.reason == "retry" or len(batch) <= min(fits, self.options.batch_size)
         assert all(call.missing for call, _, _ in batch.slices)
@@ -454,22 +441,17 @@ class ServerRules(RuleBasedStateMachine):
         if outcome in {"raises", "out of memory"}:
             error = MemoryError() if outcome == "out of memory" else ZeroDivisionError()
             live = sum(stop - start for call, start, stop in batch.slices if call.missing)
-            before = sum(map(len, self.scheduler.again))
-            if self.scheduler.retry(batch, error, self.now):
-                assert sum(map(len, self.scheduler.again)) == before + live
-                assert all(self.scheduler.again)
-                return
-            assert len(batch) == 1 or (outcome == "raises" and not self.options.isolate_errors)
-            calls = batch.fail(error, COLLATOR)
+            before = self.driver.batcher.retrying
+            size = len(batch)
+            answered = self.driver.fail(batch, error, self.now)
+            if size > 1 and (outcome == "out of memory" or self.options.isolate_errors):
+                assert self.driver.batcher.retrying == before + live
+                assert not answered
         else:
             results: list[Any] = [("out", *item) for item in items]
             if outcome == "one fails":
                 results[0] = ZeroDivisionError()
-            calls = batch.deliver(results, COLLATOR)
-        answered, orphans = complete(calls)
-        for orphan in orphans:
-            self.scheduler.drop(orphan)
-        self.scheduler.done(batch, self.now)
+            answered = self.driver.finish(batch, self.now, results)
         for call in answered:
             self.check(call)
 
@@ -489,31 +471,28 @@ class ServerRules(RuleBasedStateMachine):
 
     def heed(self) -> float | None:
         """Do what a driver does after it has asked for the delay, and return that."""
-        self.scheduler.delay(self.now)
-        expired, self.scheduler.expired = self.scheduler.expired, []
-        _, orphans = complete(expired)
-        for orphan in orphans:
-            self.scheduler.drop(orphan)
-        let_in, self.scheduler.let_in = self.scheduler.let_in, []
+        self.driver.delay(self.now)
+        self.driver.take_answered()
+        let_in, self.driver.batcher.let_in = self.driver.batcher.let_in, []
         for call in let_in:
             self.outside.remove(call)
             self.counted += call.size
-        return self.scheduler.delay(self.now)
+        return self.driver.delay(self.now)
 
     @invariant()
     def nobody_is_forgotten(self) -> None:
         """Who waits outside comes in, in order, and while anybody does the next batch is due."""
         delay = self.heed()
-        assert self.outside == list(self.scheduler._outside)
+        assert self.outside == list(self.driver.batcher._admission._outside)
         if self.outside:
             assert delay == 0.0
-            assert self.scheduler.queue.items
-        assert (delay is None) == (not self.scheduler.queue.items and not self.scheduler.again)
+            assert self.driver.queue.items
+        assert (delay is None) == (not self.driver.queue.items and not self.driver.batcher.retrying)
 
     @invariant()
     def no_key_is_kept(self) -> None:
         """Of which no item waits."""
-        queue = self.scheduler.queue
+        queue = self.driver.queue
         if isinstance(queue, Groups):
             assert queue.items == sum(call.waiting for call in queue.waiting_calls())
             assert set(queue._keys) == {call.key for call in queue.waiting_calls()}
@@ -523,7 +502,7 @@ class ServerRules(RuleBasedStateMachine):
     def every_item_is_counted_once(self) -> None:
         """Accepted is waiting, running, processed, cancelled and expired together, at any moment."""
         self.heed()
-        stats = self.scheduler.stats(self.now)
+        stats = self.driver.stats(self.now)
         assert stats.total_accepted == self.counted
         assert stats.total_accepted == (
             stats.queue_size
@@ -537,20 +516,16 @@ class ServerRules(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """At the end all who wait are answered, and nothing is kept."""
-        if not hasattr(self, "scheduler"):
+        if not hasattr(self, "driver"):
             return
         while self.running:
             batch, items = self.running.pop()
-            complete(batch.deliver([("out", *item) for item in items], COLLATOR))
-            self.scheduler.done(batch, self.now)
-        self.scheduler.drain()
-        while self.scheduler.delay(self.now) is not None:
-            batch = self.scheduler.pop(self.now)
-            complete(batch.deliver(batch.run(COLLATOR), COLLATOR))
-            self.scheduler.done(batch, self.now)
-        assert not self.scheduler._outside
-        assert not self.scheduler.waiting_calls()
-        assert not self.scheduler.running_calls()
+            self.driver.finish(batch, self.now, [("out", *item) for item in items])
+        self.driver.batcher.drain()
+        while self.driver.delay(self.now) is not None:
+            self.driver.run(self.driver.pop(self.now), self.now)
+        assert not self.driver.batcher.waiting_calls()
+        assert not self.driver.batcher.running_calls()
 
 
 def same(items: list[Any]) -> list[Any]:
@@ -564,19 +539,14 @@ def single() -> Call:
     return Call().begin(echo, 1, 1, False, 0.0)
 
 
-def slices_of(batch: Batch) -> list[Slice]:
-    """Return the slices of `batch`, which stays as it is."""
-    return batch.slices if batch.singles is None else [(call, 0, 1) for call in batch.singles]
+TestGreedyBatcherRules = GreedyBatcherRules.TestCase
+TestGreedyBatcherRules.settings = settings(max_examples=200, stateful_step_count=60)
+
+TestAdaptiveBatcherRules = AdaptiveBatcherRules.TestCase
+TestAdaptiveBatcherRules.settings = settings(max_examples=200, stateful_step_count=60)
 
 
-TestGreedySchedulerRules = GreedySchedulerRules.TestCase
-TestGreedySchedulerRules.settings = settings(max_examples=200, stateful_step_count=60)
-
-TestAdaptiveSchedulerRules = AdaptiveSchedulerRules.TestCase
-TestAdaptiveSchedulerRules.settings = settings(max_examples=200, stateful_step_count=60)
-
-
-class GroupRules(SchedulerRules):
+class GroupRules(BatcherRules):
     """The same for three keys: none shares a batch with another, and none is forgotten."""
 
     queue = Groups
@@ -585,16 +555,16 @@ class GroupRules(SchedulerRules):
     @invariant()
     def a_key_that_nobody_waits_for_is_forgotten(self) -> None:
         """And what is kept of the others is no more than a few words each."""
-        groups = self.scheduler.queue
+        groups = self.driver.queue
         assert isinstance(groups, Groups)
         assert set(groups._keys) == {call.key for call in self.waiting()}
         assert groups.items or not size_of(groups)
 
 
-TestSchedulerRules = SchedulerRules.TestCase
+TestBatcherRules = BatcherRules.TestCase
 TestGroupRules = GroupRules.TestCase
-TestSchedulerRules.settings = settings(max_examples=200, stateful_step_count=60)
-TestGroupRules.settings = TestSchedulerRules.settings
+TestBatcherRules.settings = settings(max_examples=200, stateful_step_count=60)
+TestGroupRules.settings = TestBatcherRules.settings
 
 TestServerRules = ServerRules.TestCase
 TestServerRules.settings = settings(max_examples=200, stateful_step_count=50)
@@ -605,131 +575,36 @@ def listed(size: int, arrived: float = 0.0) -> Call:
     return Call().begin(echo, list(range(size)), size, True, arrived)
 
 
-def run(batch: Batch) -> None:
-    batch.deliver([*map(str, COLLATOR.collate(batch))], COLLATOR)
-
-
-def test_a_long_list_alone_is_followed_up_to_its_last_full_batch() -> None:
-    """What `follow` chooses is what `pop` would have; it counts as much; and answered items are let go of."""
-    scheduler = Scheduler(Options(batch_size=2, small_batch_threshold=1, timeout_ms=0), Queue, "f")
-    call = listed(7)
-    scheduler.push(call)
-    assert scheduler.delay(1.0) == 0.0
-    batch = scheduler.pop(1.0)
-
-    for at, now in ((2, 3.0), (4, 5.0)):
-        run(batch)
-        assert call.inputs == [*map(str, range(at)), *range(at, 7)]
-        assert scheduler.follow(batch, now)
-        assert batch.slices == [(call, at, at + 2)]
-        stats = scheduler.stats(now)
-        assert (stats.total_processed, stats.running_items, stats.queue_size) == (at, 2, 5 - at)
-        assert (stats.closed, stats.running) == ({"full": at // 2}, (0.0,))
-        assert stats.wait.count == at
-
-    run(batch)
-    assert not scheduler.follow(batch, 6.0)  # one item is left
-    scheduler.done(batch, 6.0)
-    last = scheduler.pop(6.0)
-    run(last)
-    assert call.results == [*map(str, range(7))]
-
-
-def test_followed_batches_are_counted_whenever_somebody_looks() -> None:
-    """Runs are counted in lots, which nobody can see: not in the middle of one, nor after several."""
-    for looks in ((), (1,), (255, 256, 257), (300, 511, 512, 600)):
-        scheduler = Scheduler(Options(batch_size=2, small_batch_threshold=1, timeout_ms=0), Queue, "f")
-        scheduler.push(listed(1400, arrived=-1.0))
-        scheduler.delay(0.0)
-        batch = scheduler.pop(0.0)
-        for ended in range(1, 699):
-            run(batch)
-            assert scheduler.follow(batch, float(ended))
-            if ended in looks:
-                stats = scheduler.stats(ended + 0.5)
-                assert (stats.total_batches, stats.total_processed) == (ended, 2 * ended)
-                assert (stats.queue_size, stats.running) == (1400 - 2 * ended - 2, (0.5,))
-        run(batch)
-        scheduler.done(batch, 699.0)
-        stats = scheduler.stats(700.0)
-        assert (stats.closed, stats.total_processed, stats.queue_size) == ({"full": 699}, 1398, 2)
-        assert (stats.batch_size.count, stats.batch_size.sum) == (699, 1398)
-        assert (stats.processing_time.count, stats.processing_time.sum) == (699, 699.0)
-        assert (stats.wait.count, stats.wait.sum) == (1398, 2 * sum(range(1, 700)))
-
-
-def test_nothing_is_followed_that_another_caller_or_an_option_has_a_say_in() -> None:
-    """Others wait, or were in the batch, it failed, one has a deadline, the size changes: `pop` decides."""
-    for hindrance in ("another", "company", "deadline", "failed", "resized", "several"):
-        options = Options(
-            batch_size=2, small_batch_threshold=1, max_concurrent_batches=2 if hindrance == "several" else 1
-        )
-        scheduler = Scheduler(options, Queue, "f")
-        scheduler.push(listed(9))
-        scheduler.delay(0.0)
-        batch = scheduler.pop(0.0)
-        if hindrance in {"another", "deadline"}:
-            other = listed(1)
-            other.deadline = 9.0 if hindrance == "deadline" else None
-            scheduler.push(other)
-        elif hindrance == "resized":
-            scheduler.configure(replace(options, batch_size=3))
-        elif hindrance == "company":  # which has left
-            batch.slices.append((listed(1), 0, 1))
-        batch.failed = int(hindrance == "failed")
-        assert not scheduler.follow(batch, 1.0), hindrance
-        assert scheduler.batches() == [batch]
-
-
-def test_what_follows_in_a_long_list_tells_what_a_batch_takes() -> None:
-    """All of it is learned that `done` would learn while nobody comes."""
-    learned = []
-    for follows in (True, False):
-        scheduler = Scheduler(Options(batch_size=2, small_batch_threshold=1), Queue, "f")
-        scheduler.push(listed(40))
-        scheduler.delay(0.0)
-        batch = scheduler.pop(0.0)
-        for now in range(1, 20):
-            run(batch)
-            if not follows or not scheduler.follow(batch, now):
-                scheduler.done(batch, now)
-                assert scheduler.delay(now) == 0.0
-                batch = scheduler.pop(now)
-        assert isinstance(scheduler.patience, AdaptiveWindow)
-        learned.append((scheduler.patience._cost.fixed, scheduler.patience._cost.each))
-    assert learned[0] == learned[1]
-
-
-@pytest.mark.parametrize("ends", ["late", "cleared"])
-def test_nobody_seems_answered_without_an_error(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looks while it is dropped, as a caller may whose deadline has passed, finds why."""
-    scheduler = Scheduler(Options(batch_size=8, timeout_ms=9000), Queue, "f")
+@pytest.mark.parametrize("ends", ["late", "closed"])
+def test_no_call_seems_answered_without_an_error(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that looks while its call is dropped, as one may whose deadline has passed, finds why."""
+    driver = ManualDriver(Options(batch_size=8, timeout_ms=9000), Queue, COLLATOR)
     calls = [single(), listed(3)]
     found = []
-    drop = scheduler.drop
+    drop = driver.batcher.drop
 
     def look(call: Call) -> None:
         drop(call)
         found.append((call.missing, call.error))
 
-    monkeypatch.setattr(scheduler, "drop", look)
+    monkeypatch.setattr(driver.batcher, "drop", look)
     for call in calls:
         call.deadline = 5.0
-        scheduler.push(call)
+        driver.push(call)
     if ends == "late":
-        scheduler.delay(6.0)
-        assert scheduler.expired == calls
+        driver.delay(6.0)
     else:
-        assert scheduler.clear(ClosedError()) == calls
+        driver.batcher.close(ClosedError())
+    assert driver.take_answered() == calls
     assert [missing for missing, _ in found] == [0, 0]
     assert {type(error) for _, error in found} == {TimeoutError if ends == "late" else ClosedError}
 
 
-def test_an_interruption_while_calls_are_queued_loses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_while_calls_are_queued_loses_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that gives up then finds them where they came."""
-    scheduler = Scheduler(Options(batch_size=8, timeout_ms=0), Queue, "f")
+    batcher = ManualDriver(Options(batch_size=8, timeout_ms=0)).batcher
     calls = [single(), listed(3)]
-    arriving = calls[:]
+    batcher.arriving += calls
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -737,67 +612,46 @@ def test_an_interruption_while_calls_are_queued_loses_nobody(monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(Queue, "push_all", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            scheduler.take_in(arriving, deque())
-    assert arriving == calls
-    scheduler.take_in(arriving, deque())
-    assert scheduler.clear(ClosedError()) == calls
+            batcher.take_in()
+    assert batcher.arriving == calls
+    batcher.close(ClosedError())
+    assert batcher.answered == calls
 
 
 @pytest.mark.parametrize("ends", ["cancelled", "failed"])
 def test_a_large_call_that_has_ended_is_not_kept(ends: str) -> None:
-    """Though others wait, or the last that waited were taken."""
-    scheduler = Scheduler(Options(batch_size=2, timeout_ms=0, small_batch_threshold=1), Queue, "f")
+    """Though others wait, or the last items that waited were taken."""
+    options = Options(batch_size=2, timeout_ms=0, small_batch_threshold=1)
+    driver = ManualDriver(options, Queue, COLLATOR)
     call = listed(6)
-    scheduler.push(call)
-    assert scheduler.delay(1.0) == 0.0
-    batch = scheduler.pop(1.0)
-    for _ in range(3):
-        scheduler.push(single())
+    driver.push(call)
+    assert driver.delay(1.0) == 0.0
+    batch = driver.pop(1.0)
+    driver.push(single(), single(), single())
     if ends == "failed":
-        batch.fail(ValueError(), COLLATOR)
+        assert driver.fail(batch, ValueError(), 2.0) == [call]
     else:
         call.left = "cancelled"
-        scheduler.drop(call)
-    scheduler.done(batch, 2.0)
+        driver.drop(call)
+        driver.run(batch, 2.0)
     batch.clear()
     gone = weakref.ref(call)
     del call
-    assert scheduler.queue.items == 3
+    assert driver.queue.items == 3
     assert gone() is None
 
 
-def test_calls_of_a_map_that_has_left_are_not_kept() -> None:
-    """They are no longer asked how much of a bounded queue they leave to others."""
-    options = Options(batch_size=2, timeout_ms=0, max_queue_size=8, on_full="raise")
-    scheduler = Scheduler(options, Queue, "f")
-    call = listed(4)
-    assert scheduler.admit(call, wait=True, patient=True) is None
-    call.left = "cancelled"
-    scheduler.drop(call)
-    gone = weakref.ref(call)
-    del call
-    assert scheduler.delay(1.0) is None
-    assert gone() is None
-
-
-def test_what_has_failed_is_neither_late_nor_cleared() -> None:
-    """Its worker has yet to say that it is done, and answers it: nobody else does."""
-    options = Options(batch_size=2, timeout_ms=0, max_concurrent_batches=2)
-    for ends in ("late", "cleared"):
-        scheduler = Scheduler(options, Queue, "f")
-        call = listed(6)
-        call.deadline = 5.0
-        scheduler.push(call)
-        assert scheduler.delay(1.0) == 0.0
-        batch = scheduler.pop(1.0)
-        error = ValueError()
-        assert batch.fail(error, COLLATOR) == [call]
-        if ends == "late":
-            scheduler.delay(6.0)
-            assert scheduler.expired == []
-        else:
-            assert scheduler.clear(ZeroDivisionError()) == []
-        scheduler.done(batch, 7.0)
-        stats = scheduler.stats(7.0)
-        assert call.error is error
-        assert (stats.total_failed, stats.total_cancelled, stats.total_expired) == (2, 4, 0)
+def test_a_call_that_has_failed_is_not_late_too() -> None:
+    """Its other items are dropped with it, and counted as cancelled."""
+    driver = ManualDriver(Options(batch_size=2, timeout_ms=0), Queue, COLLATOR)
+    call = listed(6)
+    call.deadline = 5.0
+    driver.push(call)
+    assert driver.delay(1.0) == 0.0
+    error = ValueError()
+    assert driver.fail(driver.pop(1.0), error, 4.0) == [call]
+    assert driver.delay(6.0) is None
+    assert driver.take_answered() == []
+    stats = driver.stats(7.0)
+    assert call.error is error
+    assert (stats.total_failed, stats.total_cancelled, stats.total_expired) == (2, 4, 0)

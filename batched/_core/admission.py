@@ -1,0 +1,93 @@
+"""Whether there is room for a call: `max_queue_size` and `on_full`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from batched.errors import QueueFullError
+
+if TYPE_CHECKING:
+    from batched._core.call import Call
+    from batched._core.options import Options
+
+__all__ = ["Admission", "is_guarded"]
+
+
+def is_guarded(options: Options) -> bool:
+    """Whether calls are admitted one by one: they are counted, divided or looked up."""
+    return (options.max_queue_size, options.group_by, options.cache) != (None, None, None)
+
+
+class Admission:
+    """The bound on waiting items, and the calls that wait for room, oldest first."""
+
+    __slots__ = ("_bound", "_name", "_outside", "arriving")
+
+    def __init__(self, name: str, options: Options) -> None:
+        self._name = name
+        self._outside: dict[Call, list[Call]] = {}  # with the parts to queue in their place
+        self._bound = options.max_queue_size
+        self.arriving = 0
+        """Items that were let in and are not in the queue yet."""
+
+    def configure(self, options: Options) -> None:
+        """Follow a new bound."""
+        self._bound = options.max_queue_size
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether calls wait for room."""
+        return bool(self._outside)
+
+    def admit(self, call: Call, parts: list[Call], queued: int, *, wait: bool) -> bool:
+        """Return whether there is room for `parts` beside `queued` items; if not, `call` waits for it.
+
+        Raises `QueueFullError` if it cannot `wait`, and `ValueError` if there will never be room.
+        """
+        size = sum([part.size for part in parts])
+        bound = self._bound
+        if bound is None or not size:
+            return True
+        if size > bound:
+            raise ValueError(
+                f"{self._name} has max_queue_size={bound}: a call of {size} items will never fit, "
+                f"so divide it or raise the bound"
+            )
+        waiting = queued + self.arriving
+        if not self._outside and waiting + size <= bound:
+            return True
+        if not wait:
+            raise QueueFullError(
+                f"{self._name} has {waiting} items waiting, and max_queue_size={bound}: "
+                f"no room for {size} more"
+            )
+        self._outside[call] = parts
+        return False
+
+    def next(self, queued: int) -> tuple[Call, list[Call]] | None:
+        """Remove and return the call that has waited longest, with its parts, if there is room for it now.
+
+        A call that is alone is let in though it be larger: the bound was lowered while it waited.
+        """
+        if not self._outside:
+            return None
+        call, parts = next(iter(self._outside.items()))
+        waiting = queued + self.arriving
+        if self._bound is not None and waiting and waiting + sum([part.size for part in parts]) > self._bound:
+            return None
+        del self._outside[call]
+        return call, parts
+
+    def leave(self, call: Call) -> list[Call]:
+        """Forget that `call` waits for room; return its parts, none if it did not wait."""
+        return self._outside.pop(call, [])
+
+    def clear(self) -> list[Call]:
+        """Forget the calls that wait for room; return their parts."""
+        parts = [part for parts in self._outside.values() for part in parts]
+        self._outside.clear()
+        return parts
+
+    def waiting_calls(self) -> list[Call]:
+        """Return the calls that wait for room."""
+        return [part for parts in self._outside.values() for part in parts]

@@ -1,0 +1,234 @@
+"""The items that run together: slices of calls."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, Protocol
+
+from batched._core.call import DONE
+from batched._policy.start_reason import StartReason
+from batched.errors import SlowConsumerError
+
+if TYPE_CHECKING:
+    from batched._core.call import Call, Slice, Wrapper
+
+__all__ = ["Batch", "Collator"]
+
+
+class Collator(Protocol):
+    """How arguments become calls, many inputs one, and one output many. Knows no caller, nor what waits."""
+
+    chunk_size: int | None
+    """How many elements of a `map` travel as one call at most; None for as many as share a batch."""
+
+    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+        """Return the call that the arguments mean. A size of 0 is answered by an empty list at once."""
+        ...
+
+    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+        """Return the call for one item, even a list; `TypeError` if the collator knows no single items."""
+        ...
+
+    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
+        """Return a call of `chunk_size` elements of a `map` or fewer; the list is its own from now on.
+
+        What is wrong with one of them is raised.
+        """
+        ...
+
+    def own(self, call: Call) -> None:
+        """Copy what of the inputs the caller could still change, before `call` has run."""
+        ...
+
+    def collate(self, batch: Batch) -> Any:
+        """Return the batch function's argument."""
+        ...
+
+    def split(self, outputs: Any, batch: Batch) -> list[Any]:
+        """Return one part per slice of `batch`, collated before; a part that is an exception fails its call.
+
+        Adds the failed items of lists to `batch.failed`. Raises `TypeError` or `BatchError` if
+        `outputs` are not one row per item.
+        """
+        ...
+
+    def place(self, piece: Slice, part: Any) -> object:
+        """Keep `part` as the results of a slice that is not its whole call; return what it overwrites."""
+
+
+class Batch:
+    """Slices of calls that run together, at most once.
+
+    What changes a call, or asks what it still misses, needs the lock of the batcher.
+    """
+
+    __slots__ = (
+        "_overwritten",
+        "begun",
+        "failed",
+        "has_lists",
+        "least",
+        "padded",
+        "real",
+        "reason",
+        "shapes",
+        "size",
+        "slices",
+    )
+
+    def __init__(self, slices: list[Slice], size: int, reason: str = "") -> None:
+        self.slices = slices
+        self.size = size
+        self.reason = reason  # why it started, as `Stats.closed` names it
+        self.begun = False  # whether its callers have got the first of several pieces
+        self.failed = 0  # items
+        self.has_lists = False  # whether some slice is of a list, as the collator found
+        self.shapes: Any = None  # what the rows of each feature were padded to, by collators that pad
+        self.least: Any = None  # what they are padded to at least, as parts of a call have to be alike
+        self.real = 0  # elements, for collators that pad
+        self.padded = 0  # the same with their padding
+        self._overwritten: list[Any] = []  # items in whose place there is an answer, until `clear`
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def calls(self) -> list[Call]:
+        """The call of each slice."""
+        return [call for call, _, _ in self.slices]
+
+    def clear(self) -> None:
+        """Drop the references to the calls: the traceback of an error would keep them all alive."""
+        self.slices.clear()
+        self._overwritten.clear()
+
+    def halves(self) -> list[Batch]:
+        """Return two batches of the items that still have callers, one or none if there are no more.
+
+        A call is cut only where it is alone, and then both parts are padded as this batch was: outputs of one
+        call that were padded to different lengths need not be alike.
+        """
+        slices = [piece for piece in self.slices if piece[0].missing]
+        ends = list(accumulate(stop - start for _, start, stop in slices))
+        if not ends:
+            return []
+        size = ends[-1]
+        between = [
+            end
+            for end, (piece, following) in zip(ends, pairwise(slices), strict=False)
+            if piece[0] is not following[0]
+        ]
+        middle = min(between, key=lambda end: abs(2 * end - size), default=size // 2)
+        parts: tuple[list[Slice], list[Slice]] = [], []
+        for end, (call, start, stop) in zip(ends, slices, strict=True):
+            cut = min(max(stop - end + middle, start), stop)
+            for part, begin, to in ((parts[0], start, cut), (parts[1], cut, stop)):
+                if begin < to:
+                    part.append((call, begin, to))
+        sizes = middle, size - middle
+        halves = [
+            Batch(part, items, StartReason.RETRY) for part, items in zip(parts, sizes, strict=True) if part
+        ]
+        if not between:
+            for half in halves:
+                half.least = self.shapes
+        return halves
+
+    def prune(self) -> list[Slice]:
+        """Remove and return the slices that have no callers any more."""
+        gone = [piece for piece in self.slices if not piece[0].missing]
+        self.slices[:] = [piece for piece in self.slices if piece[0].missing]
+        self.size -= sum(stop - start for _, start, stop in gone)
+        return gone
+
+    def run(self, collator: Collator) -> Any:
+        """Return what the batch function returns for the batch's items."""
+        # The call gets no name here: an error of its function would keep it alive.
+        return self.slices[0][0].function.__wrapped__(collator.collate(self))
+
+    def answer(self, parts: list[Any], collator: Collator) -> list[Call]:
+        """Hand each call its part, as the collator has split them; return the calls that are now done."""
+        done: list[Call] = []
+        for piece, part in zip(self.slices, parts, strict=True):
+            call, start, stop = piece
+            items = stop - start
+            if isinstance(part, BaseException):
+                if not call.many:  # else the collator has counted them
+                    self.failed += items
+                if call.refuse(part):
+                    done.append(call)
+            elif items < call.size:
+                if self._place(piece, part, collator):
+                    done.append(call)
+            elif call.missing:  # else its caller has left
+                call.results = part
+                call.missing = 0
+                done.append(call)
+        return done
+
+    def fail(self, error: BaseException, collator: Collator, *, streams: bool = False) -> list[Call]:
+        """Answer each call with `error`; return the calls that are now done.
+
+        Of a batch that `streams`, the calls that have ended before have not failed.
+        """
+        done = []
+        for piece in self.slices:
+            call, start, stop = piece
+            if not call.many or not call.keep_errors:
+                if call.refuse(error):
+                    done.append(call)
+            elif self._place(piece, [error] * (stop - start), collator):
+                done.append(call)
+        self.failed = self.failed + len(done) if streams else self.size
+        return done
+
+    def _place(self, piece: Slice, part: Any, collator: Collator) -> bool:
+        """Give a call one of its parts; return whether it is done."""
+        call, start, stop = piece
+        if not call.missing:  # an earlier part failed, or its caller has left
+            return False
+        try:
+            self._overwritten.append(collator.place(piece, part))
+        except Exception as error:  # noqa: BLE001  for the caller of this call alone
+            self.failed += stop - start
+            return call.refuse(error)
+        call.missing -= stop - start
+        return not call.missing
+
+    def step(self, pieces: list[Any], name: str, max_pieces: int) -> tuple[list[Call], bool]:
+        """Hand each call that streams its piece, as the collator has split them.
+
+        A call is done when its piece is `DONE` or an exception; one for which `max_pieces` wait fails.
+        Returns the calls that have something new, and whether any of the batch wants more.
+        """
+        told = []
+        wanted = False
+        self.begun = True
+        for call, piece in zip(self.calls, pieces, strict=True):
+            if call.left is not None or not call.missing:
+                continue
+            if piece is DONE:
+                call.missing = 0
+            elif isinstance(piece, BaseException):
+                self.failed += 1
+                call.fail(piece)
+            elif len(call.results) >= max_pieces:
+                self.failed += 1
+                call.fail(
+                    SlowConsumerError(
+                        f"{name}: the consumer of this stream was max_pieces={max_pieces} pieces behind, so "
+                        f"no more are made for it; take pieces faster, or raise max_pieces"
+                    )
+                )
+            else:
+                call.results.append(piece)
+                wanted = True
+            told.append(call)
+        return told, wanted
+
+    def end(self) -> list[Call]:
+        """Say that there are no more pieces; return the calls that waited for some."""
+        done = [call for call in self.calls if call.missing]
+        for call in done:
+            call.missing = 0
+        return done

@@ -1,0 +1,94 @@
+"""The driver whose clock is turned by hand: for simulations and tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from batched._core.batcher import Batcher, snapshot
+from batched._core.counters import Counters
+from batched._core.queue import Queue
+
+if TYPE_CHECKING:
+    from batched._core.batch import Batch, Collator
+    from batched._core.batcher import NewQueue
+    from batched._core.call import Call, Slice
+    from batched._core.options import Options
+    from batched._core.stats import Stats
+
+__all__ = ["ManualDriver"]
+
+
+class _NoItems:
+    """Stands for the collator where calls have no items: no function runs."""
+
+    def place(self, piece: Slice, part: object) -> None:
+        """Keep nothing."""
+
+
+class ManualDriver:
+    """One batcher without a thread or a loop: each method is told what time it is.
+
+    Without a collator no function runs, and what `finish` hands to calls is None.
+    """
+
+    def __init__(
+        self, options: Options, queue: NewQueue = Queue, collator: Collator | None = None, name: str = "f"
+    ) -> None:
+        items: Any = collator or _NoItems()
+        self._collator = items
+        self._has_items = collator is not None
+        self._counters = Counters()
+        self.batcher = Batcher(options, queue, items, name, self._counters)
+
+    @property
+    def queue(self) -> Any:
+        """The queue of the batcher."""
+        return self.batcher.queue
+
+    def push(self, *calls: Call) -> None:
+        """Queue `calls`."""
+        for call in calls:
+            self.batcher.push(call)
+
+    def delay(self, now: float) -> float | None:
+        """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits."""
+        self.batcher.take_in()
+        return self.batcher.plan(now)
+
+    def pop(self, now: float) -> Batch:
+        """Remove and return the next batch, for which `delay` has just returned 0.0."""
+        return self.batcher.pop(now)
+
+    def run(self, batch: Batch, now: float) -> list[Call]:
+        """Run `batch`, which ends at `now`; return the calls that are done."""
+        return self.finish(batch, now, batch.run(self._collator) if self._has_items else None)
+
+    def finish(self, batch: Batch, now: float, outputs: Any = None) -> list[Call]:
+        """Hand the calls of `batch` their part of `outputs`; return the calls that are done."""
+        parts = self._collator.split(outputs, batch) if self._has_items else [None] * len(batch.slices)
+        self.batcher.finish(batch, parts, now)
+        return self.take_answered()
+
+    def fail(self, batch: Batch, error: BaseException, now: float) -> list[Call]:
+        """Have `batch` raise `error`; return the calls that are done. It may run again in halves."""
+        self.batcher.fail(batch, error, now)
+        return self.take_answered()
+
+    def drop(self, call: Call) -> None:
+        """Forget `call`: its caller has left."""
+        self.batcher.drop(call)
+        self._release()
+
+    def take_answered(self) -> list[Call]:
+        """Return the calls that have their answer, and have not been returned before."""
+        answered, self.batcher.answered = self.batcher.answered, []
+        self._release()
+        return answered
+
+    def stats(self, now: float) -> Stats:
+        """Return a snapshot of the counters."""
+        return snapshot(self._counters, [self.batcher], now)
+
+    def _release(self) -> None:
+        for call in self.batcher.take_released():
+            call.release_inputs()

@@ -1,0 +1,230 @@
+"""The worker threads of one driver: they start when calls come, take turns to look for a batch, and end."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import logging
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from batched._core.batch import Batch
+from batched._drivers.fork_and_exit import start_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from batched._core.batcher import Batcher
+
+__all__ = ["Workers"]
+
+_logger = logging.getLogger("batched")
+
+
+class Driver(Protocol):
+    """What workers ask of their driver."""
+
+    name: str
+    closed: bool
+    batcher: Batcher
+    lock: _thread.LockType
+
+    def look(self) -> Batch | float | None:
+        """Return the next batch, or the seconds until it is due, None if no call waits."""
+        ...
+
+    def run(self, batch: Batch) -> None:
+        """Run `batch` and answer its calls."""
+        ...
+
+    def give_up(self, batch: Batch | None, error: BaseException) -> None:
+        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
+        ...
+
+    def turn_away(self, error: BaseException | None) -> None:
+        """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
+        ...
+
+    def end_thread(self) -> None:
+        """Release what belongs to this thread, which ends."""
+        ...
+
+
+class Workers:
+    """Up to `most` threads. Of those one at a time looks for the next batch, and leaves with it.
+
+    So a burst that fits into one batch is not divided among idle workers. The lock is the driver's.
+    """
+
+    def __init__(self, driver: Driver, most: int, when_ended: Callable[[], object]) -> None:
+        self._driver = driver
+        self._lock = driver.lock
+        self._when_last_ended = when_ended
+        self.most = most
+        self.threads: list[threading.Thread] = []  # all that may be alive; `join` waits for them
+        self._members: set[threading.Thread] = set()  # those of them that may take a batch
+        self.idents: set[int] = set()
+        self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
+        self._wake.acquire()
+        self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
+        self.waiting_for_turn = 0
+        self._may_start = False  # `set_most` has left it to the worker with the turn to start another
+        self.ended = False
+        self.then: list[Callable[[], object]] = []
+        """What to call when the last worker has ended."""
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    # -- for callers, without the lock --------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have a worker look again; start one if there is none."""
+        if self._driver.batcher.wake_after == 0:
+            self._start()
+        elif self._wake.locked():
+            with contextlib.suppress(RuntimeError):  # another caller was faster
+                self._wake.release()
+
+    def set_most(self, most: int) -> None:
+        """Allow so many workers. Needs the lock; `wake` is to follow."""
+        self.most = most
+        # A worker that has the turn starts another when it has a batch. It gives the turn back before it
+        # looks at `_may_start`, so either side sees the other.
+        self._may_start = True
+        if not self._turn.locked():
+            self._start_another()
+
+    def join(self) -> None:
+        """Wait until all threads have ended."""
+        me = threading.current_thread()  # a worker that ends may run a callback of a future
+        while True:
+            with self._lock:
+                threads = [thread for thread in self.threads if thread.is_alive() and thread is not me]
+            if not threads:
+                return
+            for thread in threads:  # meanwhile others may start, for calls in the queue
+                thread.join()
+
+    def end(self) -> None:
+        """Have all workers end when no call waits any more; the driver is closed."""
+        with self._lock:  # `_start` holds it until the thread has started
+            if not self._members:
+                self.ended = True  # a call at the door starts no worker
+                return
+        self.wake()
+
+    def _start(self) -> None:
+        """Start a worker for the first call, or turn away calls that came after the end of all workers."""
+        error: BaseException | None = None
+        with self._lock:
+            if not self.ended:
+                if any(thread.is_alive() for thread in self._members):
+                    return
+                self._members.clear()
+                try:
+                    self._start_thread()
+                except RuntimeError as no_thread:  # the process has too many
+                    error = no_thread
+                else:
+                    return
+        self._driver.turn_away(error)
+
+    def _start_another(self) -> None:
+        """Start one more worker, if all workers are busy and there may be more. Needs the lock."""
+        self._may_start = False
+        if not self.waiting_for_turn and 0 < len(self._members) < self.most:
+            with contextlib.suppress(RuntimeError):  # too many threads: the present workers run all batches
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        """Start one more worker. Needs the lock."""
+        # A daemon thread outlives the main thread only as long as `at_exit` waits for it.
+        thread = threading.Thread(target=self._work, name=f"batched: {self._driver.name}", daemon=True)
+        try:
+            self._members.add(thread)
+            start_thread(thread)
+            self.threads = [*(other for other in self.threads if other.is_alive()), thread]
+        except BaseException:  # Ctrl-C, or too many threads. A thread that runs all the same ends at once
+            self._members.discard(thread)
+            raise
+
+    # -- the workers --------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        with self._lock:
+            if threading.current_thread() not in self._members:
+                return  # Ctrl-C came while this thread was started
+            self.idents.add(_thread.get_ident())
+            if self._driver.batcher.wake_after == 0:  # else another worker, asleep by now, has set it
+                self._driver.batcher.wake_after = None
+        while True:
+            batch = None
+            try:
+                batch = self._next_in_turn()
+                if batch is None:
+                    break
+                self._driver.run(batch)
+            except BaseException as error:
+                # A fault of this library, or an exception thrown into this thread: answer and go on.
+                _logger.exception("%s: the worker failed", self._driver.name)
+                self._driver.give_up(batch, error)
+        self._end()
+
+    def _next_in_turn(self) -> Batch | None:
+        """Wait for the turn and the next batch, and give the turn back; None if this worker is to end."""
+        if not self._turn.acquire(False):  # noqa: FBT003
+            with self._lock:
+                self.waiting_for_turn += 1
+            self._turn.acquire()
+            with self._lock:
+                self.waiting_for_turn -= 1
+        try:
+            batch = self._next()
+            if self.most > 1 and batch is not None:
+                with self._lock:
+                    self._start_another()
+        finally:
+            self._turn.release()
+        if self._may_start:
+            with self._lock:
+                self._start_another()
+        return batch
+
+    def _next(self) -> Batch | None:
+        driver = self._driver
+        batcher = driver.batcher
+        while True:
+            if len(self._members) > self.most:  # `set_most` has lowered the number
+                with self._lock:
+                    self._members.discard(threading.current_thread())
+                return None
+            found = driver.look()
+            if isinstance(found, Batch):
+                return found
+            # Callers read `wake_after` after they have filled `arriving`, so one of the two sees the other.
+            if not batcher.arriving:
+                if driver.closed and found is None:
+                    return None
+                if not driver.closed:
+                    self._wake.acquire(True, -1 if found is None else found)  # noqa: FBT003
+            batcher.wake_after = None
+
+    def _end(self) -> None:
+        self._driver.end_thread()
+        with self._lock:
+            self.idents.discard(_thread.get_ident())
+            self._members.discard(threading.current_thread())
+            if self._members:
+                return
+            self.ended = True
+            self._driver.batcher.wake_after = 0
+            # A worker that was one too many may end after the last one.
+            then: list[Callable[[], object]] = []
+            if not self.idents:
+                then, self.then = self.then, then
+        self._start()  # answers calls that came after the last look at `arriving`
+        self._when_last_ended()
+        for callback in then:
+            with contextlib.suppress(RuntimeError):  # the loop to be told was closed
+                callback()

@@ -1,0 +1,214 @@
+"""Items in flight: equal items that several calls ask for are computed once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from batched._core.call import Call
+from batched._parts.store import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from batched._parts.cache import CachingCollator
+
+__all__ = ["CachedCall", "InFlight", "Watch"]
+
+
+class Watch:
+    """The result of one key, once it has landed, for all callers that were asking the cache for it.
+
+    A caller has its watch before it asks the cache, so a result that lands is found in the cache or here. The
+    watch lasts as long as a caller has it: until its call is answered, and stored where callers do that.
+    """
+
+    result: Any = UNKNOWN
+
+
+class CachedCall(Call):
+    """A call that a cache may answer: some results are known, some are in flight."""
+
+    __slots__ = (
+        "_joined",
+        "collator",
+        "group_keys",
+        "hits",
+        "in_flight",
+        "keys",
+        "to_store",
+        "uncached",
+        "watches",
+    )
+
+    is_divided = True
+
+    uncached: Call
+    """The call as it would be without a cache."""
+    collator: CachingCollator
+    keys: list[Hashable]
+    """One per item; one in all for arrays."""
+    group_keys: list[Hashable] | None
+    hits: int
+    """Items answered without a run of their own."""
+    to_store: list[tuple[Hashable, Any]]
+    """The keys and results that this caller stores in the cache, where callers do that."""
+    watches: dict[int, Watch]
+    """By place, for the items that were not known when the cache was about to be asked."""
+    in_flight: InFlight | None
+    _joined: list[Item]
+
+    @property
+    def unanswered(self) -> int:
+        """The number of items that have no result yet."""
+        return self.missing if self.many else self.size * self.missing
+
+    @property
+    def unstarted(self) -> int:
+        """How many items wait in the queue for this call."""
+        misses = {item.miss for item in self._joined if item.miss is not None}
+        return sum([miss.call.unstarted for miss in misses if miss.call is not None])
+
+    def note_context(self) -> None:
+        """Note the context for the miss call, which runs in place of this call."""
+        self.uncached.note_context()
+
+    def enter(self, in_flight: InFlight) -> Sequence[Call]:
+        """Join the items in flight; return the calls to queue for the other items."""
+        self.in_flight = in_flight
+        self._joined = []
+        return in_flight.enter(self, self._joined)
+
+    def leave(self) -> Sequence[Call]:
+        """Wait for nothing any more; return the miss calls that no call waits for."""
+        if self.in_flight is None:  # it has not been queued
+            return ()
+        self.missing = 0
+        joined, self._joined = self._joined, []
+        return self.in_flight.leave(self, joined)
+
+
+class Item:
+    """One item in flight, and the calls that wait for it, each with the place of the item."""
+
+    __slots__ = ("key", "miss", "waiting")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.miss: Miss | None = None
+        self.waiting: list[tuple[CachedCall, int]] = []
+
+
+class Miss:
+    """A call for items that no cache knows, on behalf of all calls that wait for any of them."""
+
+    __slots__ = ("_in_flight", "call", "items")
+
+    def __init__(self, in_flight: InFlight, call: Call, items: list[Item]) -> None:
+        self._in_flight = in_flight
+        self.call: Call | None = call
+        self.items = items
+
+    def release(self) -> list[Item]:
+        """Forget the call and the items, which are over; return the items."""
+        self.call = None  # it refers to this
+        items, self.items = self.items, []
+        return items
+
+    def extend(self, deadline: float | None) -> None:
+        """Let it wait as long as a call that has joined."""
+        parts: Sequence[Call] = () if self.call is None else self.call.parts or (self.call,)
+        for part in parts:
+            if part.deadline is not None:
+                part.deadline = None if deadline is None else max(part.deadline, deadline)
+
+    def take(self, part: Call) -> tuple[Sequence[Call], Sequence[Call]]:
+        """Take the results of the miss call: return the calls that are done, and the calls to drop."""
+        return self._in_flight.land(self, part)
+
+
+class InFlight:
+    """The items in flight of one batcher. Used with its lock, so nothing here calls the user's cache."""
+
+    def __init__(self) -> None:
+        self._items: dict[Hashable, Item] = {}
+        self.landed: list[tuple[Hashable, Any, Watch | None]] = []
+        """Keys and results to store in the cache, without the lock, before their callers are woken."""
+
+    def take_landed(self) -> list[tuple[Hashable, Any, Watch | None]]:
+        """Return the results that have landed since the last time."""
+        landed, self.landed = self.landed, []
+        return landed
+
+    def enter(self, call: CachedCall, joined: list[Item]) -> Sequence[Call]:
+        """Have `call` join the items in flight; return what is to be queued for the others."""
+        call.collator.take_landed(call)
+        missed: dict[int, Item] = {}
+        for place, key in enumerate(call.keys):
+            if call.results[place] is not UNKNOWN:
+                continue
+            item = self._items.get(key)
+            if item is None:
+                self._items[key] = item = missed[place] = Item(key)
+            else:
+                call.hits += 1 if call.many else call.size
+                if item.miss is not None:
+                    item.miss.extend(call.deadline)
+            item.waiting.append((call, place))
+            joined.append(item)
+        if not missed:
+            return ()
+        run = call.collator.miss_call(call, [*missed])
+        run.parent = miss = Miss(self, run, [*missed.values()])
+        for item in miss.items:
+            item.miss = miss
+        return run.enter(None)
+
+    def land(self, miss: Miss, run: Call) -> tuple[Sequence[Call], Sequence[Call]]:
+        """Hand the results of `run`, which is done, to the calls that wait for them."""
+        done: list[CachedCall] = []
+        unwanted: list[Call] = []
+        items = miss.release()
+        results = run.results if run.many else [run.results]
+        for at, item in enumerate(items):
+            self._forget(item)
+            result = results[at] if run.error is None else run.error
+            to_store = not isinstance(result, BaseException)
+            if to_store:
+                watch = item.waiting[0][0].collator.land(item.key, result) if item.waiting else None
+                self.landed.append((item.key, result, watch))
+            for call, place in item.waiting:
+                if not call.missing:
+                    continue
+                if isinstance(result, BaseException) and (run.error is not None or not call.keep_errors):
+                    call.left = run.left
+                    call.fail(result)
+                    unwanted += call.leave()
+                else:
+                    if to_store:  # one of the callers that have not left
+                        call.to_store.append((item.key, result))
+                        to_store = False
+                    call.collator.give(call, place, result)
+                if not call.missing:
+                    done.append(call)
+        return done, unwanted
+
+    def leave(self, call: CachedCall, joined: list[Item]) -> Sequence[Call]:
+        """Have `call` wait for none of `joined`; return the miss calls that no call waits for any more."""
+        misses: dict[Miss, None] = {}
+        for item in joined:
+            item.waiting = [(other, place) for other, place in item.waiting if other is not call]
+            if item.miss is not None:
+                misses[item.miss] = None
+            elif not item.waiting:  # it was never queued, as something was wrong with a later item
+                self._forget(item)
+        unwanted: list[Call] = []
+        for miss in misses:
+            if miss.call is not None and not any(item.waiting for item in miss.items):
+                unwanted.append(miss.call)
+                for item in miss.release():
+                    self._forget(item)
+        return unwanted
+
+    def _forget(self, item: Item) -> None:
+        if self._items.get(item.key) is item:
+            del self._items[item.key]

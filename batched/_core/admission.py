@@ -39,22 +39,24 @@ class Admission:
         """Whether calls wait for room."""
         return bool(self._outside)
 
-    def admit(self, call: Call, parts: list[Call], queued: int, *, wait: bool) -> bool:
+    def admit(self, call: Call, parts: list[Call], queued: int, *, wait: bool, of_map: bool = False) -> bool:
         """Return whether there is room for `parts` beside `queued` items; if not, `call` waits for it.
 
-        Raises `QueueFullError` if it cannot `wait`, and `ValueError` if there will never be room.
+        A call of a `map` that is larger than the bound has room when no item waits: the bound may have been
+        lowered since its elements were read. Raises `QueueFullError` if a call cannot `wait`, and
+        `ValueError` if there will never be room.
         """
         size = sum([part.size for part in parts])
         bound = self._bound
         if bound is None or not size:
             return True
-        if size > bound:
+        if size > bound and not of_map:
             raise ValueError(
                 f"{self._name} has max_queue_size={bound}: a call of {size} items will never fit, "
                 f"so divide it or raise the bound"
             )
         waiting = queued + self.arriving
-        if not self._outside and waiting + size <= bound:
+        if not self._outside and (waiting + size <= bound or not waiting):
             return True
         if not wait:
             raise QueueFullError(

@@ -182,7 +182,7 @@ class Batcher:
             self._fault = fault
         self._deadlines.add([call for call in calls if call.deadline is not None])
 
-    def admit(self, call: Call, *, wait: bool) -> bool:
+    def admit(self, call: Call, *, wait: bool, of_map: bool = False) -> bool:
         """Have `call` arrive if there is room; return False if it will be let in once there is.
 
         Raises `QueueFullError` if it cannot `wait`, and `ValueError` if there will never be room.
@@ -192,7 +192,7 @@ class Batcher:
         parts: list[Call] = []
         try:
             parts = self._entered(call)
-            has_room = self._admission.admit(call, parts, self.queue.items, wait=wait)
+            has_room = self._admission.admit(call, parts, self.queue.items, wait=wait, of_map=of_map)
         except BaseException as error:
             if isinstance(error, QueueFullError):
                 self._accounting.counters.rejected += sum(part.size for part in parts)

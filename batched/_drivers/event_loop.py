@@ -159,7 +159,7 @@ class LoopDriver:
             call.note_context()
             with self.lock:
                 try:
-                    arrived = batcher.admit(call, wait=waits or self.options.on_full == "wait")
+                    arrived = batcher.admit(call, wait=waits or self.options.on_full == "wait", of_map=waits)
                 finally:
                     released = batcher.take_released()
             for each in released:

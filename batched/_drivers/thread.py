@@ -184,21 +184,22 @@ class ThreadDriver:
                 warn_of_blocking(self.name, blocking, instead)
 
     def push(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002  keywords only would cost
-        """Have `call`, whose waiter is set, arrive; when there is room, if it is `waits`."""
+        """Have `call`, whose waiter is set, arrive; when there is room, if it `waits`."""
         try:
             if self._guarded:
-                self._admit(call, wait=waits or self.options.on_full == "wait")
+                self._admit(call, of_map=waits)
             elif self.batcher.arrive(call):
                 self.workers.wake()
         except BaseException:  # Ctrl-C, or a refusal: no caller waits for this call
             self.cancel(call)
             raise
 
-    def _admit(self, call: Call, *, wait: bool) -> _thread.LockType | None:
-        """Have `call` arrive, or later if it can `wait`; then return the lock that will be released."""
+    def _admit(self, call: Call, *, of_map: bool = False) -> _thread.LockType | None:
+        """Have `call` arrive, or later if it can wait; then return the lock that will be released."""
         gate = None
+        wait = of_map or self.options.on_full == "wait"
         with self._deciding as batcher:
-            arrived = batcher.admit(call, wait=wait)
+            arrived = batcher.admit(call, wait=wait, of_map=of_map)
             if not arrived:
                 self._blocked[call] = gate = _thread.allocate_lock()
                 gate.acquire()
@@ -239,7 +240,7 @@ class ThreadDriver:
             if not self._guarded:
                 self.push(call)
             else:
-                gate = self._admit(call, wait=self.options.on_full == "wait")
+                gate = self._admit(call)
                 if gate is not None:
                     self._wait_for_room(call, gate)
             if call.deadline is not None:

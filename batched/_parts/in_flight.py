@@ -142,6 +142,8 @@ class InFlight:
     def enter(self, call: CachedCall, joined: list[Item]) -> Sequence[Call]:
         """Have `call` join the items in flight; return what is to be queued for the others."""
         call.collator.take_landed(call)
+        if not call.missing:
+            return ()
         missed: dict[int, Item] = {}
         for place, key in enumerate(call.keys):
             if call.results[place] is not UNKNOWN:

@@ -63,7 +63,7 @@ class Classifier:
             hidden = np.maximum(hidden @ weights, 0)
         return list(hidden @ self.weights[-1])
 
-    # Beyond 64 the arithmetic outweighs the reading of the weights: little is left to save, and everybody in
+    # Beyond 64 the arithmetic outweighs the reading of the weights: little is left to save, and each caller in
     # a batch waits for its end. The window is about the time that one item takes alone: it costs a caller
     # that stays alone no more than as much again.
     @batched.dynamically(batch_size=64, timeout_ms=3)
@@ -227,7 +227,7 @@ def tabulate(names: list[str], alone: list[Outcome], shared: list[Outcome], mean
     table.add_section()
     table.add_row("[bold]batched")
     for name, outcome, before in zip(names, shared, alone, strict=True):
-        # A batch has items of all callers, so its size is nobody's own.
+        # A batch has items of all callers, so its size is no caller's own.
         batch = f"{mean_batch:.1f}" if name == names[-1] else ""
         table.add_row(name, *figures(outcome), batch, f"{outcome.rate() / before.rate():.1f} x")
     return table

@@ -159,7 +159,7 @@ class _History:
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self._counters: dict[Counters, str] = {}  # of the batchers that lived then, whom they outlive
+        self._counters: dict[Counters, str] = {}  # of the batchers that lived then; they outlive these
         self._gone: dict[str, Totals] = {}
         self._told: dict[str, Totals] = {}
 

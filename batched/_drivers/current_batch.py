@@ -46,7 +46,7 @@ class CurrentBatch:
         return [call.caller_context() for call, start, stop in self._slices for _ in range(start, stop)]
 
     def cancelled(self) -> bool:
-        """Whether every caller has left, so that nobody wants the results any more."""
+        """Whether every caller has left, so that no caller wants the results any more."""
         if (drop := DROP_DEPARTED.get(None)) is not None:
             drop()
         return all(call.left is not None or not call.missing for call, _, _ in self._slices)

@@ -89,7 +89,7 @@ def at_exit() -> None:
     workers = _workers()
     for worker in workers:
         worker.shutdown(wait=False, cancel_futures=True)
-        worker.end_streams()  # nobody is left to read them
+        worker.end_streams()  # no consumer is left to read them
     for worker in workers:
         worker.shutdown(wait=True, cancel_futures=True)
 

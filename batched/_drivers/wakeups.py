@@ -49,7 +49,7 @@ _logger = logging.getLogger("batched")
 
 
 class _NoLoop:
-    """What a future that nobody waits for asks of its loop."""
+    """Stands for the loop of a future that no task waits for."""
 
     def get_debug(self) -> bool:
         return False
@@ -61,7 +61,7 @@ _DONE.set_result(None)
 
 
 class _Alarm:
-    """The callers who wait on one loop and have a deadline: one timer for all of them.
+    """The callers that wait on one loop and have a deadline: one timer for all of them.
 
     Only the timer keeps it, so that a loop that is closed forgets it.
     """
@@ -110,7 +110,7 @@ _alarms: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Alarm]] = WeakKeyDict
 
 
 def watch(call: Call, loop: asyncio.AbstractEventLoop) -> None:
-    """Wake the caller of `call`, who waits on `loop`, when its deadline has passed. Only for that thread."""
+    """Wake the caller of `call`, which waits on `loop`, when its deadline has passed. Only for that thread."""
     known = _alarms.get(loop)
     alarm = None if known is None else known()
     if alarm is None:
@@ -183,7 +183,7 @@ class Bell(asyncio.Event):
 
 
 def tell(calls: list[Call]) -> None:
-    """Wake the consumers of streams, who look for themselves what there is.
+    """Wake the consumers of streams, which look for themselves what there is.
 
     A consumer on an event loop is told once, until the loop has woken it: a function that is faster than the
     loop would else leave a callback for each piece, and the loop would do nothing but call these.
@@ -258,7 +258,7 @@ class _Outbox:
         """Release the callers. Only for the thread of their loop."""
         self.is_told = False  # first, so that what comes too late for this is told of again
         try:
-            for _ in range(len(self.lists)):  # not more, or who is fast would keep the loop from others
+            for _ in range(len(self.lists)):  # not more, or fast callers would keep the loop from others
                 resolve_on_loop(self.lists.popleft())
         except BaseException:  # Ctrl-C
             asyncio.get_running_loop().call_soon(self.empty)

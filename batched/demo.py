@@ -63,8 +63,8 @@ class Classifier:
             hidden = np.maximum(hidden @ weights, 0)
         return list(hidden @ self.weights[-1])
 
-    # Beyond 64 the arithmetic outweighs the reading of the weights: little is left to save, and each caller in
-    # a batch waits for its end. The window is about the time that one item takes alone: it costs a caller
+    # Beyond 64 the arithmetic outweighs the reading of the weights: little is left to save, and all callers
+    # of a batch wait for its end. The window is about the time that one item takes alone: it costs a caller
     # that stays alone no more than as much again.
     @batched.dynamically(batch_size=64, timeout_ms=3)
     def predict(self, vectors: list[Vector]) -> list[Vector]:

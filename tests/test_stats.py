@@ -148,7 +148,7 @@ def test_percentiles_are_within_what_was_seen(flavour: Flavour) -> None:
 def test_the_table_says_waits_of_one_length_as_they_were() -> None:
     """Not as the bucket that they fell into; long times in full."""
     counters = Counters()
-    counters.waits([0.0011] * 5000)
+    counters.waited(0.0011, 5000)
     counters.ran("full", 5000, 12.345)
     text = str(counters.snapshot(waiting=0, running=[(1, 1234.5)], again=0, fits=None, learned=None))
     assert "wait                mean 1.1, p50 1.1, p90 1.1, p99 1.1, max 1.1 ms\n" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from batched._core.call import Call, Row
@@ -156,10 +157,24 @@ def _owned(rows: list[Any]) -> list[Any]:
     return rows
 
 
+def _are_numbers(rows: list[Any]) -> bool:
+    """Whether all rows are integers, or all floats. A short way: False may be wrong.
+
+    Only numbers have a common divisor, or add up to a number. To try that takes 3 us for 1,024 integers, and
+    to look at the type of each 17.
+    """
+    kind = type(rows[0]) if rows else None
+    try:
+        if kind is int or kind is bool:
+            return gcd(1, *rows) == 1
+        return kind is float and type(sum(rows)) is float
+    except Exception:  # noqa: BLE001  of a row that is no number
+        return False
+
+
 def _checked(part: list[Any], call: Call, batch: Batch) -> list[Any] | BaseException:
     """Return `part`, or its first exception if that fails `call`."""
-    # One look at each type: to ask each row takes as long as many a batch function.
-    if not any(issubclass(kind, BaseException) for kind in set(map(type, part))):
+    if _are_numbers(part) or not any(issubclass(kind, BaseException) for kind in set(map(type, part))):
         return part
     errors = [row for row in part if isinstance(row, BaseException)]
     batch.failed += len(errors)

@@ -35,8 +35,7 @@ class Accounting:
 
     def left(self, slices: list[Slice], started: float) -> None:
         """Count items of a batch that has `started`, which will not run again."""
-        waits: list[float] = []
+        counters = self.counters
         for call, start, stop in slices:
-            waits += [started - call.arrived] * (stop - start)
-        self.counters.processed += len(waits)
-        self.counters.waits(waits)
+            counters.processed += stop - start
+            counters.waited(started - call.arrived, stop - start)

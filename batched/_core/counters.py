@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from batched._core.distribution import Sizes, Times
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Counters"]
 
 _RUNS = 256  # counted at once, ...
-_WAITS = 512  # ... as are the waits of items: together they take a fraction of the time
+_WAITS = 512  # ... as are the waits of calls: together they take a fraction of the time
 
 
 class Counters:
@@ -28,7 +28,7 @@ class Counters:
         "_processing_time",
         "_runs",
         "_wait",
-        "_waited",
+        "_waits",
         "accepted",
         "cached",
         "cancelled",
@@ -57,7 +57,7 @@ class Counters:
         self._processing_time = Times()
         self._wait = Times()
         self._runs: list[tuple[str, int, float]] = []
-        self._waited: list[float] = []
+        self._waits: list[tuple[int, float]] = []
 
     def unqueued(self, cached: int, expired: int) -> None:
         """Count the items of a call that was answered before anything of it was queued."""
@@ -72,16 +72,20 @@ class Counters:
         if len(runs) == _RUNS:
             self._count_runs()
 
-    def waits(self, seconds: list[float]) -> None:
-        """Count how long items of a batch have waited."""
-        waited = self._waited
-        waited += seconds
-        if len(waited) >= _WAITS:
+    def waited(self, seconds: float, items: int) -> None:
+        """Count how long `items` of one call have waited for their batch."""
+        waits = self._waits
+        waits.append((items, seconds))
+        if len(waits) == _WAITS:
             self._count_waits()
 
     def _count_waits(self) -> None:
-        waited, self._waited = self._waited, []
-        self._wait.add(waited)
+        waits, self._waits = self._waits, []
+        by_items: defaultdict[int, list[float]] = defaultdict(list)
+        for items, seconds in waits:
+            by_items[items].append(seconds)
+        for items, each in by_items.items():
+            self._wait.add(each, items)
 
     def _count_runs(self) -> None:
         runs, self._runs = self._runs, []

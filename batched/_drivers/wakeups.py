@@ -110,7 +110,10 @@ _alarms: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Alarm]] = WeakKeyDict
 
 
 def watch(call: Call, loop: asyncio.AbstractEventLoop) -> None:
-    """Wake the caller of `call`, which waits on `loop`, when its deadline has passed. Only for that thread."""
+    """Wake the caller of `call`, which waits on `loop`, when its deadline has passed.
+
+    Only for the thread of that loop.
+    """
     known = _alarms.get(loop)
     alarm = None if known is None else known()
     if alarm is None:

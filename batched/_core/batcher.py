@@ -423,18 +423,19 @@ class Batcher:
                 self._lengths.ran(batch.slices, batch.size, now - started)
             if self.policy.learns:
                 self._learn(batch, started, now)
-        self._forget(batch)
+        self._forget(batch, done)
         self._answer(done)
 
-    def _forget(self, batch: Batch) -> None:
+    def _forget(self, batch: Batch, done: list[Call]) -> None:
         """Drop the items of calls that have failed, and release the inputs of calls that have ended."""
         alone = not self._running  # else another part of a call that has failed may be running
         for call, start, stop in batch.slices:
             if not call.missing:
                 if call.waiting:
                     self.drop(call)
-                if alone or stop - start == call.size or call.has_all_results:
+                if alone or stop - start == call.size:
                     self._released.append(call)
+        self._released += [call for call in done if call.has_all_results]
         if not self.queue.items:
             self._deadlines.heap.clear()  # an idle batcher holds on to no call
 
@@ -509,7 +510,7 @@ class Batcher:
                 self._accounting.counters.failed += batch.failed
             try:
                 self._answer(done)
-                self._forget(batch)
+                self._forget(batch, done)
             except Exception as fault:  # noqa: BLE001  the queue is broken: `next` raises it
                 self._fault = fault
             return

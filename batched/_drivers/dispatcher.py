@@ -250,10 +250,10 @@ class Dispatcher:
         collator = self._driver.collator
         if isinstance(collator, CachingCollator):
             interrupt = collator.store(batcher.in_flight.take_landed())  # before callers can ask again
-        if answered:
-            self._wake_callers(answered, loop)
         for call in released:
             call.release_inputs()
+        if answered:
+            self._wake_callers(answered, loop)
         if interrupt is not None:
             raise interrupt
         return delay

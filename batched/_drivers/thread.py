@@ -513,14 +513,14 @@ class _Deciding:
             batcher.let_in.clear()
         has_moved, batcher.has_moved = batcher.has_moved, False
         driver.lock.release()
+        for call in released:  # first: a caller that has its answer finds its instance kept by no batch
+            call.release_inputs()
         if answered:
             try:
                 driver.wake_callers(answered)
             except Exception:  # a fault of this library: each caller is to be woken all the same
                 _logger.exception("%s: callers could not be woken together", driver.name)
                 release_one_by_one(answered)
-        for call in released:
-            call.release_inputs()
         if has_moved and batcher.wake_after:
             driver.workers.wake()  # a worker that sleeps counts on `arriving` to fill up
 

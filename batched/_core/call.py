@@ -121,7 +121,7 @@ class Call(Waiter):
 
     @property
     def has_all_results(self) -> bool:
-        """Whether every item has been answered, so that no part runs. Only as the last answer is handed out."""
+        """Whether every item has been answered, so that no part runs; asked as the last answer comes."""
         is_answered = not self.missing and self.error is None and self.left is None
         return is_answered and not isinstance(self.results, BaseException)
 

@@ -23,7 +23,7 @@ from batched import BatchError, ClosedError
 from batched._core.batcher import Batcher
 from batched._core.keyed_queues import Groups
 from batched._core.queue import Queue
-from tests.flavours import Flavour
+from tests.flavours import Flavour, batchers
 from tests.gate import PATIENCE_S, Gate, is_idle, until
 
 # -- one item or a list ---------------------------------------------------------------------------------
@@ -586,7 +586,8 @@ def test_nobody_hangs_on_a_fault_of_this_library(
         right = getattr(cls, where)
 
         def wrong(self: Any, *args: Any) -> Any:
-            if not armed:
+            # A batcher of an earlier test may be about to end meanwhile, and is not to take the fault.
+            if not armed or (isinstance(self, Batcher) and self not in batchers(fn)):
                 return right(self, *args)
             if where == "push_all":
                 right(self, *(arg[:1] for arg in args))  # half-way through

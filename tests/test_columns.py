@@ -92,11 +92,11 @@ def test_columns_of_unequal_length_are_an_error(
 @pytest.mark.parametrize(
     ("args", "named", "message"),
     [
-        ((), {}, "'xs' is missing"),
-        ((), {"ys": 1}, "'xs' is missing"),
-        ((1, 2, 3), {}, "at most 2 can be given by position"),
-        ((1,), {"xs": 1}, "'xs' was given twice"),
-        ((1,), {"zs": 1}, "there is no parameter 'zs'"),
+        ((), {}, "missing a required argument: 'xs'"),
+        ((), {"ys": 1}, "missing a required argument: 'xs'"),
+        ((1, 2, 3), {}, "too many positional arguments"),
+        ((1,), {"xs": 1}, "multiple values for argument 'xs'"),
+        ((1,), {"zs": 1}, "got an unexpected keyword argument 'zs'"),
     ],
 )
 def test_what_python_would_refuse_is_refused(flavour: Flavour, args: Any, named: Any, message: str) -> None:
@@ -127,7 +127,7 @@ def test_positional_only_parameters(flavour: Flavour) -> None:
 
     fn = flavour.decorate(add, timeout_ms=0)
     assert flavour.call(fn, 1, 2) == 3
-    with pytest.raises(TypeError, match="there is no parameter 'ys'"):
+    with pytest.raises(TypeError, match="positional.only"):  # by Python's version
         flavour.call(fn, 1, ys=2)
 
 
@@ -135,7 +135,7 @@ def test_map_takes_an_iterable_per_column(flavour: Flavour) -> None:
     """As the built-in does, to the end of the shortest."""
     fn = flavour.decorate(Pairs(), batch_size=4, timeout_ms=0)
     assert flavour.map(fn, range(10), range(10, 99)) == [(n, n + 10) for n in range(10)]
-    with pytest.raises(TypeError, match="at most 2 can be given by position"):
+    with pytest.raises(TypeError, match="too many positional arguments"):
         flavour.map(fn, [1], [2], [3])
 
 

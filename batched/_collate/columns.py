@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["ColumnCollator", "parameters_of"]
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def parameters_of(func: Callable[..., Any], *, bound: bool) -> list[inspect.Parameter]:
@@ -43,74 +44,47 @@ class ColumnCollator:
         self._rows = ListCollator(name)
         self.split = self._rows.split
         self.own = self._rows.own
+        self._signature = inspect.Signature(parameters)
         self._positions = [parameter.name for parameter in parameters if parameter.kind in _BY_POSITION]
-        self._by_position_only = {p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY}
-        self._names = {
-            p.name for p in parameters if p.kind not in {p.VAR_KEYWORD, p.VAR_POSITIONAL, p.POSITIONAL_ONLY}
-        }
-        self._any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        self._any_number = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-        self._required = [
-            p.name
-            for p in parameters
-            if p.default is p.empty and p.kind not in {p.VAR_KEYWORD, p.VAR_POSITIONAL}
-        ]
 
     def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, or a list of items, in each column."""
-        if not any(isinstance(column, list) for column in (*args, *named.values())):
-            return self.one(function, args, named, now)
-        key, columns = self._arranged(args, named)
+        call = self.one(function, args, named, now)
+        columns = call.inputs
         lists = [column for column in columns if isinstance(column, list)]
+        if not lists:
+            return call
         if len(lists) < len(columns) or len(set(map(len, lists))) > 1:
             raise ValueError(
                 f"{self._name}: all columns of a call must be one item, or lists of as many items, got "
-                + ", ".join(self._described(key, columns))
+                + ", ".join(self._described(call.key, columns))
             )
-        call = Call().begin(_ByName(function, key), list(map(list, lists)), len(lists[0]), True, now)  # noqa: FBT003
-        call.key = key
-        return call
+        return call.begin(call.function, list(map(list, lists)), len(lists[0]), True, now)  # noqa: FBT003
 
     def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the call for one item, even if it is a list in some column."""
-        key, columns = self._arranged(args, named)
-        call = Call().begin(_ByName(function, key), columns, 1, False, now)  # noqa: FBT003
+        """Return the call for one item, even if it is a list in some column.
+
+        Its key is the number of columns by position, and the names of the others. A column that can be passed
+        by position is, however its caller passed it, so that equal calls share batches.
+        """
+        try:
+            bound = self._signature.bind(*args, **named)
+        except TypeError as error:
+            raise self._refused(str(error)) from None
+        columns, rest = bound.args, bound.kwargs
+        if not columns and not rest:
+            raise self._refused("none was given")
+        names = sorted(rest)
+        key = (len(columns), *names)
+        inputs = [*columns, *(rest[name] for name in names)]
+        call = Call().begin(_ByName(function, key), inputs, 1, False, now)  # noqa: FBT003
         call.key = key
         return call
 
-    def _arranged(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
-        """Return the key of a call, and its columns: first those by position, then those by name.
-
-        The key is the number of columns by position and the names of the others. A column that can be passed
-        by position is, however its caller passed it, so that equal calls share batches.
-        """
-        self._check(args, named)
-        columns = [*args]
-        named = dict(named)
-        for name in self._positions[len(args) :]:
-            if name not in named or name in self._by_position_only:
-                break
-            columns.append(named.pop(name))
-        names = sorted(named)
-        return (len(columns), *names), columns + [named[name] for name in names]
-
-    def _check(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Raise `TypeError` for arguments that the function itself would not accept."""
-        given = {*self._positions[: len(args)], *named}
-        problem = ""
-        if len(args) > len(self._positions) and not self._any_number:
-            problem = f"at most {len(self._positions)} can be given by position"
-        elif twice := named.keys() & set(self._positions[: len(args)]) - self._by_position_only:
-            problem = f"{min(twice)!r} was given twice"
-        elif not self._any_name and (unknown := named.keys() - self._names):
-            problem = f"there is no parameter {min(unknown)!r}"
-        elif missing := [name for name in self._required if name not in given]:
-            problem = f"{missing[0]!r} is missing"
-        elif not given and not args:
-            problem = "none was given"
-        if problem:
-            names = ", ".join([*self._positions, *sorted(self._names - set(self._positions))])
-            raise TypeError(f"{self._name} takes the parameters {names}: {problem}")
+    def _refused(self, why: str) -> TypeError:
+        """Return the error for arguments that the function itself would not accept."""
+        names = [name for name, at in self._signature.parameters.items() if at.kind not in _MANY]
+        return TypeError(f"{self._name} takes the parameters {', '.join(names)}: {why}")
 
     def _described(self, key: tuple[Any, ...], columns: list[Any]) -> list[str]:
         positions = [*self._positions[: key[0]], *(f"*{at}" for at in range(len(self._positions), key[0]))]

@@ -285,4 +285,5 @@ def test_a_signature_that_nobody_uses_any_more_costs_nothing() -> None:
     assert [len(features[key]) for features in gate.batches[1:] for key in features] == [2] * 3000
     groups = fn._batcher.batcher.queue
     assert size_of(groups) == 0
+    del futures, future  # their calls know their signatures
     assert len(fn._shared.collator._signatures.known) <= 1024

@@ -21,7 +21,7 @@ from batched._core.call import Call
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from batched._collate.library import Array
+    from batched._collate.libraries import Array
     from batched._core.batch import Batch
     from batched._core.call import Wrapper
     from batched._core.options import ArrayOptions

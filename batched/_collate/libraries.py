@@ -1,22 +1,198 @@
-"""The table of array libraries, and the library of a value.
+"""What batching needs of numpy and of torch.
 
-Imports none of them: while a library is not imported, no value can be one of its arrays.
+Imports neither: while a library is not imported, no value can be one of its arrays. Nothing here looks at the
+values of an array: on an accelerator that would wait for the device.
 """
 
 from __future__ import annotations
 
+import math
 import sys
-from typing import TYPE_CHECKING, Any
-
-from batched._collate.numpy_arrays import NumpyArrays
-from batched._collate.torch_arrays import TorchArrays
+from contextlib import nullcontext, suppress
+from itertools import accumulate
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable, Sequence
+    from contextlib import AbstractContextManager
 
-    from batched._collate.library import Library
+__all__ = ["LIBRARIES", "Array", "Library", "library_of"]
 
-__all__ = ["LIBRARIES", "library_of"]
+Array: TypeAlias = Any
+"""A numpy array or a torch tensor."""
+
+_NO_CONTEXT = nullcontext()
+
+
+class NumpyArrays:
+    """The operations on the arrays of numpy."""
+
+    def __init__(self, numpy: Any) -> None:
+        self._numpy = numpy
+        # The type of arrays that are never `unfit`, though a subclass may be: a call is read in a tenth less.
+        self.always_fit: type | None = numpy.ndarray
+        self._masked = numpy.ma.MaskedArray
+        # What two arrays must have in common to be joined. In C: it runs for every feature.
+        self.kind: Callable[[Array], Hashable] = attrgetter("dtype")
+
+    def unfit(self, array: Array) -> str:
+        """Return the reason why `array` cannot be cut and joined by rows, "" if it can."""
+        return "masked arrays would lose their mask" if isinstance(array, self._masked) else ""
+
+    def fill(self, array: Array, value: Any) -> Any:
+        """Return `value` as `full` takes it, None for zero. `ValueError` if the dtype cannot hold it."""
+        dtype = array.dtype
+        if _is_zero(value):
+            return None
+        if dtype.kind == "O":
+            return value
+        info = None
+        if dtype.kind in "iu":
+            info = self._numpy.iinfo(dtype)
+        elif dtype.kind in "fc":
+            info = self._numpy.finfo(dtype)
+        if dtype.kind in "biufc":
+            return _number(value, dtype.kind, info, dtype)
+        try:
+            filled = self._numpy.full((), value, dtype)
+            held = dtype.kind not in "SU" or (isinstance(value, str | bytes) and filled[()] == value)
+        except (TypeError, ValueError, OverflowError):
+            held = False
+        if not held:
+            raise ValueError(f"{value!r} does not fit into {dtype}")
+        return value
+
+    def full(self, shape: tuple[int, ...], fill: Any, like: Array) -> Array:
+        """Return a new array of the dtype and device of `like`; a `fill` of None means zero."""
+        if fill is None:
+            return self._numpy.zeros(shape, like.dtype)
+        return self._numpy.full(shape, fill, like.dtype)
+
+    def concatenate(self, parts: Sequence[Array]) -> Array:
+        """Return a new array of the rows of all `parts`."""
+        # Into a buffer: numpy's own choice would turn foreign byte orders into the machine's.
+        rows = sum(map(len, parts))
+        whole = self._numpy.empty((rows, *parts[0].shape[1:]), parts[0].dtype)
+        return self._numpy.concatenate(parts, out=whole)
+
+    def padded(
+        self,
+        rows: Sequence[Array],
+        lengths: Sequence[int],
+        longest: int,
+        fill: Any,
+        left: bool,  # noqa: FBT001
+    ) -> Array:
+        """Return a new array of `rows`, blocks of one row each and of `lengths`, padded to `longest`."""
+        shape = (len(rows), longest, *rows[0].shape[2:])
+        array = self.full(shape, fill, rows[0])
+        # One index for each row: with two, an assignment takes a third more time.
+        joined = array.reshape((len(rows) * longest, *shape[2:]))
+        for at, row, length in zip(range(0, len(joined), longest), rows, lengths, strict=True):
+            start = at + longest - length if left else at
+            joined[start : start + length] = row
+        return array
+
+    def copy(self, array: Array) -> Array:
+        """Return a copy that owns its memory."""
+        return array.copy()
+
+    def cut(self, array: Array, sizes: Sequence[int]) -> list[Array]:
+        """Return copies of consecutive parts of `array`, one part for each number of rows in `sizes`."""
+        ends = accumulate(sizes)
+        return [array[end - size : end].copy() for end, size in zip(ends, sizes, strict=True)]
+
+    def common(self, rows: Sequence[Array]) -> Sequence[Array]:
+        """Return `rows` in one kind, if only the length of their strings or their grad differs."""
+        dtypes = {row.dtype for row in rows}
+        if len(dtypes) == 1 or len({dtype.kind for dtype in dtypes}) > 1 or rows[0].dtype.kind not in "SU":
+            return rows
+        dtype = self._numpy.result_type(*dtypes)
+        return [row.astype(dtype) for row in rows]
+
+    def widened(self, array: Array, other: Array) -> Array:
+        """Return `array` in a dtype that holds the values of `other` too."""
+        return array.astype(self._numpy.result_type(array.dtype, other.dtype), copy=False)
+
+    def writing(self, array: Array) -> AbstractContextManager[Any]:  # noqa: ARG002  torch needs it
+        """Return the context for copying `array` and writing to the copy, as torch's inference mode."""
+        return _NO_CONTEXT
+
+
+class TorchArrays:
+    """The same operations on the tensors of torch."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self.always_fit: type | None = None
+        self.kind: Callable[[Array], Hashable] = attrgetter("dtype", "device", "requires_grad")
+
+    def unfit(self, array: Array) -> str:
+        if array.layout is not self._torch.strided or array.is_nested:
+            return "sparse and nested tensors are not dense"
+        return "quantized tensors have scales of their own" if array.is_quantized else ""
+
+    def fill(self, array: Array, value: Any) -> Any:
+        if _is_zero(value):
+            return None
+        dtype = array.dtype
+        if dtype is self._torch.bool:
+            kind, info = "b", None
+        elif dtype.is_complex:
+            kind, info = "c", self._torch.finfo(dtype)
+        elif dtype.is_floating_point:
+            kind, info = "f", self._torch.finfo(dtype)
+        else:
+            kind, info = "i", self._torch.iinfo(dtype)
+        return _number(value, kind, info, dtype)
+
+    def full(self, shape: tuple[int, ...], fill: Any, like: Array) -> Array:
+        if fill is None:
+            return self._torch.zeros(shape, dtype=like.dtype, device=like.device)
+        return self._torch.full(shape, fill, dtype=like.dtype, device=like.device)
+
+    def concatenate(self, parts: Sequence[Array]) -> Array:
+        return self._torch.cat(tuple(parts))
+
+    def padded(
+        self,
+        rows: Sequence[Array],
+        lengths: Sequence[int],
+        longest: int,
+        fill: Any,
+        left: bool,  # noqa: FBT001
+    ) -> Array:
+        # Rows and padding in turn, joined at once: writing row by row takes nearly twice as long on a CPU,
+        # and one kernel for each row on an accelerator.
+        trailing = rows[0].shape[2:]
+        missing = [longest - length for length in lengths]
+        padding = self.full((1, sum(missing), *trailing), fill, rows[0]).split(missing, 1)
+        pairs = zip(padding, rows, strict=True) if left else zip(rows, padding, strict=True)
+        joined = self._torch.cat([part for pair in pairs for part in pair], 1)
+        return joined.reshape((len(rows), longest, *trailing))
+
+    def copy(self, array: Array) -> Array:
+        with self.writing(array):
+            return array.clone()
+
+    def cut(self, array: Array, sizes: Sequence[int]) -> list[Array]:
+        with self.writing(array):
+            return [rows.clone() for rows in array.split(sizes)]
+
+    def common(self, rows: Sequence[Array]) -> Sequence[Array]:
+        if len({row.requires_grad for row in rows}) == 1:
+            return rows
+        return [row if row.requires_grad else row.detach().requires_grad_() for row in rows]
+
+    def widened(self, array: Array, other: Array) -> Array:
+        return array.to(self._torch.promote_types(array.dtype, other.dtype))
+
+    def writing(self, array: Array) -> AbstractContextManager[Any]:
+        return self._torch.inference_mode() if array.is_inference() else _NO_CONTEXT
+
+
+Library: TypeAlias = NumpyArrays | TorchArrays
 
 _TABLE: dict[str, tuple[str, Callable[[Any], Library]]] = {
     # module: the name of its type of arrays, and what is made of the module
@@ -41,3 +217,32 @@ def library_of(value: object) -> Library | None:
             LIBRARIES[type(value)] = library
             return library
     return None
+
+
+def _is_zero(value: Any) -> bool:
+    """Whether padding with `value` is padding with zeros."""
+    try:
+        return not isinstance(value, str | bytes) and bool(value == 0)
+    except (TypeError, ValueError):
+        return False
+
+
+def _number(value: Any, kind: str, info: Any, dtype: Any) -> Any:
+    """Return `value` as a Python number; `ValueError` if the dtype of this kind and range cannot hold it."""
+    item = getattr(value, "item", None)
+    number = value if item is None else item()
+    held = False
+    if isinstance(number, complex):
+        held = kind == "c"
+    elif not isinstance(number, str | bytes) and hasattr(number, "__float__"):
+        with suppress(OverflowError):  # an int that is larger than any float
+            size = abs(float(number))
+            if kind in "iu":
+                held = size.is_integer() and info.min <= int(number) <= info.max
+            elif kind == "b":
+                held = number == 1
+            else:
+                held = not math.isfinite(size) or size <= float(info.max)
+    if not held:
+        raise ValueError(f"{value!r} does not fit into {dtype}")
+    return number

@@ -10,7 +10,7 @@ from batched._collate.pad import padded_shape, real_part
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
-    from batched._collate.library import Array, Library
+    from batched._collate.libraries import Array, Library
     from batched._collate.nested import Leaf, Shape
     from batched._collate.signature import Features
     from batched._core.call import Call, Slice
@@ -103,7 +103,7 @@ class Merger:
         like = _axes_as_long(rows, outputs.padded)
         if whole is None:
             merged.like[index] = like
-            return library.empty((call.size, *rows.shape[1:]), rows), rows
+            return library.full((call.size, *rows.shape[1:]), None, rows), rows
         if library_of(whole) is not library or len(whole.shape) != len(rows.shape):
             raise self._not_merged(leaf, whole, rows)
         merged.like[index] = like = [old & new for old, new in zip(merged.like[index], like, strict=True)]

@@ -14,7 +14,7 @@ from batched._collate.libraries import library_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from batched._collate.library import Array
+    from batched._collate.libraries import Array
 
 __all__ = ["Leaf", "Shape", "flatten", "rebuild"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from batched._collate.library import Array, Library
+    from batched._collate.libraries import Array, Library
     from batched._collate.signature import Feature
     from batched._core.options import ArrayOptions
 

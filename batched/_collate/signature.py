@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from batched._collate.libraries import LIBRARIES, library_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Mapping
 
-    from batched._collate.library import Library
+    from batched._collate.libraries import Library
     from batched._core.options import ArrayOptions
 
 __all__ = ["Feature", "Features", "Signature", "Signatures", "listed"]
@@ -100,19 +101,18 @@ class Signature:
         return longest
 
 
+@dataclass(slots=True, eq=False)
 class Features:
     """What a call passes: for each feature a block, an array or a list of rows that differ in shape.
 
     The length of a row is the size of its first axis, which is the second of the block; None if it has none.
     """
 
-    __slots__ = ("blocks", "lengths", "rows", "signature")
-
-    def __init__(self, signature: Signature, blocks: list[Any], lengths: list[Any], rows: int) -> None:
-        self.signature = signature
-        self.blocks = blocks
-        self.lengths = lengths  # of the rows of each block: an int for all, a list, or None
-        self.rows = rows
+    signature: Signature
+    blocks: list[Any]
+    lengths: list[Any]
+    """Of the rows of each block: an int for all, a list, or None."""
+    rows: int
 
 
 class Signatures:
@@ -122,9 +122,9 @@ class Signatures:
         self._name = name
         self._pad_of = options.pad_of
         self._last: Signature | None = None  # of the last call
-        self.known: dict[tuple[tuple[Any, ...], ...], Signature] = {}
-        # Of calls that wait, beyond those remembered: calls that are alike must find each other.
-        self._in_use: WeakValueDictionary[tuple[tuple[Any, ...], ...], Signature] = WeakValueDictionary()
+        # Of calls that wait, and the last new ones: calls that are alike must find each other.
+        self.known: WeakValueDictionary[tuple[tuple[Any, ...], ...], Signature] = WeakValueDictionary()
+        self._newest: deque[Signature] = deque(maxlen=_REMEMBERED)
 
     def read(self, features: Mapping[Any, Any]) -> Features:
         """Return what a call passes; `TypeError` or `ValueError` if it cannot be batched."""
@@ -182,7 +182,7 @@ class Signatures:
             )
         shapes = {tuple(row.shape) for row in rows}
         if len(shapes) == 1:
-            block = library.stack(rows)
+            block = library.concatenate([row[None] for row in rows])
             (shape,) = shapes
             if not shape:
                 return library, block, None, None
@@ -196,7 +196,7 @@ class Signatures:
 
     def _signature(self, entries: tuple[tuple[Any, ...], ...], blocks: list[Any]) -> Signature:
         """Return the signature of these entries, the same object as for the calls before."""
-        signature = self.known.get(entries) or self._in_use.get(entries)
+        signature = self.known.get(entries)
         if signature is None:
             features = tuple(Feature(*entry) for entry in entries)
             fills = []
@@ -207,10 +207,8 @@ class Signatures:
                     fills.append(None if feature.trailing is None else feature.library.fill(like, value))
                 except ValueError as error:
                     raise ValueError(f"{self._name}: pad_token for {feature.key!r}: {error}") from None
-            if len(self.known) >= _REMEMBERED:
-                self.known.clear()
-            signature = self.known.setdefault(entries, Signature(features, fills))
-            self._in_use[entries] = signature
+            self.known[entries] = signature = Signature(features, fills)
+            self._newest.append(signature)
         return signature
 
     def _unusable(self, key: Hashable, value: Any, library: Library | None) -> TypeError:

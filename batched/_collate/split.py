@@ -11,7 +11,7 @@ from batched._collate.unpad import Unpadder
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
-    from batched._collate.library import Library
+    from batched._collate.libraries import Library
     from batched._collate.nested import Leaf
     from batched._collate.unpad import Padding
     from batched._core.batch import Batch

@@ -12,7 +12,7 @@ from batched.errors import BatchError
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from batched._collate.library import Array
+    from batched._collate.libraries import Array
     from batched._collate.nested import Leaf
     from batched._core.batch import Batch
     from batched._core.call import Slice

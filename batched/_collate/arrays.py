@@ -1,8 +1,8 @@
 """Features in, arrays out: the collator of functions over arrays.
 
 A feature is a key and an array, or a list of rows. The work is done by other modules: `signature` reads
-features, `pad` joins them for the batch, `split` and `unpad` cut the outputs, `merge` joins the answers of a
-call whose rows ran in several batches. Rows are copied in blocks; only rows in a list are copied one by one.
+features, `pad` joins them for the batch, `split` cuts the outputs, `merge` joins the answers of a call whose
+rows ran in several batches. Rows are copied in blocks; only rows in a list are copied one by one.
 """
 
 from __future__ import annotations
@@ -57,15 +57,16 @@ class FeatureCollator:
                         f"{self._name}: spread_kwargs=True needs keys that are strings, got {key!r}"
                     )
             function = _Spread(function)
-        return self._call(function, features, now)
+        inputs = self._signatures.read(features)
+        # A call of no rows counts as one item.
+        call = Call().begin(function, inputs, inputs.rows or 1, False, now)  # noqa: FBT003
+        signature = inputs.signature
+        call.lengths = signature.length(inputs.lengths)
+        # A call of no rows runs alone, so it gets a key of its own.
+        call.key = signature if inputs.rows else Signature(signature.features, signature.fills)
+        return call
 
-    def one(
-        self,
-        function: Wrapper,  # noqa: ARG002  for the protocol
-        args: tuple[Any, ...],  # noqa: ARG002
-        named: dict[str, Any],  # noqa: ARG002
-        now: float,  # noqa: ARG002
-    ) -> Call:
+    def one(self, *_: Any, **__: Any) -> Call:
         """Raise `TypeError`: a function over arrays does not stream."""
         raise TypeError(f"{self._name} takes arrays, which do not stream")
 
@@ -83,16 +84,6 @@ class FeatureCollator:
             ):
                 return value
         return named
-
-    def _call(self, function: Wrapper, features: Mapping[Any, Any], now: float) -> Call:
-        inputs = self._signatures.read(features)
-        # A call of no rows counts as one item.
-        call = Call().begin(function, inputs, inputs.rows or 1, False, now)  # noqa: FBT003
-        signature = inputs.signature
-        call.lengths = signature.length(inputs.lengths)
-        # A call of no rows runs alone, so it gets a key of its own.
-        call.key = signature if inputs.rows else Signature(signature.features, signature.fills)
-        return call
 
     def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Return the features of `call`, as the only argument."""

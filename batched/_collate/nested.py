@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from batched._collate.libraries import library_of
@@ -29,23 +30,14 @@ class Leaf(NamedTuple):
         return "its output" + "".join(f"[{step!r}]" for step in self.path)
 
 
+@dataclass(slots=True)
 class _Node:
     """A mapping, list or tuple; `like` is the object that the function returned."""
 
-    __slots__ = ("children", "like", "steps")
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, like: Any, steps: tuple[Any, ...], children: list[Shape]) -> None:
-        self.like = like
-        self.steps = steps
-        self.children = children
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Node)
-            and type(self.like) is type(other.like)
-            and (self.steps, self.children) == (other.steps, other.children)
-        )
+    like: Any = field(compare=False)
+    kind: type
+    steps: tuple[Any, ...]
+    children: list[Shape]
 
 
 Shape: TypeAlias = "_Node | bool"
@@ -76,7 +68,7 @@ def flatten(outputs: Any, leaves: list[Leaf], path: tuple[Any, ...] = ()) -> Sha
     if not children and not path:
         raise TypeError(f"{Leaf(path, None)} is an empty {type(outputs).__qualname__}: it has no rows")
     nested = [flatten(child, leaves, (*path, step)) for step, child in zip(steps, children, strict=True)]
-    return _Node(outputs, steps, nested)
+    return _Node(outputs, type(outputs), steps, nested)
 
 
 def rebuild(shape: Shape, arrays: Iterator[Any]) -> Any:

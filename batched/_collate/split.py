@@ -1,19 +1,22 @@
-"""Cutting the outputs of a batch into the rows of its callers."""
+"""Cutting the outputs of a batch into the rows of its callers, without what padding has added to them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from batched._collate.libraries import library_of
 from batched._collate.merge import Outputs, Part
 from batched._collate.nested import flatten, rebuild
-from batched._collate.unpad import Unpadder
+from batched._collate.pad import real_part
+from batched._collate.signature import listed
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
     from batched._collate.libraries import Library
     from batched._collate.nested import Leaf
-    from batched._collate.unpad import Padding
     from batched._core.batch import Batch
     from batched._core.call import Slice
     from batched._core.options import ArrayOptions
@@ -26,7 +29,8 @@ class Splitter:
 
     def __init__(self, name: str, options: ArrayOptions) -> None:
         self._name = name
-        self._unpadder = Unpadder(name, options)
+        self._unpad = options.unpad_outputs
+        self._left = options.padding_side == "left"
 
     def split(self, outputs: Any, batch: Batch, rows: int) -> list[Any]:
         """Return the answer to each slice of a batch of so many `rows`.
@@ -42,30 +46,28 @@ class Splitter:
         if not leaves:
             raise TypeError(f"{self._name} returned no array, but {outputs!r}")
         libraries = [self._library(leaf, rows) for leaf in leaves]
-        paddings = self._unpadder.paddings(outputs, leaves, batch)
+        padded = self._padded(outputs, leaves, batch)
         sizes = [call.size for call in batch.calls]
-        if shape is True and not paddings and sum(sizes) == rows:
+        if shape is True and not padded and sum(sizes) == rows:
             return libraries[0].cut(outputs, sizes)  # whole calls: torch cuts all at once, in less time
         returned = Outputs(shape, leaves, libraries, batch.shapes)
         answers: list[Any] = []
         at = 0
         for piece in batch.slices:
             _, start, stop = piece
-            to = at + (stop - start if rows else 0)
-            answers.append(self._answer(piece, at, to, returned, paddings))
-            at = to
+            places = range(at, at + (stop - start if rows else 0))
+            answers.append(self._answer(piece, places, returned, padded))
+            at = places.stop
         return answers
 
-    def _answer(
-        self, piece: Slice, start: int, stop: int, returned: Outputs, paddings: dict[int, Padding]
-    ) -> Any:
-        """Return the rows from `start` to `stop` of all leaves, or the error if they cannot be cut."""
+    def _answer(self, piece: Slice, places: range, returned: Outputs, padded: dict[int, list[int]]) -> Any:
+        """Return the rows of all leaves at `places`, or the error if they cannot be cut."""
         call, first, last = piece
         try:
             arrays = [
-                self._unpadder.cut(leaf, paddings[index], start, stop, piece)
-                if index in paddings
-                else leaf.array[start:stop]
+                self._unpadded(leaf, padded[index], piece, places, returned)
+                if index in padded
+                else leaf.array[places.start : places.stop]
                 for index, leaf in enumerate(returned.leaves)
             ]
         except BatchError as error:
@@ -86,6 +88,97 @@ class Splitter:
         if why := library.unfit(leaf.array):
             raise BatchError(f"{self._name}: {leaf} cannot be cut into rows: {why}")
         return library
+
+    def _padded(self, outputs: Any, leaves: list[Leaf], batch: Batch) -> dict[int, list[int]]:
+        """Return the features that each padded leaf, by its position, is padded as."""
+        if not self._unpad:
+            return {}
+        if self._unpad is True:
+            found = {index: _features_as_long(leaf, batch) for index, leaf in enumerate(leaves)}
+            return {index: features for index, features in found.items() if features}
+        self._check_names(self._unpad, outputs)
+        names = [leaf.path[0] if leaf.path else 0 for leaf in leaves]
+        return {
+            index: [self._feature_of(leaves[index], self._unpad[name], batch)]
+            for index, name in enumerate(names)
+            if name in self._unpad
+        }
+
+    def _check_names(self, padded: Iterable[Hashable], outputs: Any) -> None:
+        """Raise `BatchError` if one of the `padded` outputs is not there."""
+        names = outputs if isinstance(outputs, Mapping) else range(1)
+        if isinstance(outputs, list | tuple):
+            names = range(len(outputs))
+        for name in padded:
+            if name not in names:
+                raise BatchError(
+                    f"{self._name}: unpad_outputs names the output {name!r}, but the function returned "
+                    f"{listed(map(repr, names))}"
+                )
+
+    def _feature_of(self, leaf: Leaf, key: Hashable, batch: Batch) -> int:
+        """Return the position of the feature `key`; `BatchError` if `leaf` is not as long as that."""
+        keys = batch.slices[0][0].inputs.signature.keys
+        says = f"{self._name}: unpad_outputs says that {leaf} is padded as the feature {key!r}"
+        if key not in keys:
+            raise BatchError(f"{says}, but the features are {listed(map(repr, keys))}")
+        feature: int = keys.index(key)
+        shape = tuple(leaf.array.shape)
+        padded: tuple[int, ...] = batch.shapes[feature]
+        if not padded or shape[1:2] != tuple(padded[:1]):
+            raise BatchError(
+                f"{says}, but its shape is {shape}, and that of the feature {(shape[0], *padded)}"
+            )
+        return feature
+
+    def _unpadded(
+        self, leaf: Leaf, features: list[int], piece: Slice, places: range, returned: Outputs
+    ) -> Any:
+        """Return the rows at `places`, which answer `piece`, without the padding of `features`.
+
+        A list of rows, where the caller's rows differ in shape.
+        """
+        call, first, last = piece
+        array = leaf.array
+        length = self._length(leaf, features, piece)
+        block = call.inputs.blocks[features[0]]
+        if not isinstance(block, list):
+            real = real_part(length, array.shape[1], self._left)
+            return array[places.start : places.stop, real]
+        padded = returned.padded[features[0]]
+        return [
+            array[(at, *self._real_parts(array, row.shape, padded))]
+            for at, row in zip(places, block[first:last], strict=True)
+        ]
+
+    def _length(self, leaf: Leaf, features: list[int], piece: Slice) -> Any:
+        """Return the length or lengths of the rows of `piece`; `BatchError` if features differ in them."""
+        call, first, last = piece
+        lengths, *others = (
+            length if isinstance(length, int) else length[first:last]
+            for length in (call.inputs.lengths[feature] for feature in features)
+        )
+        if any(other != lengths for other in others):
+            keys = call.inputs.signature.keys
+            raise BatchError(
+                f"{self._name}: {leaf} is as long as several features, which differ in the lengths of their "
+                f"rows, {listed(repr(keys[feature]) for feature in features)}; say which of them it "
+                f"is padded as: unpad_outputs={{output: feature}}"
+            )
+        return lengths
+
+    def _real_parts(self, array: Any, own: tuple[int, ...], padded: tuple[int, ...]) -> list[slice]:
+        """Return where in a row of `array` a row of shape `own` is, on the axes that were padded like it."""
+        return [
+            real_part(length, full, self._left) if size == full else slice(None)
+            for size, length, full in zip(array.shape[1:], own, padded, strict=False)
+        ]
+
+
+def _features_as_long(leaf: Leaf, batch: Batch) -> list[int]:
+    """Return the features with a second axis as long as that of `leaf`."""
+    length = leaf.array.shape[1:2]
+    return [index for index, shape in enumerate(batch.shapes) if length and shape[:1] == length]
 
 
 def _copied(library: Library, rows: Any) -> Any:

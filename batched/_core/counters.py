@@ -22,25 +22,6 @@ _WAITS = 512  # ... as are the waits of calls: together they take a fraction of 
 class Counters:
     """The running totals behind `Stats`."""
 
-    __slots__ = (
-        "_batch_size",
-        "_closed",
-        "_processing_time",
-        "_runs",
-        "_wait",
-        "_waits",
-        "accepted",
-        "cached",
-        "cancelled",
-        "chosen",
-        "expired",
-        "failed",
-        "padded",
-        "processed",
-        "real",
-        "rejected",
-    )
-
     def __init__(self) -> None:
         self.processed = 0
         self.accepted = 0

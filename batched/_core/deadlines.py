@@ -26,8 +26,6 @@ class DeadlineHeap(Generic[EntryT]):
     comes to the top.
     """
 
-    __slots__ = ("_deadline_of", "_heap", "_limit", "_order")
-
     def __init__(self, deadline_of: Callable[[EntryT], float | None]) -> None:
         """Ask `deadline_of` for the deadline of an entry: None once it has none any more."""
         self._heap: list[tuple[float, int, EntryT]] = []
@@ -78,8 +76,6 @@ class DeadlineHeap(Generic[EntryT]):
 
 class Deadlines:
     """The calls that wait and have a deadline."""
-
-    __slots__ = ("heap",)
 
     def __init__(self) -> None:
         self.heap: DeadlineHeap[Call] = DeadlineHeap(_deadline_of)

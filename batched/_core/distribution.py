@@ -66,8 +66,6 @@ class Distribution:
 class _Histogram:
     """Counts values in buckets, by the upper bound of each; `growth` is that of a `Distribution`."""
 
-    __slots__ = ("_counts", "_growth", "_max", "_min", "_sum")
-
     def __init__(self, growth: float) -> None:
         self._growth = growth
         self._counts: defaultdict[float, int] = defaultdict(int)
@@ -91,8 +89,6 @@ class _Histogram:
 class Sizes(_Histogram):
     """Counts sizes one by one up to 4,096, and above, so that memory is bounded, to 0.05 %."""
 
-    __slots__ = ()
-
     def __init__(self) -> None:
         super().__init__(growth=1)
 
@@ -106,8 +102,6 @@ class Sizes(_Histogram):
 
 class Times(_Histogram):
     """Counts seconds in eight buckets for each doubling; the first is up to a microsecond."""
-
-    __slots__ = ()
 
     def __init__(self) -> None:
         super().__init__(growth=2 ** (1 / 8))

@@ -58,8 +58,6 @@ class _Line:
     then is put back. So a change costs nothing at first, and O(log n) at the next look.
     """
 
-    __slots__ = ("_belongs", "_heap", "_keys", "_rank")
-
     def __init__(self, rank: Callable[[_Key], Rank], belongs: Callable[[_Key], bool]) -> None:
         self._rank = rank
         self._belongs = belongs

@@ -52,8 +52,6 @@ class _Sight(NamedTuple):
 class LengthQueue(Queue):
     """A queue that keeps batches within a budget and, where padding costs, chooses items of near lengths."""
 
-    __slots__ = ("_led", "_passed_over", "_remainders", "lengths")
-
     def __init__(self, batch_size: int, threshold: int, lengths: Lengths) -> None:
         self.lengths: Lengths = lengths  # pyright: ignore[reportIncompatibleVariableOverride]
         self._remainders = Remainders()

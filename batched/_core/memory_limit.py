@@ -16,8 +16,6 @@ class MemoryLimit:
     next.
     """
 
-    __slots__ = ("_fitted", "_probe_after", "_ran", "limit")
-
     def __init__(self) -> None:
         self.limit: int | None = None  # items; None as long as everything has fitted
         self._fitted = 0  # the limit that a probe has started from, 0 if there is no probe

@@ -17,8 +17,6 @@ _Range = tuple[int, int]
 class Remainders:
     """The ranges of places that wait, of calls where these are not just the last places."""
 
-    __slots__ = ("_ranges",)
-
     def __init__(self) -> None:
         self._ranges: dict[Call, list[_Range]] = {}
 

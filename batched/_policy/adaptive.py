@@ -48,20 +48,6 @@ class AdaptiveWindow(Window):
     fixed cost is so small that no wait pays, it is suspended: it learns and holds back nothing.
     """
 
-    __slots__ = (
-        "_batch_size",
-        "_bursts",
-        "_cohorts",
-        "_cost",
-        "_ended",
-        "_ended_answered",
-        "_held",
-        "_items_per_call",
-        "_own_cost",
-        "_popped",
-        "is_suspended",
-    )
-
     learns = True
 
     def __init__(self, timeout_s: float, batch_size: int, cost: Cost | None = None) -> None:
@@ -215,8 +201,6 @@ class AdaptiveWindow(Window):
 
 class _Held:
     """How long batches are held back, and how late the worker wakes up from that."""
-
-    __slots__ = ("_due", "_since", "late_s", "mean_s")
 
     def __init__(self) -> None:
         self.mean_s = 0.0

@@ -35,8 +35,6 @@ class BatchCost:
     different sizes tell them apart.
     """
 
-    __slots__ = ("_batches", "_size", "_variance", "each", "fixed")
-
     def __init__(self) -> None:
         self.fixed = 0.0  # until it is known
         self.each = 0.0

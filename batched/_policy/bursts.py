@@ -27,19 +27,6 @@ _OLD_GAPS = 1 / 2  # ... and so much counts what earlier ones told
 class Bursts:
     """The gaps between calls, and those of them within a burst."""
 
-    __slots__ = (
-        "_alone",
-        "_close",
-        "_close_s",
-        "_gaps",
-        "_gaps_s",
-        "_gaps_since",
-        "_items",
-        "_new_gaps",
-        "_quiet_s",
-        "last",
-    )
-
     def __init__(self) -> None:
         self.last = 0.0  # when the last call came
         self._new_gaps = 0  # that have not been learned from ...

@@ -30,8 +30,6 @@ SOME = 0.05  # calls: fewer are none
 class _Profile:
     """A histogram of the times after which callers of earlier cohorts were back."""
 
-    __slots__ = ("returns", "weight")
-
     def __init__(self) -> None:
         self.weight = 0.0  # of all callers that were answered
         self.returns = [0.0] * _LAST  # of the callers that were back by an edge, but not by the one before
@@ -44,22 +42,6 @@ class _Profile:
 
 class Cohorts:
     """The cohort of the last batch, and what earlier cohorts did."""
-
-    __slots__ = (
-        "_background",
-        "_background_s",
-        "_late",
-        "_next_weight",
-        "_profile",
-        "_profiles",
-        "_step",
-        "_weight",
-        "answered_at",
-        "back",
-        "count",
-        "size",
-        "unit",
-    )
 
     def __init__(self) -> None:
         self.count = 0  # of earlier cohorts

@@ -28,18 +28,6 @@ class LengthCost:
     they are equal.
     """
 
-    __slots__ = (
-        "_length",
-        "_products",
-        "_seen",
-        "_sums",
-        "_varies",
-        "each",
-        "each_alone",
-        "fixed",
-        "per_length",
-    )
-
     def __init__(self) -> None:
         self.fixed = 0.0
         """The seconds that a batch takes whatever its size; 0.0 if they are not known."""

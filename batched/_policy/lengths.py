@@ -68,8 +68,6 @@ def extent(call: Measured, start: int, stop: int) -> tuple[float, float]:
 class Lengths:
     """The rule that all queues of one batcher share: the cost of lengths, the budget, whether to reorder."""
 
-    __slots__ = ("budget", "cost", "how", "padded", "reorders", "urgent")
-
     def __init__(self, *, reorders: bool, padded: bool) -> None:
         self.reorders = reorders
         self.padded = padded

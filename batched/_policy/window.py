@@ -32,8 +32,6 @@ class Window:
     It learns nothing, so `start` is all that it is asked. The other methods are for rules that learn.
     """
 
-    __slots__ = ("awaited", "reason", "timeout_s")
-
     learns = False
     """Whether it has to be told of calls and batches."""
     is_suspended = False

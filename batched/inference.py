@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from batched._api.batch_function import is_stream
-from batched._api.decorate import decorate, takes_options
+from batched._api.decorate import decorate, is_stream, takes_options
 from batched._api.signatures import array_options
 from batched._api.sync_calls import ThreadedFunction
 from batched._collate.arrays import FeatureCollator

@@ -8,23 +8,30 @@ from __future__ import annotations
 
 import os
 import weakref
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial, update_wrapper
 from threading import RLock
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-from batched._api.batch_function import name_of, written_for_class
+from batched._api.decorate import name_of
 from batched._api.pickling import Picklable
 from batched._api.through_class import ThroughClass
 from batched._core.options import NO_OPTIONS, POSITIONAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
     from batched._core.options import CallOptions, Options
+    from batched._drivers.event_loop import LoopDriver
+    from batched._drivers.thread import ThreadDriver
 
-__all__ = ["Bindable", "Binding", "Shared"]
+    Driver: TypeAlias = ThreadDriver | LoopDriver
+
+__all__ = ["Bindable", "DriverT", "Shared"]
+
+DriverT = TypeVar("DriverT", bound="Driver")
 
 _new: Any = object.__new__
 
@@ -45,55 +52,22 @@ if hasattr(os, "register_at_fork"):
 _HIDDEN = ("__annotations__", "__doc__", "__module__")
 
 
-class HasOptions(Protocol):
-    """A batcher, as far as a decorated function needs it here."""
-
-    @property
-    def options(self) -> Options:
-        """The options, as last configured."""
-        ...
-
-
-BatcherT = TypeVar("BatcherT", bound=HasOptions)
-
-
-class Binding(Generic[BatcherT]):
+class Binding(Generic[DriverT]):
     """The batchers of one decorated function, each made at first use."""
 
-    def __init__(self, func: Callable[..., Any], make: Callable[[object], BatcherT]) -> None:
-        self.func = func
+    def __init__(self, func: Callable[..., Any], make: Callable[[object], DriverT]) -> None:
+        self.func: Any = func
         self._make = make
-        self._made: dict[int, tuple[weakref.ref[Any], BatcherT]] = {}
-        self.views: dict[int, Shared[BatcherT]] = {}
+        self._made: dict[int, tuple[weakref.ref[Any], DriverT]] = {}
+        self.views: dict[int, Shared[DriverT]] = {}
         """The state that the views of an instance share, by its id, from its first call to its end."""
 
-    def bind(self, instance: object, owner: type | None) -> tuple[Callable[..., Any], object] | None:
-        """Return `func` bound as Python would, and the object that its batcher belongs to.
-
-        None if `func` does not bind (a callable object, a bound method, a static method), or if it
-        binds to instances and there is no instance.
-        """
-        func = self.func
-        if isinstance(func, classmethod):
-            owner = owner or type(instance)
-            return func.__get__(None, owner), owner
-        if instance is None or isinstance(func, (staticmethod, MethodType)):
-            return None
-        get = getattr(type(func), "__get__", None)
-        return (get(func, instance, owner), instance) if get is not None else None
-
-    @property
-    def needs_instance(self) -> bool:
-        """Whether `func`, found through a class, still lacks its first argument."""
-        never = (staticmethod, classmethod, MethodType)
-        return hasattr(type(self.func), "__get__") and not isinstance(self.func, never)
-
-    def made(self, key: object) -> BatcherT | None:
+    def made(self, key: object) -> DriverT | None:
         """Return the batcher of `key` if there is one yet."""
         made = self._made.get(id(key))
         return made[1] if made is not None and made[0]() is key else None
 
-    def batcher(self, key: Any) -> BatcherT:
+    def batcher(self, key: Any) -> DriverT:
         """Return the batcher of `key`; `TypeError` if `key` is an instance without weak references."""
         made = self.made(key)
         if made is not None:
@@ -111,6 +85,14 @@ class Binding(Generic[BatcherT]):
                 self._made[id(key)] = reference, made
             return made
 
+    def share(self, instance: object, shared: Shared[DriverT]) -> None:
+        """Have further views of `instance` use `shared`, which has its batcher."""
+        key = id(instance)
+        # `views.pop` is no Python code, so Ctrl-C cannot interrupt it: a new instance may have the address of
+        # this one, and must not find its entry.
+        shared.reference = weakref.ref(instance, partial(self.views.pop, key))
+        self.views[key] = shared
+
 
 def _forget(made: dict[int, tuple[weakref.ref[Any], Any]], key: int, reference: weakref.ref[Any]) -> None:
     entry = made.get(key)
@@ -119,31 +101,31 @@ def _forget(made: dict[int, tuple[weakref.ref[Any], Any]], key: int, reference: 
 
 
 @dataclass(slots=True, eq=False)
-class Shared(Generic[BatcherT]):
+class Shared(Generic[DriverT]):
     """The state that a decorated function and its views share; it refers to no instance of a user's class."""
 
     public_class: type[Bindable[Any]]
     function: Callable[..., Any]
-    is_method: bool
-    """Whether `function` is not bound yet to the instance that its view belongs to."""
-    binds: bool
-    """Whether this is the decorated function itself, which binds to instances; a view is bound."""
     settings: Options
-    binding: Binding[BatcherT]
+    binding: Binding[DriverT]
     attributes: dict[str, Any]
     """Name, docstring and more of the decorated function."""
-    call_options: CallOptions = NO_OPTIONS
-    attribute: str = ""
+    attribute: str
     """The name under which the decorated function stands in its class."""
-    views: dict[int, Shared[BatcherT]] = field(default_factory=dict)
+    streams: bool
+    callers_ask: bool
+    """Whether callers ask the cache themselves, as they may have to await its answer."""
+    views: dict[int, Shared[DriverT]]
     """The views of the binding, for the decorated function itself; a view is bound, and has none."""
+    is_method: bool = False
+    """Whether `function` is not bound yet to the instance that its view belongs to."""
+    binds: bool = True
+    """Whether this is the decorated function itself, which binds to instances; a view is bound."""
+    call_options: CallOptions = NO_OPTIONS
     view_class: Any = None
     reference: object = None
     """The weak reference that takes this out of `views`."""
-    streams: bool = False
-    callers_ask: bool = False
-    """Whether callers ask the cache themselves, as they may have to await its answer."""
-    batcher: BatcherT | None = None
+    batcher: DriverT | None = None
     collator: Any = None
     read: Any = None
 
@@ -158,7 +140,7 @@ class _Wrapped:
         return MethodType(shared.function, view._key) if shared.is_method else shared.function  # noqa: SLF001
 
 
-class Bindable(Picklable, Generic[BatcherT]):
+class Bindable(Picklable, Generic[DriverT]):
     """A decorated function: binds to instances as functions do, and looks like one.
 
     Callers hold this object or a view of it, bound to an instance or with call options of its own. All views
@@ -169,14 +151,21 @@ class Bindable(Picklable, Generic[BatcherT]):
     __slots__ = ("__dict__", "__weakref__", "_key", "_shared")
 
     ways_to_call: ClassVar[frozenset[str]] = frozenset()
+
     __wrapped__ = _Wrapped()
 
-    _shared: Shared[BatcherT]
+    _shared: Shared[DriverT]
     _key: object
     """The object that the batcher belongs to: an instance, or a class; None means this very object."""
 
     def __init__(
-        self, func: Callable[..., Any], options: Options, make: Callable[[object], BatcherT]
+        self,
+        func: Callable[..., Any],
+        options: Options,
+        make: Callable[[object], DriverT],
+        *,
+        streams: bool,
+        callers_ask: bool,
     ) -> None:
         wrapper: Any = self
         update_wrapper(wrapper, func)
@@ -188,12 +177,12 @@ class Bindable(Picklable, Generic[BatcherT]):
         self._shared = Shared(
             public_class=type(self),
             function=func,
-            is_method=False,
-            binds=True,
             settings=options,
             binding=binding,
             attributes=vars(self),
             attribute=getattr(func, "__name__", ""),
+            streams=streams,
+            callers_ask=callers_ask,
             views=binding.views,
         )
 
@@ -210,30 +199,6 @@ class Bindable(Picklable, Generic[BatcherT]):
     def __set_name__(self, owner: type, name: str) -> None:
         self._shared.attribute = name
 
-    @property
-    def _batcher(self) -> BatcherT | None:
-        """The batcher, if it has been found."""
-        return self._shared.batcher
-
-    def _view(self, key: object, shared: Shared[BatcherT]) -> Self:
-        view: Self = object.__new__(shared.view_class)
-        view._key = key
-        view._shared = shared
-        return view
-
-    def _make_view_class(self) -> None:
-        """Make the class of this function's views: its attributes stand before those of the public class."""
-        shared = self._shared
-        if shared.view_class is None:
-            hidden = {name: shared.attributes[name] for name in _HIDDEN if name in shared.attributes}
-            base = shared.public_class
-            shared.view_class = type(base.__name__, (base,), {"__slots__": (), **hidden})
-
-    def with_call_options(self, options: CallOptions) -> Self:
-        """Return a view of this object, for calls with `options`."""
-        self._make_view_class()
-        return self._view(self._owner(), replace(self._shared, call_options=options, views={}))
-
     def __get__(self, instance: object, owner: type | None = None) -> Self:
         try:
             shared = self._shared.views[id(instance)]
@@ -248,44 +213,40 @@ class Bindable(Picklable, Generic[BatcherT]):
     def _bind(self, instance: object, owner: type | None) -> Self:
         """Return a view of an instance that has no batcher yet."""
         shared = self._shared
+        func = shared.binding.func
         if not shared.binds:
             return self
         if instance is owner:  # `classmethod.__get__` passes the class twice, up to Python 3.12
             raise self._misplaced()
-        bound = shared.binding.bind(instance, owner)
-        if bound is not None:
-            function, key = bound
-            is_method = type(shared.binding.func) is FunctionType
-            self._make_view_class()
-            theirs = replace(
-                shared,
-                function=shared.function if is_method else function,
-                is_method=is_method,
-                binds=False,
-                batcher=None,
-                views={},
-            )
-            return self._view(key, theirs)
-        if shared.binding.needs_instance:
+        if isinstance(func, classmethod):
+            key = owner or type(instance)
+            return self._view(key, function=func.__get__(None, key), binds=False, batcher=None)
+        if isinstance(func, staticmethod | MethodType) or not hasattr(type(func), "__get__"):
+            return self
+        if instance is None:
             return ThroughClass(self, shared.function, owner)  # type: ignore[return-value]  # its public face is the same
-        return self
+        if type(func) is FunctionType:
+            return self._view(instance, is_method=True, binds=False, batcher=None)
+        return self._view(instance, function=func.__get__(instance, owner), binds=False, batcher=None)
 
-    def _find(self) -> BatcherT:
-        """Return the batcher."""
-        shared = self._shared
-        if shared.binds and written_for_class(shared.binding.func):
-            raise self._misplaced()
-        return shared.binding.batcher(self._owner())
+    def _view(self, key: object, **changes: Any) -> Self:
+        """Return a view that belongs to `key`: its state is that of this object, with `changes`.
 
-    def _share(self) -> None:
-        """Let further views of the same instance find the batcher that this one has found."""
+        The attributes of the function stand before those of the public class, in a class of its views.
+        """
         shared = self._shared
-        if shared.is_method and shared.call_options is NO_OPTIONS:
-            key, views = id(self._key), shared.binding.views
-            # `views.pop` is no Python code, so Ctrl-C cannot interrupt it: a new instance at the address of a
-            # dead one must not find the entry of the dead one.
-            shared.reference = weakref.ref(self._key, partial(views.pop, key))
-            views[key] = shared
+        if shared.view_class is None:
+            hidden = {name: shared.attributes[name] for name in _HIDDEN if name in shared.attributes}
+            base = shared.public_class
+            shared.view_class = type(base.__name__, (base,), {"__slots__": (), **hidden})
+        view: Self = _new(shared.view_class)
+        view._shared = replace(shared, views={}, **changes)
+        view._key = key
+        return view
+
+    def with_call_options(self, options: CallOptions) -> Self:
+        """Return a view of this object, for calls with `options`."""
+        return self._view(self._owner(), call_options=options)
 
     def _misplaced(self) -> TypeError:
         name = name_of(self._shared.function, self._shared.settings)

@@ -1,17 +1,36 @@
-"""How `dynamically` reads its arguments, and how functions get signature and docstring from the options."""
+"""What decorators, and `options`, are given: a batch function, and options that say what they may be.
+
+The functions that take options get their signatures and docstrings from the table of options.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import Field, fields
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, fields, replace
 from difflib import get_close_matches
+from functools import lru_cache, partial
 from inspect import Parameter, Signature
 from textwrap import TextWrapper
+from types import FunctionType
 from typing import Any, TypeVar, get_type_hints
 
-from batched._core.options import POSITIONAL, CallOptions, Options, live_options
+from batched._core.options import DEFAULT_MAX_PIECES, POSITIONAL, CallOptions, Options, live_options
 
-__all__ = ["check_names", "decorate", "takes_changes", "takes_options"]
+__all__ = [
+    "NO_ISOLATION",
+    "changed",
+    "check_names",
+    "decorate",
+    "is_async",
+    "is_stream",
+    "name_of",
+    "takes_changes",
+    "takes_options",
+    "written_for_class",
+]
+
+NO_ISOLATION = "isolate_errors does not go with a function that streams: items cannot run twice"
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -123,3 +142,62 @@ def _documented(function: FunctionT, signature: Signature, rows: dict[str, Field
     texts = [wrapper.fill(f"{name}: {_text(name, row)}") for name, row in rows.items()]
     function.__doc__ = documentation.replace(indent + _ROWS, "\n".join(texts)) or None
     return function
+
+
+def is_async(func: Any) -> bool:
+    """Whether only an event loop can run what `func` returns, also if `func` is wrapped."""
+    return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in _code_of(func))
+
+
+def is_stream(func: Any, options: Options) -> bool:
+    """Whether `func` yields its results piece by piece; `TypeError` if `options` do not go with that."""
+    streams = any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in _code_of(func))
+    if streams and options.isolate_errors:
+        raise TypeError(NO_ISOLATION)
+    if streams and options.cache is not None:
+        raise TypeError("cache does not go with a function that streams: it keeps results, not pieces")
+    if not streams and options.max_pieces != DEFAULT_MAX_PIECES:
+        raise TypeError(
+            f"max_pieces={options.max_pieces} goes only with a function that streams: make it a generator"
+        )
+    return streams
+
+
+def written_for_class(func: Any) -> bool:
+    """Whether `func` was written as a class method: from Python 3.13 on only its code tells."""
+    if not isinstance(func, FunctionType):
+        return False
+    place = func.__qualname__.rpartition(".")[0]
+    return bool(place) and not place.endswith("<locals>") and func.__code__.co_varnames[:1] == ("cls",)
+
+
+def name_of(func: Any, options: Options) -> str:
+    """Return the name for threads, logs and errors."""
+    name = options.name or getattr(func, "__qualname__", None) or type(func).__qualname__
+    return str(name).rpartition("<locals>.")[2]
+
+
+def _code_of(func: Any) -> tuple[Any, Any]:
+    """Return the function that `func` wraps, and the `__call__` of its class: one of them is the code."""
+    func = getattr(func, "__func__", func)  # class and static methods
+    while isinstance(func, partial):
+        func = func.func
+    return func, getattr(type(func), "__call__", None)  # noqa: B004  not whether there is one
+
+
+def changed(options: CallOptions, changes: Mapping[str, object]) -> CallOptions:
+    """Return `options` with `changes`."""
+    found = None
+    try:  # noqa: SIM105  `suppress` would take longer than the rest
+        found = _known(options, **changes)
+    except TypeError:  # a value is not hashable, or refused
+        pass
+    # Outside the `except`: the error that is raised here has no other as its context.
+    return found or _known.__wrapped__(options, **changes)
+
+
+# Callers that give the same options with every call give equal ones.
+@lru_cache(maxsize=128, typed=True)
+def _known(options: CallOptions, /, **changes: Any) -> CallOptions:
+    check_names("options has no option", "has", changes, live_options(CallOptions))
+    return replace(options, **changes)

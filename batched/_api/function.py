@@ -12,22 +12,27 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from batched._api.amap import amap_items
-from batched._api.async_cache import answer_with_cache
-from batched._api.batch_function import NO_ISOLATION, name_of
-from batched._api.binding import Bindable
-from batched._api.call_options import apply_options, changed
-from batched._api.decorate import check_names, takes_changes
-from batched._api.driver import DriverT
-from batched._api.map import Chunks
+from batched._api.amap import TaskReadAhead, amap_items
+from batched._api.binding import Bindable, DriverT
+from batched._api.decorate import (
+    NO_ISOLATION,
+    changed,
+    check_names,
+    is_stream,
+    name_of,
+    takes_changes,
+    written_for_class,
+)
 from batched._api.streams import AsyncStream
 from batched._core.options import NO_OPTIONS, CallOptions, Options, knows_lengths, live_options
-from batched._drivers.wakeups import own_errors
+from batched._drivers.wakeups import own_errors, within
+from batched._parts.cache import CachingCollator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
     from typing import NoReturn, TypeAlias, Unpack
 
+    from batched._api.binding import Driver
     from batched._api.signatures import CallChanges, Changes
     from batched._core.batch import Collator
     from batched._core.batcher import NewQueue
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
     Join: TypeAlias = Callable[[Any, Any, str, bool], tuple[Collator, NewQueue]]
     """From a function, its options and name, and whether it is bound, make its collator and kind of queue."""
 
-__all__ = ["DecoratedFunction", "is_bound"]
+__all__ = ["DecoratedFunction"]
 
 _configuring = Lock()
 
@@ -51,30 +56,45 @@ class DecoratedFunction(Bindable[DriverT]):
         self,
         func: Callable[..., Any],
         options: Options,
-        make: Callable[[object], DriverT],
+        join: Join,
+        new_driver: Callable[..., DriverT],
         *,
-        streams: bool,
         callers_ask: bool = False,
     ) -> None:
-        super().__init__(func, options, make)
-        self._shared.streams = streams
-        self._shared.callers_ask = callers_ask
+        name = name_of(func, options)
+        streams = is_stream(func, options)
 
-    def _find(self) -> DriverT:
-        owner = self._owner()
-        if isinstance(owner, DecoratedFunction) and owner is not self and owner._batcher is None:  # noqa: SLF001
-            owner._find()  # noqa: SLF001  further views of it then have the batcher from the start
-        batcher = super()._find()
-        shared = self._shared
-        shared.collator = batcher.collator
-        shared.read = partial(_refuse_call, self._name) if shared.streams else batcher.collator.read
-        shared.batcher = batcher  # last: a thread that sees it uses the others
-        self._share()
-        return batcher
+        def make(owner: object) -> DriverT:
+            bound = not isinstance(owner, DecoratedFunction)  # to an instance or a class
+            collator, queue = join(func, options, name, bound)
+            if isinstance(collator, CachingCollator) and callers_ask:
+                collator.let_callers_ask()
+            return new_driver(options, queue, collator, name, owner, streams=streams)
+
+        super().__init__(func, options, make, streams=streams, callers_ask=callers_ask)
 
     @property
     def _name(self) -> str:
         return name_of(self._shared.function, self._shared.settings)
+
+    @property
+    def _batcher(self) -> DriverT:
+        return self._shared.batcher or self._find()
+
+    def _find(self) -> DriverT:
+        """Find the batcher, for this view and for further views of the same instance."""
+        shared, owner = self._shared, self._owner()
+        if shared.binds and written_for_class(shared.binding.func):
+            raise self._misplaced()
+        if isinstance(owner, DecoratedFunction) and owner is not self:
+            owner._find()  # noqa: SLF001  further views of it then have the batcher from the start
+        batcher = shared.binding.batcher(owner)
+        shared.collator = batcher.collator
+        shared.read = partial(_refuse_call, self._name) if shared.streams else batcher.collator.read
+        shared.batcher = batcher  # last: a thread that sees it uses the others
+        if shared.is_method and shared.call_options is NO_OPTIONS:
+            shared.binding.share(owner, shared)
+        return batcher
 
     # -- calling ------------------------------------------------------------------------------------
 
@@ -83,7 +103,7 @@ class DecoratedFunction(Bindable[DriverT]):
         shared = self._shared
         call: Call = shared.read(self, args, named, monotonic())
         if shared.call_options is not NO_OPTIONS:
-            apply_options(shared.call_options, call)
+            shared.call_options.apply_to(call)
         return call
 
     async def acall(self, /, *args: Any, **named: Any) -> Any:
@@ -92,7 +112,7 @@ class DecoratedFunction(Bindable[DriverT]):
         batcher = shared.batcher or self._find()
         call = self._ask(args, named)
         if shared.callers_ask and call.size:
-            await answer_with_cache(batcher, call, self._name)
+            await _answer_with_cache(batcher, call, self._name)
             return call.results if not call.keep_errors else own_errors(call)
         if not call.missing:
             batcher.check()
@@ -131,14 +151,11 @@ class DecoratedFunction(Bindable[DriverT]):
         `cache_key` are asked again for its neighbours. If every source has a length, so has the iterator: the
         number of answers still to come.
         """
-        chunks = self._chunks(self._open())
-        return amap_items(chunks, (items, *more), self._name, callers_ask=self._shared.callers_ask)
-
-    def _chunks(self, batcher: DriverT) -> Chunks:
-        """Return the rules of a map with the options of this view."""
-        if self._shared.streams:
-            _refuse_call(self._name)
-        return Chunks(self, self._shared, batcher)
+        batcher = self._open_map()
+        ask = None
+        if self._shared.callers_ask:
+            ask = partial(_answer_with_cache, batcher, name=self._name, waits=True)
+        return amap_items(TaskReadAhead(self, self._shared, batcher, ask), (items, *more))
 
     def astream(self, /, *args: Any, **named: Any) -> AsyncStream[Any]:
         """Queue one item, even a list, and iterate over its pieces as the function yields them.
@@ -156,14 +173,20 @@ class DecoratedFunction(Bindable[DriverT]):
         if not self._shared.streams:
             raise TypeError(f"{self._name} does not stream: only a batch function that is a generator does")
         call: Call = self._shared.collator.one(self, args, named, monotonic())
-        apply_options(self._shared.call_options, call)
+        self._shared.call_options.apply_to(call)
         call.keep_errors = False  # there is no place in a stream but its end
         call.note_context()
         return call
 
+    def _open_map(self) -> DriverT:
+        """Return the batcher, for a map."""
+        if self._shared.streams:
+            _refuse_call(self._name)
+        return self._open()
+
     def _open(self) -> DriverT:
         """Return the batcher; raise if it takes no calls from here."""
-        batcher = self._batcher or self._find()
+        batcher = self._shared.batcher or self._find()
         batcher.check()
         return batcher
 
@@ -190,7 +213,7 @@ class DecoratedFunction(Bindable[DriverT]):
                 "configure cannot set max_batch_length where neither it nor length was given to begin with: "
                 "the items in the queue have not been measured"
             )
-        batcher = self._batcher or self._find()
+        batcher = self._batcher
         with _configuring:  # two threads that change different options must not undo each other
             batcher.configure(replace(batcher.options, **changes))
 
@@ -209,11 +232,11 @@ class DecoratedFunction(Bindable[DriverT]):
     @property
     def stats(self) -> Stats:
         """A frozen snapshot of the batcher's counters, taken without waiting for a batch."""
-        return (self._batcher or self._find()).stats
+        return self._batcher.stats
 
     async def aclose(self) -> None:
         """Run the queued calls, wait until nothing runs any more, and take no more calls."""
-        batcher = self._batcher or self._find()
+        batcher = self._batcher
         batcher.check_outside()
         await batcher.aclose()
 
@@ -222,6 +245,30 @@ def _refuse_call(name: str, *_: Any) -> NoReturn:
     raise TypeError(f"{name} streams: call its stream or astream")
 
 
-def is_bound(owner: object) -> bool:
-    """Whether a batcher that belongs to `owner` runs a bound function: `owner` is an instance or a class."""
-    return not isinstance(owner, DecoratedFunction)
+async def _answer_with_cache(batcher: Driver, call: Any, name: str, *, waits: bool = False) -> None:
+    """Ask an asynchronous cache, run the misses, and store their results; raise the error for the caller.
+
+    `get` counts into the deadline. `set` is given up at the deadline: the results are there already.
+    """
+    batcher.check()
+    collator = call.collator
+    try:
+        collator.watch(call)
+        in_time = await within(call.deadline, collator.look(call))
+        if not in_time or not call.missing:
+            batcher.count_cached(call)
+            if call.missing:
+                call.left = "expired"
+                raise TimeoutError(call.overdue(name))
+            return
+        batcher.post_async(call, waits)
+        try:
+            await call.wait()
+        except BaseException:
+            batcher.cancel(call)
+            raise
+        await within(call.deadline, collator.keep(call))
+        if call.missing or call.error is not None:
+            batcher.refuse(call)
+    finally:
+        call.watches.clear()  # an error's traceback may keep the call, but must not keep them

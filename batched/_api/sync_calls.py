@@ -9,18 +9,17 @@ from asyncio import _get_running_loop
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self
 
-from batched._api.batch_function import is_stream, name_of
-from batched._api.function import DecoratedFunction, is_bound
+from batched._api.decorate import name_of
+from batched._api.function import DecoratedFunction
 from batched._api.map import map_items
 from batched._api.streams import Stream
-from batched._core.cache_checks import is_async
+from batched._core.option_checks import is_async_cache
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import own_errors
 from batched._parts.store import AsynchronousCacheError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import TracebackType
 
     from batched._api.function import Join
     from batched._core.options import Options
@@ -36,16 +35,9 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
     ways_to_call = frozenset({"acall", "amap", "astream", "map", "stream", "submit"})
 
     def __init__(self, func: Callable[..., Any], options: Options, join: Join) -> None:
-        name = name_of(func, options)
-        streams = is_stream(func, options)
-
-        def make(owner: object) -> ThreadDriver:
-            collator, queue = join(func, options, name, is_bound(owner))
-            return ThreadDriver(options, queue, collator, name, owner, streams=streams)
-
-        super().__init__(func, options, make, streams=streams)
-        if is_async(options.cache):
-            raise AsynchronousCacheError(name)
+        super().__init__(func, options, join, ThreadDriver)
+        if is_async_cache(options.cache):
+            raise AsynchronousCacheError(name_of(func, options))
 
     # -- calling ------------------------------------------------------------------------------------
 
@@ -88,8 +80,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
 
         Blocks for the next result. The rules of elements, errors and ends are those of `amap`.
         """
-        batcher = self._open()
-        return map_items(self._chunks(batcher), batcher, (items, *more))
+        return map_items(self, self._shared, self._open_map(), (items, *more))
 
     def stream(self, /, *args: Any, **named: Any) -> Stream[Any]:
         """Queue one item, even a list, and iterate over its pieces as the function yields them.
@@ -105,7 +96,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
 
     def worker_stack(self) -> str:
         """Return where the worker is, as a traceback would show it; to look at when a batch hangs."""
-        return (self._batcher or self._find()).stack()
+        return self._batcher.stack()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
         """Run the queued calls, end the worker, and take no more calls.
@@ -115,15 +106,10 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
             cancel_futures: Cancel the queued calls instead of running them; the running batch is finished.
 
         """
-        (self._batcher or self._find()).shutdown(wait=wait, cancel_futures=cancel_futures)
+        self._batcher.shutdown(wait=wait, cancel_futures=cancel_futures)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.shutdown()

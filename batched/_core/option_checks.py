@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from inspect import iscoroutinefunction
+from collections import UserDict
+from collections.abc import Callable, Mapping, Sequence
+from inspect import iscoroutinefunction, signature
 from numbers import Real
 from operator import index
 from typing import Any, TypeAlias, cast
@@ -12,10 +13,13 @@ from typing import Any, TypeAlias, cast
 __all__ = [
     "Check",
     "a_bool",
+    "a_cache",
     "a_function",
     "a_string",
     "a_time",
     "an_int",
+    "is_async_cache",
+    "is_mapping",
     "one_of",
     "or_none",
     "outputs",
@@ -71,6 +75,21 @@ def a_time(*, or_zero: bool) -> Check:
     return check
 
 
+def _an_instance(kind: type, meant: str) -> Check:
+    """Return a check for values of `kind`, which the message calls `meant`."""
+
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} must be {meant}, got {value!r}")
+        return value
+
+    return check
+
+
+a_bool = _an_instance(bool, "True or False")
+a_string = _an_instance(str, "a string")
+
+
 def one_of(*choices: str | None) -> Check:
     """Return a check for a value that is one of `choices`."""
     *most, last = map(repr, choices)
@@ -81,20 +100,6 @@ def one_of(*choices: str | None) -> Check:
         return value
 
     return check
-
-
-def a_bool(name: str, value: Any) -> Any:
-    """Accept True and False."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-    return value
-
-
-def a_string(name: str, value: Any) -> Any:
-    """Accept strings."""
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, got {value!r}")
-    return value
 
 
 def a_function(name: str, value: Any) -> Any:
@@ -133,3 +138,62 @@ def outputs(name: str, value: Any) -> bool | dict[Any, Any]:
         f"{name} must be True, False, or a dict that says for each padded output which feature it is padded "
         f"as, such as {{'logits': 'input_ids'}}, got {value!r}"
     )
+
+
+def a_cache(_: str, value: Any) -> Any:
+    """Accept a mapping, or an object with `get` and `set`, but none that answers for unknown keys."""
+    kind = type(value).__name__
+    if isinstance(value, type):
+        raise TypeError(
+            f"cache must be an object, got the class {value.__name__}: write {value.__name__}(...)"
+        )
+    if not is_mapping(value):
+        if _takes(value.get, 1) and _takes(value.set, 2):
+            return value
+        raise TypeError(
+            f"cache must have a get that takes a key, and a set that takes a key and a value; "
+            f"{kind} has others"
+        )
+    item = [getattr(type(value), name, None) for name in ("__getitem__", "__setitem__")]
+    if None in item or isinstance(value, Sequence | memoryview) or hasattr(value, "__array__"):
+        raise TypeError(
+            f"cache must be a mapping such as a dict, or an object with get and set, "
+            f"got {value!r:.100} of the type {kind}"
+        )
+    if any(map(iscoroutinefunction, item)):
+        raise TypeError(f"a cache that is asynchronous needs get and set, and {kind} has only []")
+    if isinstance(value, dict | UserDict) and hasattr(value, "__missing__"):
+        raise TypeError(
+            f"cache must not answer for keys that it does not have, as {kind} does by __missing__: use a dict"
+        )
+    return value
+
+
+def is_mapping(cache: Any) -> bool:
+    """Whether a cache is asked by `cache[key]`, not by `get` and `set`.
+
+    Clients of Redis have both, but are no mappings: they have no length, and `[]` of the asynchronous one
+    raises.
+    """
+    if not all(callable(getattr(cache, name, None)) for name in ("get", "set")):
+        return True
+    is_sized = all(hasattr(type(cache), name) for name in ("__getitem__", "__setitem__", "__len__"))
+    return is_sized and not is_async_cache(cache)
+
+
+def is_async_cache(cache: Any) -> bool:
+    """Whether a cache says that its `get` or `set` is asynchronous."""
+    return any(iscoroutinefunction(getattr(cache, name, None)) for name in ("get", "set"))
+
+
+def _takes(function: Any, count: int) -> bool:
+    """Whether `function` can be called with `count` arguments, as far as its signature says."""
+    try:
+        known = signature(function)
+    except (TypeError, ValueError):  # of some callables in C
+        return True
+    try:
+        known.bind(*range(count))
+    except TypeError:
+        return False
+    return True

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
-from batched._core.cache_checks import check_cache
 from batched._core.option_checks import (
     Check,
     a_bool,
+    a_cache,
     a_function,
     a_string,
     a_time,
@@ -25,6 +25,9 @@ from batched._core.option_checks import (
     pad_values,
     round_up,
 )
+
+if TYPE_CHECKING:
+    from batched._core.call import Call
 
 __all__ = [
     "DEFAULT_MAX_PIECES",
@@ -72,30 +75,18 @@ Cache: TypeAlias = MappingCache | ClientCache
 
 def _option(default: T, check: Check, text: str, *, live: bool = False) -> T:
     """Return one row of the table."""
-    row: T = field(default=default, metadata={"check": check, "text": text, "live": live})
-    return row
+    return field(default=default, metadata={"check": check, "text": text, "live": live})
 
 
-def _a_cache(_: str, value: Any) -> Any:
-    check_cache(value)
-    return value
-
-
-class _Checked:
-    """A dataclass of options that checks each of its values."""
-
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        """Check every value, and keep the value that the check returns."""
-        rows: Any = self
-        for row in fields(rows):
-            value = row.metadata["check"](row.name, getattr(self, row.name))
-            object.__setattr__(self, row.name, value)
+def _check(options: Options | CallOptions) -> None:
+    """Check every value, and keep the value that the check returns."""
+    for row in fields(options):
+        value = row.metadata["check"](row.name, getattr(options, row.name))
+        object.__setattr__(options, row.name, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(_Checked):
+class Options:
     """The options of the decorators."""
 
     other_names: ClassVar[Mapping[str, str]] = {}
@@ -176,7 +167,7 @@ class Options(_Checked):
     )
     cache: Cache | None = _option(
         None,
-        or_none(_a_cache),
+        or_none(a_cache),
         "A mapping of results (a dict, `cachetools.LRUCache`, `diskcache.Cache`), or an object with `set`, "
         "and a `get` that returns None for a key that it does not have, such as a client of Redis. Hits skip "
         "the queue; equal items in flight are computed once; errors are not cached. With `batched.aio`, "
@@ -200,8 +191,7 @@ class Options(_Checked):
     )
 
     def __post_init__(self) -> None:
-        """Check every value, and those that need each other."""
-        _Checked.__post_init__(self)
+        _check(self)
         if self.cache_key is not None and self.cache is None:
             raise TypeError("cache_key needs a cache")
 
@@ -259,7 +249,7 @@ class ArrayOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallOptions(_Checked):
+class CallOptions:
     """The options of single calls."""
 
     deadline_ms: float | None = _option(
@@ -284,6 +274,18 @@ class CallOptions(_Checked):
         live=True,
     )
 
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def apply_to(self, call: Call) -> None:
+        """Give `call`, and the calls that are its parts, these options."""
+        for part in (call, *call.parts):
+            if self.deadline_ms is not None:
+                part.deadline = call.arrived + self.deadline_ms / 1000
+            if self.priority is not None:
+                part.bulk = self.priority == "bulk"
+            part.keep_errors = self.return_exceptions
+
 
 NO_OPTIONS = CallOptions()
 """The options of calls that say nothing else; a view that has them is known by this very object."""
@@ -296,5 +298,4 @@ def live_options(kind: type[Options | CallOptions]) -> list[str]:
 
 def knows_lengths(options: Options) -> bool:
     """Whether a batcher with these options knows the lengths of items."""
-    lists = (options.length, options.max_batch_length)
-    return isinstance(options, ArrayOptions) or lists != (None, None)
+    return isinstance(options, ArrayOptions) or (options.length, options.max_batch_length) != (None, None)

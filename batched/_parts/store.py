@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
-from batched._core.cache_checks import is_mapping
+from batched._core.option_checks import is_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Hashable

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from batched._api.decorate import decorate, is_stream, takes_options
+from batched._api.decorate import decorate, takes_options
 from batched._api.signatures import array_options
 from batched._api.sync_calls import ThreadedFunction
-from batched._collate.arrays import FeatureCollator
-from batched._core.keyed_queues import Groups
 from batched._core.options import ArrayOptions
-from batched._parts.stack import layered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from concurrent.futures import Future
     from typing import TypeAlias
-
-    from batched._core.batch import Collator
-    from batched._core.batcher import NewQueue
 
 __all__ = ["BatchedInference", "dynamically"]
 
@@ -50,10 +44,6 @@ class BatchedInference(ThreadedFunction, Generic[R]):
     `shutdown`, and `RuntimeError` from inside the batch function itself.
     """
 
-    def __init__(self, func: Callable[..., Any], options: ArrayOptions) -> None:
-        check_arrays(func, options)
-        super().__init__(func, options, join_arrays)
-
     if TYPE_CHECKING:
 
         def __call__(self, features: Features = ..., /, **named: Feature) -> R: ...
@@ -65,35 +55,8 @@ class BatchedInference(ThreadedFunction, Generic[R]):
         ) -> AsyncIterator[R]: ...
 
 
-def check_arrays(func: Callable[..., Any], options: ArrayOptions) -> None:
-    """Raise `TypeError` for a function that streams, and for a cache without a key."""
-    if is_stream(func, options):
-        raise TypeError("a function over arrays cannot stream: its outputs are rows")
-    if options.cache is not None and options.cache_key is None:
-        raise TypeError("a cache of arrays needs a cache_key, since arrays cannot be keys")
-
-
-def join_arrays(
-    func: Callable[..., Any],  # noqa: ARG001  as for lists
-    options: ArrayOptions,
-    name: str,
-    bound: bool,  # noqa: FBT001
-) -> tuple[Collator, NewQueue]:
-    """Return the collator of a function over features, and the kind of queue that it needs."""
-    return layered(FeatureCollator(name, options), Groups, options, name, bound=bound)
-
-
-class Decorator(Protocol):
-    """`dynamically` with its options given and the function still to come."""
-
-    @overload
-    def __call__(self, func: Callable[..., Awaitable[R]], /) -> BatchedInference[R]: ...
-    @overload
-    def __call__(self, func: Callable[..., R], /) -> BatchedInference[R]: ...
-
-
 class Dynamically(Protocol[P]):
-    """`dynamically`, with options `P`."""
+    """`dynamically`, with options `P`; once these are given there are none left."""
 
     @overload
     def __call__(
@@ -104,7 +67,7 @@ class Dynamically(Protocol[P]):
         self, func: Callable[..., R], /, *args: P.args, **options: P.kwargs
     ) -> BatchedInference[R]: ...
     @overload
-    def __call__(self, *args: P.args, **options: P.kwargs) -> Decorator: ...
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Dynamically[[]]: ...
 
 
 def _typed(options: Callable[P, None]) -> Callable[[object], Dynamically[P]]:  # noqa: ARG001  its type counts

@@ -23,6 +23,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 from statistics import fmean
 from threading import Lock
 from typing import TypeAlias
@@ -48,7 +49,7 @@ __all__ = ["Collector"]
 
 Live: TypeAlias = "list[tuple[ThreadDriver | LoopDriver, Stats]]"
 """The batchers of one name."""
-Totals: TypeAlias = "dict[tuple[str, str | float], float]"
+Totals: TypeAlias = "dict[tuple[str, str], float]"
 """What only grows: by the metric, and "" or the label within it, which of a histogram is a bound or "sum"."""
 
 _COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
@@ -81,6 +82,16 @@ _HISTOGRAMS: dict[str, tuple[str, list[float], Callable[[Stats], Distribution]]]
     "execution_seconds": ("A run of the batch function", _SECONDS, lambda s: s.processing_time),
     "batch_size_items": ("Items of a run", _ITEMS, lambda s: s.batch_size),
 }
+
+
+def _mean_s(what_ms: str) -> Callable[[Live], float | None]:
+    def mean_s(live: Live) -> float | None:
+        learned = [getattr(stats.learned, what_ms) for _, stats in live if stats.learned is not None]
+        return fmean(learned) / 1000 if learned else None
+
+    return mean_s
+
+
 _GAUGES: dict[str, tuple[str, Callable[[Live], float | None]]] = {
     "batchers": ("Live batchers of this name", len),
     "slots": (
@@ -94,18 +105,15 @@ _GAUGES: dict[str, tuple[str, Callable[[Live], float | None]]] = {
         "For how long the oldest batch that runs has been running; 0 if none does",
         lambda live: max((age for _, s in live for age in s.running), default=0.0),
     ),
-    "learned_batch_seconds": (
-        "What a batch costs whatever its size, as learned",
-        lambda live: _mean_s("batch_ms", live),
-    ),
-    "learned_item_seconds": ("What each item adds, as learned", lambda live: _mean_s("item_ms", live)),
+    "learned_batch_seconds": ("What a batch costs whatever its size, as learned", _mean_s("batch_ms")),
+    "learned_item_seconds": ("What each item adds, as learned", _mean_s("item_ms")),
     "learned_length_seconds": (
         "What each item adds for every unit of the longest item's length, as learned",
-        lambda live: _mean_s("length_ms", live),
+        _mean_s("length_ms"),
     ),
     "learned_delay_seconds": (
         "For how long the last batches were held back for company",
-        lambda live: _mean_s("wait_ms", live),
+        _mean_s("wait_ms"),
     ),
     "learned_capacity_items_per_second": (
         "Items a second of full batches, back to back, by what was learned",
@@ -210,7 +218,7 @@ def _totals(stats: Stats) -> Totals:
         totals |= {(metric, value): counts.get(value, 0) for value in values}
     for metric, (_, bounds, read_values) in _HISTOGRAMS.items():
         found = read_values(stats)
-        totals |= {(metric, bound): found.at_most(bound) for bound in bounds}
+        totals |= {(metric, str(bound)): found.at_most(bound) for bound in bounds}
         totals |= {(metric, "+Inf"): found.count, (metric, "sum"): found.sum}
     return totals
 
@@ -222,8 +230,20 @@ def _sum(every: list[Totals]) -> Totals:
 _NOTHING = _totals(_last_stats(Counters()))
 
 
-def _families(batchers: dict[str, Live], totals: dict[str, Totals]) -> list[Metric]:
-    return [*_counters(totals), *_histograms(totals), *_gauges(batchers)]
+def _families(batchers: dict[str, Live], totals: dict[str, Totals]) -> Iterator[Metric]:
+    yield from _counters(totals)
+    for metric, (text, bounds, _) in _HISTOGRAMS.items():
+        histogram = HistogramMetricFamily(f"batched_{metric}", text, labels=["name"])
+        for name, figures in totals.items():
+            buckets = [(bound, figures[metric, bound]) for bound in (*map(str, bounds), "+Inf")]
+            histogram.add_metric([name], buckets, figures[metric, "sum"])
+        yield histogram
+    for metric, (text, read) in _GAUGES.items():
+        gauge = GaugeMetricFamily(f"batched_{metric}", text, labels=["name"])
+        for name, each in batchers.items():
+            if (figure := read(each)) is not None:
+                gauge.add_metric([name], figure)
+        yield gauge
 
 
 def _counters(totals: dict[str, Totals]) -> Iterator[Metric]:
@@ -234,31 +254,6 @@ def _counters(totals: dict[str, Totals]) -> Iterator[Metric]:
         yield family
     for metric, (text, label, values, _) in _LABELLED.items():
         family = CounterMetricFamily(f"batched_{metric}", text, labels=["name", label])
-        for name, figures in totals.items():
-            for value in values:
-                family.add_metric([name, value], figures[metric, value])
+        for (name, figures), value in product(totals.items(), values):
+            family.add_metric([name, value], figures[metric, value])
         yield family
-
-
-def _histograms(totals: dict[str, Totals]) -> Iterator[Metric]:
-    for metric, (text, bounds, _) in _HISTOGRAMS.items():
-        family = HistogramMetricFamily(f"batched_{metric}", text, labels=["name"])
-        for name, figures in totals.items():
-            buckets = [(str(bound), figures[metric, bound]) for bound in bounds]
-            buckets.append(("+Inf", figures[metric, "+Inf"]))
-            family.add_metric([name], buckets, figures[metric, "sum"])
-        yield family
-
-
-def _gauges(batchers: dict[str, Live]) -> Iterator[Metric]:
-    for metric, (text, read) in _GAUGES.items():
-        family = GaugeMetricFamily(f"batched_{metric}", text, labels=["name"])
-        for name, each in batchers.items():
-            if (value := read(each)) is not None:
-                family.add_metric([name], value)
-        yield family
-
-
-def _mean_s(what_ms: str, batchers: Live) -> float | None:
-    learned = [getattr(stats.learned, what_ms) for _, stats in batchers if stats.learned is not None]
-    return fmean(learned) / 1000 if learned else None

@@ -17,7 +17,6 @@ from batched._drivers.thread import ThreadDriver
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from batched._api.function import Join
     from batched._core.options import Options
 
 __all__ = ["LoopedFunction"]
@@ -34,9 +33,9 @@ class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
 
     ways_to_call = frozenset({"acall", "amap", "astream"})
 
-    def __init__(self, func: Callable[..., Any], options: Options, join: Join) -> None:
+    def __init__(self, func: Callable[..., Any], options: Options) -> None:
         new_driver: Any = _loop_driver if is_async(func) else partial(ThreadDriver, awaits=False)
-        super().__init__(func, options, join, new_driver, callers_ask=not is_mapping(options.cache))
+        super().__init__(func, options, new_driver, callers_ask=not is_mapping(options.cache))
 
     __call__ = DecoratedFunction.acall
 

@@ -13,9 +13,26 @@ from functools import lru_cache, partial
 from inspect import Parameter, Signature
 from textwrap import TextWrapper
 from types import FunctionType
-from typing import Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from batched._core.options import DEFAULT_MAX_PIECES, POSITIONAL, CallOptions, Options, live_options
+from batched._collate.arrays import FeatureCollator
+from batched._collate.columns import ColumnCollator, parameters_of
+from batched._collate.lists import ListCollator
+from batched._core.keyed_queues import Groups
+from batched._core.options import (
+    DEFAULT_MAX_PIECES,
+    POSITIONAL,
+    ArrayOptions,
+    CallOptions,
+    Options,
+    live_options,
+)
+from batched._core.queue import Queue
+from batched._parts.stack import layered
+
+if TYPE_CHECKING:
+    from batched._core.batch import Collator
+    from batched._core.batcher import NewQueue
 
 __all__ = [
     "NO_ISOLATION",
@@ -24,6 +41,7 @@ __all__ = [
     "decorate",
     "is_async",
     "is_stream",
+    "join",
     "name_of",
     "takes_changes",
     "takes_options",
@@ -152,6 +170,8 @@ def is_async(func: Any) -> bool:
 def is_stream(func: Any, options: Options) -> bool:
     """Whether `func` yields its results piece by piece; `TypeError` if `options` do not go with that."""
     streams = any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in _code_of(func))
+    if streams and isinstance(options, ArrayOptions):
+        raise TypeError("a function over arrays cannot stream: its outputs are rows")
     if streams and options.isolate_errors:
         raise TypeError(NO_ISOLATION)
     if streams and options.cache is not None:
@@ -169,6 +189,17 @@ def written_for_class(func: Any) -> bool:
         return False
     place = func.__qualname__.rpartition(".")[0]
     return bool(place) and not place.endswith("<locals>") and func.__code__.co_varnames[:1] == ("cls",)
+
+
+def join(func: Any, options: Options, name: str, *, bound: bool) -> tuple[Collator, NewQueue]:
+    """Return the collator for a function, `bound` to an instance or class or not, and its kind of queue."""
+    if isinstance(options, ArrayOptions):
+        return layered(FeatureCollator(name, options), Groups, options, name, bound=bound)
+    parameters = parameters_of(func, bound=bound)
+    of_any_number = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+    if len(parameters) > 1 or any(each.kind in of_any_number for each in parameters):
+        return layered(ColumnCollator(name, parameters), Groups, options, name, bound=bound)
+    return layered(ListCollator(name), Queue, options, name, bound=bound)
 
 
 def name_of(func: Any, options: Options) -> str:

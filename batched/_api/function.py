@@ -19,6 +19,7 @@ from batched._api.decorate import (
     changed,
     check_names,
     is_stream,
+    join,
     name_of,
     takes_changes,
     written_for_class,
@@ -30,17 +31,12 @@ from batched._parts.cache import CachingCollator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
-    from typing import NoReturn, TypeAlias, Unpack
+    from typing import NoReturn, Unpack
 
     from batched._api.binding import Driver
     from batched._api.signatures import CallChanges, Changes
-    from batched._core.batch import Collator
-    from batched._core.batcher import NewQueue
     from batched._core.call import Call
     from batched._core.stats import Stats
-
-    Join: TypeAlias = Callable[[Any, Any, str, bool], tuple[Collator, NewQueue]]
-    """From a function, its options and name, and whether it is bound, make its collator and kind of queue."""
 
 __all__ = ["DecoratedFunction"]
 
@@ -56,7 +52,6 @@ class DecoratedFunction(Bindable[DriverT]):
         self,
         func: Callable[..., Any],
         options: Options,
-        join: Join,
         new_driver: Callable[..., DriverT],
         *,
         callers_ask: bool = False,
@@ -65,8 +60,7 @@ class DecoratedFunction(Bindable[DriverT]):
         streams = is_stream(func, options)
 
         def make(owner: object) -> DriverT:
-            bound = not isinstance(owner, DecoratedFunction)  # to an instance or a class
-            collator, queue = join(func, options, name, bound)
+            collator, queue = join(func, options, name, bound=not isinstance(owner, DecoratedFunction))
             if isinstance(collator, CachingCollator) and callers_ask:
                 collator.let_callers_ask()
             return new_driver(options, queue, collator, name, owner, streams=streams)

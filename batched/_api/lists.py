@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.signatures import list_options
 from batched._api.sync_calls import ThreadedFunction
-from batched._collate.columns import ColumnCollator, parameters_of
-from batched._collate.lists import ListCollator
-from batched._core.keyed_queues import Groups
 from batched._core.options import Options
-from batched._core.queue import Queue
-from batched._parts.stack import layered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
     from concurrent.futures import Future
 
     from batched._api.signatures import Dynamically
-    from batched._core.batch import Collator
-    from batched._core.batcher import NewQueue
 
-__all__ = ["BatchedFunction", "dynamically", "join_lists"]
+__all__ = ["BatchedFunction", "dynamically"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -43,9 +35,6 @@ class BatchedFunction(ThreadedFunction, Generic[T, U]):
 
     A call raises `ClosedError` after `shutdown`, and `RuntimeError` from inside the batch function itself.
     """
-
-    def __init__(self, func: Callable[..., Any], options: Options) -> None:
-        super().__init__(func, options, join_lists)
 
     if TYPE_CHECKING:
 
@@ -68,23 +57,6 @@ class BatchedFunction(ThreadedFunction, Generic[T, U]):
         def amap(
             self, items: Iterable[T] | AsyncIterable[T], /, *more: Iterable[Any] | AsyncIterable[Any]
         ) -> AsyncIterator[U]: ...
-
-
-def join_lists(
-    func: Callable[..., Any],
-    options: Options,
-    name: str,
-    bound: bool,  # noqa: FBT001
-) -> tuple[Collator, NewQueue]:
-    """Return the collator of a function over lists, and the kind of queue that it needs."""
-    parameters = parameters_of(func, bound=bound)
-    collator: ListCollator | ColumnCollator = ListCollator(name)
-    one = len(parameters) == 1 and parameters[0].kind not in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
-    if parameters and not one:
-        collator = ColumnCollator(name, parameters)
-    return layered(
-        collator, Queue if isinstance(collator, ListCollator) else Groups, options, name, bound=bound
-    )
 
 
 def _typed(options: Callable[P, None]) -> Callable[[object], Dynamically[P]]:  # noqa: ARG001  its type counts

@@ -1,7 +1,7 @@
 """Types for type checkers: of the decorators for lists, and of the options of all decorators.
 
-Nothing here runs. The typed dicts repeat the names and
-types of `batched._core.options`, as type checkers need them written down; a test compares the two.
+Nothing here runs. The typed dicts repeat the names and types of `batched._core.options`, as type checkers
+need them written down; a test compares the two.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
 
 from batched._api.sync_calls import ThreadedFunction
-from batched._core.options import Cache, OnFull, PaddingSide, Priority
+from batched._core.option_checks import Cache
+from batched._core.options import OnFull, PaddingSide, Priority
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Iterator
@@ -48,8 +49,8 @@ U_co = TypeVar("U_co", covariant=True)
 # -- options ----------------------------------------------------------------------------------------------
 
 
-class KeywordOptions(TypedDict, total=False):
-    """The options of all decorators that are given by name only."""
+class LiveOptions(TypedDict, total=False):
+    """The options that are given by name only, and that `configure` changes."""
 
     adaptive: bool
     max_concurrent_batches: int
@@ -57,6 +58,19 @@ class KeywordOptions(TypedDict, total=False):
     on_full: OnFull
     isolate_errors: bool
     max_batch_length: int | None
+
+
+class Changes(LiveOptions, total=False):
+    """The options that `configure` changes."""
+
+    batch_size: int
+    timeout_ms: float
+    small_batch_threshold: int
+
+
+class KeywordOptions(LiveOptions, total=False):
+    """The options of all decorators that are given by name only."""
+
     group_by: Callable[..., Hashable] | None
     cache: Cache | None
     cache_key: Callable[..., Hashable] | None
@@ -79,20 +93,6 @@ class ArrayKeywordOptions(KeywordOptions, total=False):
     pad_to_multiple_of: int | Mapping[Any, int] | None
     unpad_outputs: bool | Mapping[Any, Any]
     spread_kwargs: bool
-
-
-class Changes(TypedDict, total=False):
-    """The options that `configure` changes."""
-
-    batch_size: int
-    timeout_ms: float
-    small_batch_threshold: int
-    adaptive: bool
-    max_concurrent_batches: int
-    max_queue_size: int | None
-    on_full: OnFull
-    isolate_errors: bool
-    max_batch_length: int | None
 
 
 class CallChanges(TypedDict, total=False):
@@ -216,25 +216,8 @@ class BatchedMethod(Method[S_contra, "BatchedFunction[T, U]"], Protocol[S_contra
     def amap(self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /) -> AsyncIterator[U]: ...
 
 
-class Decorator(Protocol):
-    """`dynamically` with its options given and the function still to come."""
-
-    @overload
-    def __call__(self, func: ListFunction[T, U], /) -> BatchedFunction[T, U]: ...
-    @overload
-    def __call__(self, func: ColumnsFunction[T1, T2, U], /) -> BatchedColumns[T1, T2, U]: ...
-    @overload
-    def __call__(self, func: ListMethod[S, T, U], /) -> BatchedMethod[S, T, U]: ...
-    @overload
-    def __call__(self, func: ColumnsMethod[S, T1, T2, U], /) -> Method[S, BatchedColumns[T1, T2, U]]: ...
-    @overload
-    def __call__(self, func: ListStream[T, U], /) -> StreamingFunction[T, U]: ...
-    @overload
-    def __call__(self, func: ListStreamMethod[S, T, U], /) -> Method[S, StreamingFunction[T, U]]: ...
-
-
 class Dynamically(Protocol[P]):
-    """`dynamically`, with options `P`."""
+    """`dynamically`, with options `P`; once these are given there are none left."""
 
     @overload
     def __call__(
@@ -261,4 +244,4 @@ class Dynamically(Protocol[P]):
         self, func: ListStreamMethod[S, T, U], /, *args: P.args, **options: P.kwargs
     ) -> Method[S, StreamingFunction[T, U]]: ...
     @overload
-    def __call__(self, *args: P.args, **options: P.kwargs) -> Decorator: ...
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Dynamically[[]]: ...

@@ -21,7 +21,6 @@ from batched._parts.store import AsynchronousCacheError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from batched._api.function import Join
     from batched._core.options import Options
 
 __all__ = ["ThreadedFunction"]
@@ -34,8 +33,8 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
 
     ways_to_call = frozenset({"acall", "amap", "astream", "map", "stream", "submit"})
 
-    def __init__(self, func: Callable[..., Any], options: Options, join: Join) -> None:
-        super().__init__(func, options, join, ThreadDriver)
+    def __init__(self, func: Callable[..., Any], options: Options) -> None:
+        super().__init__(func, options, ThreadDriver)
         if is_async_cache(options.cache):
             raise AsynchronousCacheError(name_of(func, options))
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import iscoroutinefunction, signature
 from numbers import Real
 from operator import index
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 __all__ = [
+    "Cache",
     "Check",
     "a_bool",
     "a_cache",
@@ -28,6 +29,23 @@ __all__ = [
 ]
 
 Check: TypeAlias = Callable[[str, Any], Any]
+
+
+class MappingCache(Protocol):
+    """A cache that is a mapping."""
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+    def __setitem__(self, key: Any, value: Any, /) -> Any: ...
+
+
+class ClientCache(Protocol):
+    """A cache that is an object with `set`, and with a `get` that returns None for an unknown key."""
+
+    def get(self, key: Any, /) -> Any: ...
+    def set(self, key: Any, value: Any, /) -> Any: ...
+
+
+Cache: TypeAlias = MappingCache | ClientCache
 
 _LONGEST_MS = 7 * 24 * 3600 * 1000.0
 

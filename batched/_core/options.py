@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from batched._core.option_checks import (
+    Cache,
     Check,
     a_bool,
     a_cache,
@@ -34,7 +35,6 @@ __all__ = [
     "NO_OPTIONS",
     "POSITIONAL",
     "ArrayOptions",
-    "Cache",
     "CallOptions",
     "OnFull",
     "Options",
@@ -54,23 +54,6 @@ POSITIONAL = ("batch_size", "timeout_ms", "small_batch_threshold")
 """The options that may be given by position. `repr` always shows them."""
 
 DEFAULT_MAX_PIECES = 100_000  # more than any text has
-
-
-class MappingCache(Protocol):
-    """A cache that is a mapping."""
-
-    def __getitem__(self, key: Any, /) -> Any: ...
-    def __setitem__(self, key: Any, value: Any, /) -> Any: ...
-
-
-class ClientCache(Protocol):
-    """A cache that is an object with `set`, and with a `get` that returns None for an unknown key."""
-
-    def get(self, key: Any, /) -> Any: ...
-    def set(self, key: Any, value: Any, /) -> Any: ...
-
-
-Cache: TypeAlias = MappingCache | ClientCache
 
 
 def _option(default: T, check: Check, text: str, *, live: bool = False) -> T:
@@ -237,6 +220,11 @@ class ArrayOptions(Options):
         a_bool,
         "Pass the features by name, as `func(input_ids=..., attention_mask=...)`.",
     )
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        if self.cache is not None and self.cache_key is None:
+            raise TypeError("a cache of arrays needs a cache_key, since arrays cannot be keys")
 
     def pad_of(self, key: object) -> Any:
         """Return the padding of the feature `key`."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ca
 
 from batched._api.async_calls import LoopedFunction
 from batched._api.decorate import decorate, takes_options
-from batched._api.lists import join_lists
 from batched._api.signatures import Method, list_options
 from batched._core.options import Options
 from batched.aio import inference
@@ -44,21 +43,16 @@ class BatchedFunction(LoopedFunction, Generic[T, U]):
     from a task that it has started, as long as it runs.
     """
 
-    def __init__(self, func: Callable[..., Any], options: Options) -> None:
-        super().__init__(func, options, join_lists)
-
     if TYPE_CHECKING:
 
-        @overload
-        async def __call__(self, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
-        @overload
-        async def __call__(self, item: T = ..., /, **named: T) -> U: ...
-        async def __call__(self, /, *args: Any, **named: Any) -> Any: ...
         @overload
         async def acall(self, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
         @overload
         async def acall(self, item: T = ..., /, **named: T) -> U: ...
         async def acall(self, /, *args: Any, **named: Any) -> Any: ...
+
+        __call__ = acall
+
         def amap(
             self, items: Iterable[T] | AsyncIterable[T], /, *more: Iterable[Any] | AsyncIterable[Any]
         ) -> AsyncIterator[U]: ...
@@ -78,17 +72,8 @@ class BatchedMethod(Method[S_contra, BatchedFunction[T, U]], Protocol[S_contra, 
     def amap(self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /) -> AsyncIterator[U]: ...
 
 
-class Decorator(Protocol):
-    """`dynamically` with its options given and the function still to come."""
-
-    @overload
-    def __call__(self, func: ListFunction[T, U], /) -> BatchedFunction[T, U]: ...
-    @overload
-    def __call__(self, func: ListMethod[S, T, U], /) -> BatchedMethod[S, T, U]: ...
-
-
 class Dynamically(Protocol[P]):
-    """`dynamically`, with options `P`."""
+    """`dynamically`, with options `P`; once these are given there are none left."""
 
     @overload
     def __call__(
@@ -99,7 +84,7 @@ class Dynamically(Protocol[P]):
         self, func: ListMethod[S, T, U], /, *args: P.args, **options: P.kwargs
     ) -> BatchedMethod[S, T, U]: ...
     @overload
-    def __call__(self, *args: P.args, **options: P.kwargs) -> Decorator: ...
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Dynamically[[]]: ...
 
 
 def _typed(options: Callable[P, None]) -> Callable[[object], Dynamically[P]]:  # noqa: ARG001  its type counts

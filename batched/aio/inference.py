@@ -9,7 +9,7 @@ from batched._api.async_calls import LoopedFunction
 from batched._api.decorate import decorate, takes_options
 from batched._api.signatures import array_options
 from batched._core.options import ArrayOptions
-from batched.inference import Feature, Features, check_arrays, join_arrays
+from batched.inference import Feature, Features
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,30 +28,19 @@ class BatchedInference(LoopedFunction, Generic[R]):
     `batched.aio.BatchedFunction` where the batches run and what is raised.
     """
 
-    def __init__(self, func: Callable[..., Any], options: ArrayOptions) -> None:
-        check_arrays(func, options)
-        super().__init__(func, options, join_arrays)
-
     if TYPE_CHECKING:
 
-        async def __call__(self, features: Features = ..., /, **named: Feature) -> R: ...
         async def acall(self, features: Features = ..., /, **named: Feature) -> R: ...
+
+        __call__ = acall
+
         def amap(  # type: ignore[override]
             self, items: Iterable[Features] | AsyncIterable[Features], /
         ) -> AsyncIterator[R]: ...
 
 
-class Decorator(Protocol):
-    """`dynamically` with its options given and the function still to come."""
-
-    @overload
-    def __call__(self, func: Callable[..., Awaitable[R]], /) -> BatchedInference[R]: ...
-    @overload
-    def __call__(self, func: Callable[..., R], /) -> BatchedInference[R]: ...
-
-
 class Dynamically(Protocol[P]):
-    """`dynamically`, with options `P`."""
+    """`dynamically`, with options `P`; once these are given there are none left."""
 
     @overload
     def __call__(
@@ -62,7 +51,7 @@ class Dynamically(Protocol[P]):
         self, func: Callable[..., R], /, *args: P.args, **options: P.kwargs
     ) -> BatchedInference[R]: ...
     @overload
-    def __call__(self, *args: P.args, **options: P.kwargs) -> Decorator: ...
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Dynamically[[]]: ...
 
 
 def _typed(options: Callable[P, None]) -> Callable[[object], Dynamically[P]]:  # noqa: ARG001  its type counts

@@ -27,7 +27,7 @@ class Shipped:
     """The batcher that ships, with the delay policy that it is given."""
 
     def __init__(self, batch_size: int, policy: Window) -> None:
-        self._driver = ManualDriver(Options(batch_size=batch_size))
+        self._driver = ManualDriver(Options(batch_size=batch_size, adaptive=policy.learns))
         self._batcher = self._driver.batcher
         self._batcher.policy = policy
         self.push = self._batcher.arriving.append

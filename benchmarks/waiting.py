@@ -126,9 +126,9 @@ def _told(traffic: Traffic, service: Service, calls: int) -> tuple[list[tuple[st
     told: list[tuple[str, Any]] = []
 
     class Told(AdaptiveWindow):
-        def arrived(self, calls: Any) -> None:
-            told.append(("arrived", (list(calls),)))
-            super().arrived(calls)
+        def arrived(self, times: list[float]) -> None:
+            told.append(("arrived", (times,)))
+            super().arrived(times)
 
         def start(self, *args: Any) -> float:
             told.append(("start", args))

@@ -23,9 +23,9 @@ from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
+from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.length_cost import LengthCost
 from batched._policy.lengths import Lengths, _split, choose, longest_first
-from batched._policy.window import Window
 from benchmarks.lengths import Server, by_length, in_order_of_arrival, saturated
 from tests.gate import Gate
 from tests.test_batcher_rules import COLLATOR, BatcherRules, echo
@@ -246,9 +246,9 @@ def items_of(*lengths: float) -> list[Any]:
 def test_where_it_costs_less_than_a_batch_all_that_fit_go() -> None:
     """If more wait, those of like length."""
     items = items_of(20, 3, 2, 19, 18, 1)
-    chosen = choose(items, 3, known(1.0, 0.02))
-    assert (chosen.how, [item[0] for item in chosen.items]) == ("length", [20, 19, 18])
-    assert choose(items[:3], 3, known(1.0, 0.02)).how == "arrival"
+    chosen, how = choose(items, 3, known(1.0, 0.02))
+    assert (how, [item[0] for item in chosen]) == ("length", [20, 19, 18])
+    assert choose(items[:3], 3, known(1.0, 0.02))[1] == "arrival"
 
 
 @settings(max_examples=300)
@@ -279,12 +279,12 @@ def test_nobody_finds_batches_that_take_less_time(
     assert all(len(batch) == 1 or fits(batch, room, rule) for batch in split)
     assert sum(seconds(batch, rule) for batch in split) == pytest.approx(least)
     for due in (None, *items):
-        chosen = choose(items, room, rule, due)
-        if chosen.how == "arrival":
-            assert chosen.items == items[: len(chosen.items)]
+        chosen, how = choose(items, room, rule, due)
+        if how == "arrival":
+            assert chosen == items[: len(chosen)]
         else:
-            assert chosen.items in split
-            assert (due or items[0]) in chosen.items
+            assert chosen in split
+            assert (due or items[0]) in chosen
 
 
 def seconds(batch: list[Any], lengths: Lengths) -> float:
@@ -542,15 +542,13 @@ def test_what_was_learned_is_told(reorders: bool) -> None:
 def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
     """As long as they come: those who call meanwhile need not wait for a full batch of it."""
 
-    class Costly(Window):
-        learns = True
-
+    class Costly(AdaptiveWindow):
         def chunk(self) -> int | None:
             """Return the same always."""
             return 5
 
     driver = ManualDriver(Options(batch_size=32, timeout_ms=0), queue, COLLATOR)
-    driver.batcher.policy = Costly(0.0)
+    driver.batcher.policy = Costly(0.0, 32)
     driver.batcher._follow(driver.batcher._options)
     driver.push(call_of([1] * 4000))
     sizes = []
@@ -745,7 +743,7 @@ def test_neighbours_in_order_are_pairs() -> None:
     left = items
     groups = []
     while left:
-        chosen = choose(left, 4, known(1.0, 1.0)).items
+        chosen, _ = choose(left, 4, known(1.0, 1.0))
         groups.append(sorted(item[0] for item in chosen))
         left = [item for item in left if item not in chosen]
     assert all(a[-1] <= b[0] or b[-1] <= a[0] for a, b in pairwise(groups))

@@ -18,8 +18,8 @@ from batched._core.accounting import Accounting
 from batched._core.admission import Admission
 from batched._core.call import completed
 from batched._core.deadlines import Deadlines
+from batched._core.delay import new_window
 from batched._core.retries import Retries
-from batched._policy.delay import new_window
 from batched._policy.start_reason import StartReason
 from batched.errors import QueueFullError, without_own_frames
 
@@ -327,7 +327,7 @@ class Batcher:
     def _catch_up(self, now: float) -> None:
         """Tell the delay policy which calls have come, and answer calls whose deadline has passed."""
         if self._unreported:
-            self.policy.arrived(self._unreported)
+            self.policy.arrived([call.arrived for call in self._unreported])
             self._unreported.clear()
         if self._deadlines.heap:
             for call in self._deadlines.passed(now):

@@ -1,8 +1,8 @@
 """How long a batch waits, and what goes together: cost models, and what is learned from batches.
 
-`delay` picks the rule for the start of a batch: the plain `window`, or the `adaptive` one, which weighs
-returning callers (`cohorts`) and `bursts` by the cost of a batch (`batch_cost`). `lengths` chooses items of
-near lengths by the cost of padding (`length_cost`).
+The rule for the start of a batch is the plain `window`, or the `adaptive` one, which weighs returning callers
+(`cohorts`) and `bursts` by the cost of a batch (`batch_cost`). `lengths` chooses items of near lengths by the
+cost of padding (`length_cost`).
 
 Pure. May import `errors` only.
 """

@@ -21,10 +21,7 @@ from batched._policy.start_reason import StartReason
 from batched._policy.window import ANY_NUMBER, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from batched._policy.batch_cost import Cost
-    from batched._policy.window import Arrival
+    from batched._policy.length_cost import LengthCost
 
 __all__ = ["AdaptiveWindow"]
 
@@ -50,16 +47,11 @@ class AdaptiveWindow(Window):
 
     learns = True
 
-    def __init__(self, timeout_s: float, batch_size: int, cost: Cost | None = None) -> None:
+    def __init__(self, timeout_s: float, batch_size: int, cost: LengthCost | None = None) -> None:
         """Learn the cost of batches, unless a `cost` is given that is learned elsewhere."""
         super().__init__(timeout_s)
         self._batch_size = batch_size
-        self._cost: Cost
-        self._own_cost: BatchCost | None = None
-        if cost is None:
-            self._cost = self._own_cost = BatchCost()
-        else:
-            self._cost = cost
+        self._cost = BatchCost() if cost is None else cost
         self._cohorts = Cohorts()
         self._bursts = Bursts()
         self._held = _Held()
@@ -76,9 +68,8 @@ class AdaptiveWindow(Window):
         self.timeout_s = timeout_s
         self._batch_size = batch_size
 
-    def arrived(self, calls: Sequence[Arrival]) -> None:
-        """Learn that `calls` have come, in about this order."""
-        times = [call.arrived for call in calls]
+    def arrived(self, times: list[float]) -> None:
+        """Learn that calls, one at least, have come at these `times`, in about this order."""
         ended = self._ended
         if times[0] >= ended:  # most often; else another one may be the first after the answers
             self._begin_cohort()
@@ -137,20 +128,18 @@ class AdaptiveWindow(Window):
         self._popped = now
         self._held.let_go(now)
 
-    def ran(self, size: int, duration: float) -> None:
-        """Learn that a batch of `size` items took so long, of a list that goes on while no call comes."""
-        if self._own_cost is not None:
-            self._own_cost.add(size, duration)
-
     def done(self, size: int, calls: int, answered: int, now: float, started: float | None) -> None:
-        """Learn that a batch of `size` items, of `calls` calls, has ended and `answered` of them with it."""
+        """Learn that a batch of `size` items, of `calls` calls, has ended and `answered` of them with it.
+
+        `now` is before the first of their callers could call again. `started` is None if the batch failed.
+        """
         if self._ended <= now:
             self._begin_cohort()
         self._ended = now
         self._ended_answered = answered
         self._items_per_call += 0.1 * (size / calls - self._items_per_call)
-        if started is not None and self._own_cost is not None:
-            self._own_cost.add(size, now - started)
+        if started is not None and isinstance(self._cost, BatchCost):
+            self._cost.add(size, now - started)
         if self._bursts.has_news:
             self._bursts.learn(self._cohorts.unit, self._held.late_s, self._items_per_call)
             self.is_suspended = self._cost.fixed < _NOT_FELT_S and self._cohorts.count >= _WARM
@@ -168,7 +157,10 @@ class AdaptiveWindow(Window):
         return True
 
     def chunk(self) -> int | None:
-        """Return how many items take a few times the fixed cost, if a full batch takes longer."""
+        """Return how many items of large calls may share a batch while small ones come; None: all.
+
+        They take a few times the fixed cost, if a full batch takes longer.
+        """
         if self._cohorts.count < _WARM:
             return None
         longest = _CHUNK * (self._cost.fixed + _OVERHEAD_S)

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-__all__ = ["TOO_SHORT_S", "BatchCost", "Cost"]
+__all__ = ["TOO_SHORT_S", "BatchCost"]
 
 _BATCHES = 15  # the costs are those of about so many batches
 _FADE_OF_BATCH = 1 / _BATCHES
 _OUTLIERS = 5  # batches; from then on a batch that takes very long is known to be an outlier
 _SIMILAR = 0.1  # of the mean size: sizes that differ less tell little of what an item costs
 TOO_SHORT_S = 1e-6  # for a clock
-
-
-class Cost(Protocol):
-    """What is known of the time that a batch takes: about `fixed + each * n` seconds for n items."""
-
-    @property
-    def fixed(self) -> float:
-        """The seconds that a batch takes whatever its size; 0.0 if they are not known."""
-        ...
-
-    @property
-    def each(self) -> float:
-        """The seconds that each item adds."""
-        ...
 
 
 class BatchCost:

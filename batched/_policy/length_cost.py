@@ -15,7 +15,6 @@ _OUTLIERS = 5  # batches; from then on a batch that takes very long is known to 
 _FIT_EACH = 16  # so many batches are fitted one by one, ...
 _FIT_EVERY = 4  # ... and then so many at a time
 _OVERHEAD_S = 100e-6  # what another batch costs besides: to choose it, start it and hand it out
-_SYMMETRIC = ((0, 1, 2), (1, 3, 4), (2, 4, 5))  # where in half of a matrix its rows are
 _SIMILAR = 0.01  # sizes and lengths that differ less, squared, hardly tell the costs apart
 
 
@@ -40,7 +39,8 @@ class LengthCost:
         self._seen = 0  # batches
         self._length = 0.0  # of the longest item of a batch, the mean
         self._varies = False  # whether the longest items of batches have differed
-        self._products = [0.0] * 6  # of the rows' values: first with each, second with the rest, third
+        # The equations of the fit, one for each cost.
+        self._products = [[0.0] * 3 for _ in range(3)]
         self._sums = [0.0] * 3
 
     @property
@@ -65,21 +65,13 @@ class LengthCost:
         weight = max(_FORGET, 1 / (self._seen - 1))
         self._length += weight * (longest - self._length)
         # Divided by the duration, all count by how far off the fit is in percent.
-        batch = 1 / duration
-        items = size / duration
-        padded = items * longest
-        first, second, third = self._sums
-        self._sums = [first * drift + batch, second * drift + items, third * drift + padded]
-        products = (
-            batch * batch,
-            batch * items,
-            batch * padded,
-            items * items,
-            items * padded,
-            padded * padded,
-        )
+        row = (1 / duration, size / duration, size * longest / duration)
+        self._sums = [old * drift + value for old, value in zip(self._sums, row, strict=True)]
         drift *= drift / keep
-        self._products = [old * drift + new for old, new in zip(self._products, products, strict=True)]
+        self._products = [
+            [old * drift + value * other for old, other in zip(products, row, strict=True)]
+            for value, products in zip(row, self._products, strict=True)
+        ]
         if self._seen <= _FIT_EACH or self._seen % _FIT_EVERY == 0:  # a fit takes long and changes little
             most = 3 if self._varies else 2
             known = [self.fixed, self.each_alone, self.per_length]
@@ -97,12 +89,11 @@ class LengthCost:
         return self.each_alone + self.per_length * longest
 
 
-def _fit(triangle: list[float], sums: list[float], known: list[float], most: int) -> list[float]:
+def _fit(products: list[list[float]], sums: list[float], known: list[float], most: int) -> list[float]:
     """Return the costs, `most` of them and none negative, that explain the durations best.
 
     Costs that the durations do not tell apart stay in the proportion that was `known`.
     """
-    products = [[triangle[at] for at in row] for row in _SYMMETRIC]
     scales = [products[at][at] ** 0.5 for at in range(3)]
     squares = sum(known[at] * products[at][other] * known[other] for at in range(3) for other in range(3))
     slower = sum(map(mul, known, sums)) / squares if squares else 0.0  # than the known costs

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from operator import add, itemgetter
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from batched._policy.length_cost import LengthCost
 
@@ -121,14 +121,9 @@ class Lengths:
         return self.budget is not None and (size * longest if self.padded else real) > self.budget
 
 
-class _Chosen(NamedTuple, Generic[CallT]):
-    items: list[Item[CallT]]
-    how: Choice
-
-
 def choose(
     waiting: list[Item[CallT]], room: int, rule: Lengths, due: Item[CallT] | None = None
-) -> _Chosen[CallT]:
+) -> tuple[list[Item[CallT]], Choice]:
     """Return which of `waiting`, in order of arrival, go next, at most `room`; and how they were chosen.
 
     The oldest is among them or, if near lengths are chosen, the one that is `due`.
@@ -136,13 +131,13 @@ def choose(
     first = rule.fitting(waiting, room)
     lengths = list(map(itemgetter(0), first))
     if not (rule.reorders and rule.cost.known and rule.is_costly(lengths, len(waiting))):
-        return _Chosen(first, Choice.ARRIVAL)
+        return first, Choice.ARRIVAL
     if len(first) == len(waiting) and not rule.is_worth_another_batch(lengths):
-        return _Chosen(first, Choice.ARRIVAL)
+        return first, Choice.ARRIVAL
     in_order = sorted(waiting, key=longest_first)
     wanted = in_order.index(due or waiting[0])
     start, stop = next(batch for batch in _split(in_order, room, rule) if batch[0] <= wanted)
-    return _Chosen(in_order[start:stop], Choice.LENGTH)
+    return in_order[start:stop], Choice.LENGTH
 
 
 def _split(in_order: list[Item[CallT]], room: int, rule: Lengths) -> Iterator[tuple[int, int]]:

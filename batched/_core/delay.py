@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.window import Window
 
 if TYPE_CHECKING:
-    from batched._policy.batch_cost import Cost
+    from batched._core.options import Options
+    from batched._policy.length_cost import LengthCost
 
 __all__ = ["new_window"]
 
 
-class _Options(Protocol):
-    @property
-    def timeout_ms(self) -> float: ...
-
-    @property
-    def batch_size(self) -> int: ...
-
-    @property
-    def max_concurrent_batches(self) -> int: ...
-
-    @property
-    def adaptive(self) -> bool: ...
-
-
-def new_window(options: _Options, cost: Cost | None = None, old: Window | None = None) -> Window:
+def new_window(options: Options, cost: LengthCost | None = None, old: Window | None = None) -> Window:
     """Return the window that `options` ask for: the `old` one, with all it has learned, if it still fits.
 
     The `cost` of batches is given where it is learned elsewhere.

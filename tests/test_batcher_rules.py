@@ -26,7 +26,8 @@ from batched._core.keyed_queues import Groups
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
-from batched._parts.group_by import GroupingCollator
+from batched._parts.group_by import Grouping
+from batched._parts.layers import LayeredCollator
 from batched.errors import ClosedError, QueueFullError
 from tests.flavours import size_of
 
@@ -350,7 +351,7 @@ class ServerRules(RuleBasedStateMachine):
             max_queue_size=bound, isolate_errors=isolate_errors, max_concurrent_batches=slots,
         )  # fmt: skip
         self.driver = ManualDriver(self.options, Groups if grouped else Queue, COLLATOR)
-        self.grouping = GroupingCollator(COLLATOR, itemgetter(1), "f")
+        self.grouping = LayeredCollator(COLLATOR, [Grouping(COLLATOR, itemgetter(1), "f")])
         self.calls: list[Call] = []  # those that callers wait for
         self.outside: list[Call] = []
         self.running: list[tuple[Batch, list[Any]]] = []

@@ -15,90 +15,48 @@ from weakref import WeakValueDictionary
 
 from batched._collate.libraries import library_of
 from batched._core.call import Call
-from batched._parts.group_by import called
+from batched._parts.divided import like
 from batched._parts.in_flight import CachedCall, Watch
+from batched._parts.layers import LayeredCollator, key_from
 from batched._parts.store import UNKNOWN, AsynchronousCacheError, Faults, Store, at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
-    from batched._core.call import Wrapper
-    from batched._parts.group_by import Groupable, GroupingCollator
-    from batched._parts.length_order import MeasuringCollator
-    from batched._parts.store import Guard
+    from batched._core.options import Options
+    from batched._parts.layers import Divisible, Layer
 
 __all__ = ["CachingCollator"]
 
 
-class CachingCollator:
+class CachingCollator(LayeredCollator):
     """Another collator whose calls are looked up first."""
 
-    def __init__(  # noqa: PLR0913, PLR0917
-        self,
-        collator: Groupable,
-        grouping: GroupingCollator | None,
-        measuring: MeasuringCollator | None,
-        cache: Any,
-        cache_key: Callable[..., Hashable] | None,
-        guard: Guard,
-        name: str,
-        *,
-        bound: bool,
+    def __init__(
+        self, collator: Divisible, layers: list[Layer], options: Options, name: str, *, bound: bool
     ) -> None:
-        self._collator = collator
-        self._grouping = grouping
-        self._measuring = measuring
-        self._guard = guard
-        self._store = Store(cache, guard, name)
+        super().__init__(collator, layers)
+        self._store = Store(options.cache, name)
         self.callers_ask = False  # whether callers, not the driver, tell the cache: then they may await it
         self._watches: WeakValueDictionary[Hashable, Watch] = WeakValueDictionary()
-        self._cache_key = cache_key
+        self._cache_key = options.cache_key
         self._name = name
         # Instances give different answers, unless `cache_key` says otherwise; and a cache may outlive them.
-        self._whose = uuid4().hex if bound and cache_key is None else None
-        self.chunk_size = collator.chunk_size
-        batches = measuring or collator
-        self.collate = batches.collate
-        self.split = batches.split
-        self.place = batches.place
+        self._owner = uuid4().hex if bound and options.cache_key is None else None
 
     def let_callers_ask(self) -> None:
         """Have callers, which must be tasks, ask and tell a cache that is no mapping: they can await it."""
         self.callers_ask = self._store.awaits = not self._store.is_mapping
 
-    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the cached that the arguments mean."""
-        return self._looked_up(self._collator.read(function, args, named, now))
-
-    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the cached of one item."""
-        return self._looked_up(self._collator.one(function, args, named, now))
-
-    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
-        """Return the cached of some elements of a `map`."""
-        return self._looked_up(self._collator.chunk(function, items, now))
-
     def own(self, call: Call) -> None:
-        """Do nothing: the inputs of a cached that has misses are copied already."""
+        """Do nothing: the inputs of a cached call that has misses are copied already."""
 
-    def _looked_up(self, call: Call) -> Call:
-        """Return a cached of the keys of `call`."""
+    def _layered(self, call: Call) -> Call:
+        """Return a cached call in the place of `call`."""
         if not call.size:
             return call
-        cached = CachedCall().begin(call.function, None, call.size, call.many, call.arrived)
-        cached.uncached = call
-        cached.collator = self
-        cached.keys = [self._key(args, named) for args, named in self._collator.items(call)]
-        cached.group_keys = None if self._grouping is None else self._grouping.keys(call)
-        if self._measuring is not None:
-            cached.lengths = self._measuring.lengths(call)
-        cached.results = [UNKNOWN] * len(cached.keys)
-        cached.missing = len(cached.keys)
-        cached.hits = 0
-        cached.to_store = []
-        cached.in_flight = None
-        cached._joined = []  # noqa: SLF001
-        cached.watches = {}
+        keys = [self._key(args, named) for args, named in self._collator.items(call)]
+        cached = CachedCall(call, self, keys, self._values(call))
         if not self.callers_ask:
             self.watch(cached)
             at_once(self.look(cached))
@@ -138,17 +96,17 @@ class CachingCollator:
 
     def _key(self, args: tuple[Any, ...], named: dict[str, Any]) -> Hashable:
         if self._cache_key is not None:
-            return called(self._cache_key, f"{self._name}: cache_key", args, named)
+            return key_from(self._cache_key, f"{self._name}: cache_key", args, named)
         key = args[0] if len(args) == 1 and not named else (args, tuple(sorted(named.items())))
         try:
             hash(key)
         except TypeError as error:
             raise TypeError(f"{self._name}: cache_key is needed, since an item is no key: {error}") from error
-        return key if self._whose is None else (self._whose, key)
+        return key if self._owner is None else (self._owner, key)
 
     def watch(self, cached: CachedCall) -> None:
         """Have `cached` see the results that land from now on, and take those that are still being stored."""
-        with self._guard.lock:  # two callers of one key must not make two watches
+        with self._store.guard.lock:  # two callers of one key must not make two watches
             for place, key in enumerate(cached.keys):
                 cached.watches[place] = self._watches.setdefault(key, Watch())
         self.take_landed(cached)
@@ -203,36 +161,20 @@ class CachingCollator:
 
     def miss_call(self, cached: CachedCall, places: list[int]) -> Call:
         """Return the call for the items of `cached` at `places`."""
-        uncached = cached.uncached
-        miss_call = uncached
+        miss_call = uncached = cached.uncached
         if uncached.many:
-            inputs = self._collator.pick(uncached.inputs, places)
-            miss_call = Call().begin(uncached.function, inputs, len(places), True, uncached.arrived)  # noqa: FBT003
-            miss_call.context = uncached.context
-            if hasattr(uncached, "key"):
-                miss_call.key = uncached.key
+            miss_call = like(Call(), uncached, self._collator.pick(uncached.inputs, places), len(places))
         miss_call.deadline = cached.deadline
         miss_call.bulk = cached.bulk
         miss_call.keep_errors = True
-        if self._grouping is not None and cached.group_keys is not None:
-            miss_call = self._grouping.divided(miss_call, [cached.group_keys[place] for place in places])
-        if self._measuring is not None and isinstance(cached.lengths, list):
-            miss_call = self._measuring.arranged(miss_call, [cached.lengths[place] for place in places])
-        return miss_call
+        return self._applied(miss_call, [[each[place] for place in places] for each in cached.values])
 
     def give(self, cached: CachedCall, place: int, result: Any) -> None:
         """Give a call one of its results, and with the last one its answer."""
         cached.results[place] = _own(result)
-        if cached.missing == 1:
-            self.answered(cached)  # first: a late caller that sees nothing missing takes the answer
+        if cached.missing == 1 and not cached.many and cached.error is None:
+            cached.results = cached.results[0]  # first: a late caller that sees nothing missing takes it
         cached.missing -= 1
-
-    @staticmethod
-    def answered(cached: CachedCall) -> CachedCall:
-        """Give a cached that has all results its answer."""
-        if not cached.many and cached.error is None:
-            cached.results = cached.results[0]
-        return cached
 
 
 def _own(result: Any) -> Any:

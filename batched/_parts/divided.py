@@ -9,7 +9,7 @@ from batched._core.call import Call
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["Divided", "Part", "divide"]
+__all__ = ["Divided", "Part", "divide", "like"]
 
 CallT = TypeVar("CallT", bound=Call)
 
@@ -80,17 +80,18 @@ class Divided(Call):
 
 def divide(call: Call, places: Iterable[list[int]], pick: Callable[[Any, list[int]], Any]) -> Divided:
     """Return `call`, a list, divided: each part has the items of some `places`, picked from its inputs."""
-    divided = _like(Divided(), call, None, call.size)
+    divided = like(Divided(), call, None, call.size)
     divided._parts = []  # noqa: SLF001
     for theirs in places:
-        part = _like(Part(), call, pick(call.inputs, theirs), len(theirs))
+        part = like(Part(), call, pick(call.inputs, theirs), len(theirs))
         part.places = theirs
         part.parent = divided
         divided._parts.append(part)  # noqa: SLF001
     return divided
 
 
-def _like(new: CallT, call: Call, inputs: Any, size: int) -> CallT:
+def like(new: CallT, call: Call, inputs: Any, size: int) -> CallT:
+    """Return `new`, a call for other `inputs`, that asks for them as `call` does."""
     new.begin(call.function, inputs, size, call.many, call.arrived, call.deadline, call.bulk)
     new.keep_errors = call.keep_errors
     new.context = call.context

@@ -28,34 +28,30 @@ class Watch:
 class CachedCall(Call):
     """A call that a cache may answer: some results are known, some are in flight."""
 
-    __slots__ = (
-        "_joined",
-        "collator",
-        "group_keys",
-        "hits",
-        "in_flight",
-        "keys",
-        "to_store",
-        "uncached",
-        "watches",
-    )
-
     is_divided = True
 
-    uncached: Call
-    """The call as it would be without a cache."""
-    collator: CachingCollator
-    keys: list[Hashable]
-    """One per item; one in all for arrays."""
-    group_keys: list[Hashable] | None
-    hits: int
-    """Items answered without a run of their own."""
-    to_store: list[tuple[Hashable, Any]]
-    """The keys and results that this caller stores in the cache, where callers do that."""
-    watches: dict[int, Watch]
-    """By place, for the items that were not known when the cache was about to be asked."""
-    in_flight: InFlight | None
-    _joined: list[Item]
+    def __init__(
+        self, uncached: Call, collator: CachingCollator, keys: list[Hashable], values: list[list[Any]]
+    ) -> None:
+        self.begin(uncached.function, None, uncached.size, uncached.many, uncached.arrived)
+        self.uncached = uncached
+        """The call as it would be without a cache."""
+        self.collator = collator
+        self.keys = keys
+        """One per item; one in all for arrays."""
+        self.values = values
+        """What each layer knows of each item."""
+        self.results = [UNKNOWN] * len(keys)
+        self.missing = len(keys)
+        self.hits = 0
+        """Items answered without a run of their own."""
+        self.to_store: list[tuple[Hashable, Any]] = []
+        """The keys and results that this caller stores in the cache, where callers do that."""
+        self.watches: dict[int, Watch] = {}
+        """By place, for the items that were not known when the cache was about to be asked."""
+        self.in_flight: InFlight | None = None
+        self.joined: list[Item] = []
+        """The items in flight that this call waits for."""
 
     @property
     def unanswered(self) -> int:
@@ -65,7 +61,7 @@ class CachedCall(Call):
     @property
     def unstarted(self) -> int:
         """How many items wait in the queue for this call."""
-        misses = {item.miss for item in self._joined if item.miss is not None}
+        misses = {item.miss for item in self.joined if item.miss is not None}
         return sum([miss.call.unstarted for miss in misses if miss.call is not None])
 
     def note_context(self) -> None:
@@ -75,16 +71,14 @@ class CachedCall(Call):
     def enter(self, in_flight: InFlight) -> Sequence[Call]:
         """Join the items in flight; return the calls to queue for the other items."""
         self.in_flight = in_flight
-        self._joined = []
-        return in_flight.enter(self, self._joined)
+        return in_flight.enter(self)
 
     def leave(self) -> Sequence[Call]:
         """Wait for nothing any more; return the miss calls that no call waits for."""
         if self.in_flight is None:  # it has not been queued
             return ()
         self.missing = 0
-        joined, self._joined = self._joined, []
-        return self.in_flight.leave(self, joined)
+        return self.in_flight.leave(self)
 
 
 class Item:
@@ -139,7 +133,7 @@ class InFlight:
         landed, self.landed = self.landed, []
         return landed
 
-    def enter(self, call: CachedCall, joined: list[Item]) -> Sequence[Call]:
+    def enter(self, call: CachedCall) -> Sequence[Call]:
         """Have `call` join the items in flight; return what is to be queued for the others."""
         call.collator.take_landed(call)
         if not call.missing:
@@ -156,7 +150,7 @@ class InFlight:
                 if item.miss is not None:
                     item.miss.extend(call.deadline)
             item.waiting.append((call, place))
-            joined.append(item)
+            call.joined.append(item)
         if not missed:
             return ()
         run = call.collator.miss_call(call, [*missed])
@@ -194,8 +188,9 @@ class InFlight:
                     done.append(call)
         return done, unwanted
 
-    def leave(self, call: CachedCall, joined: list[Item]) -> Sequence[Call]:
-        """Have `call` wait for none of `joined`; return the miss calls that no call waits for any more."""
+    def leave(self, call: CachedCall) -> Sequence[Call]:
+        """Have `call` wait for no item; return the miss calls that no call waits for any more."""
+        joined, call.joined = call.joined, []
         misses: dict[Miss, None] = {}
         for item in joined:
             item.waiting = [(other, place) for other, place in item.waiting if other is not call]

@@ -7,22 +7,17 @@ The code of a cache may be slow, and may call the batcher: it never runs while a
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+import os
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from batched._core.option_checks import is_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Hashable
-    from contextlib import AbstractContextManager
 
-__all__ = [
-    "UNKNOWN",
-    "AsynchronousCacheError",
-    "Faults",
-    "Guard",
-    "Store",
-    "at_once",
-]
+__all__ = ["UNKNOWN", "AsynchronousCacheError", "Faults", "Store", "at_once"]
 
 UNKNOWN: Any = object()
 """Stands for the result of a key that the cache does not know."""
@@ -39,11 +34,30 @@ class AsynchronousCacheError(TypeError):
         )
 
 
-class Guard(Protocol):
-    """The lock of one cache, which all batchers that use the cache share."""
+class _Guard:
+    """The lock of one cache, however many batchers use that: mappings of `cachetools` bear one thread only.
 
-    lock: AbstractContextManager[Any]
-    """Another one in the child after a fork."""
+    The same thread may take it again: a mapping may call other code, and so may the garbage collector.
+    """
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+
+
+_guards: WeakValueDictionary[int, _Guard] = WeakValueDictionary()  # by the cache's id
+_guards_lock = Lock()
+
+
+def _after_fork() -> None:
+    """Make new locks in the child: the thread that holds an old one may be the parent's."""
+    global _guards_lock  # noqa: PLW0603
+    _guards_lock = Lock()
+    for guard in _guards.values():
+        guard.lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Store:
@@ -57,9 +71,10 @@ class Store:
     returned, if that is awaitable; unless `awaits` is set they raise `AsynchronousCacheError` instead.
     """
 
-    def __init__(self, cache: Any, guard: Guard, name: str) -> None:
+    def __init__(self, cache: Any, name: str) -> None:
         self._cache = cache
-        self._guard = guard
+        with _guards_lock:
+            self.guard = _guards.setdefault(id(cache), _Guard())
         self._name = name
         self.is_mapping = is_mapping(cache)
         self.awaits = False  # whether the callers are tasks, which can await
@@ -67,7 +82,7 @@ class Store:
     async def get(self, key: Hashable) -> Any:
         """Return the result that the cache has for `key`, or `UNKNOWN`."""
         if self.is_mapping:
-            with self._guard.lock:
+            with self.guard.lock:
                 try:
                     return self._cache[key]
                 except KeyError:
@@ -80,7 +95,7 @@ class Store:
     async def set(self, key: Hashable, result: Any) -> None:
         """Store `result` under `key`."""
         if self.is_mapping:
-            with self._guard.lock:
+            with self.guard.lock:
                 self._cache[key] = result
             return
         answer = self._cache.set(key, result)

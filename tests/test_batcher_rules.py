@@ -27,7 +27,6 @@ from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
 from batched._parts.group_by import Grouping
-from batched._parts.layers import LayeredCollator
 from batched.errors import ClosedError, QueueFullError
 from tests.flavours import size_of
 
@@ -351,7 +350,7 @@ class ServerRules(RuleBasedStateMachine):
             max_queue_size=bound, isolate_errors=isolate_errors, max_concurrent_batches=slots,
         )  # fmt: skip
         self.driver = ManualDriver(self.options, Groups if grouped else Queue, COLLATOR)
-        self.grouping = LayeredCollator(COLLATOR, [Grouping(COLLATOR, itemgetter(1), "f")])
+        self.grouping = Grouping(COLLATOR, itemgetter(1), "f")
         self.calls: list[Call] = []  # those that callers wait for
         self.outside: list[Call] = []
         self.running: list[tuple[Batch, list[Any]]] = []
@@ -373,7 +372,7 @@ class ServerRules(RuleBasedStateMachine):
         items = [((len(self.calls), index), key) for index, key in enumerate(keys)]
         call = Call().begin(echo, items[:], len(items), True, self.now, deadline, bulk, keep_errors)
         if self.grouped:
-            call = self.grouping.divided(call, keys)
+            call = self.grouping.applied(call, keys)
         self.heed()
         queued = self.driver.queue.items
         bound = self.options.max_queue_size

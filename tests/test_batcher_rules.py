@@ -26,7 +26,7 @@ from batched._core.keyed_queues import Groups
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
-from batched._parts.group_by import Grouping
+from batched._parts.layers import Grouping
 from batched.errors import ClosedError, QueueFullError
 from tests.flavours import size_of
 

@@ -24,7 +24,7 @@ from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
 from batched._policy.adaptive import AdaptiveWindow
-from batched._policy.length_cost import LengthCost
+from batched._policy.batch_cost import LengthCost
 from batched._policy.lengths import Lengths, _split, choose, longest_first
 from benchmarks.lengths import Server, by_length, in_order_of_arrival, saturated
 from tests.gate import Gate

@@ -9,7 +9,7 @@ from batched._policy.window import Window
 
 if TYPE_CHECKING:
     from batched._core.options import Options
-    from batched._policy.length_cost import LengthCost
+    from batched._policy.batch_cost import LengthCost
 
 __all__ = ["new_window"]
 

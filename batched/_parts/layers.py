@@ -1,10 +1,17 @@
-"""Layers in front of a collator: calls are changed by what options such as `group_by` know of their items."""
+"""Layers in front of a collator: `group_by` divides calls by key, `length` puts their items in order.
+
+Each knows a value of every item, and changes a call by these values.
+"""
 
 from __future__ import annotations
 
+from math import isfinite
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from batched._core.batch import Collator
+from batched._parts.divided import divide
+from batched._policy.lengths import extent
 from batched.errors import BatchError
 
 if TYPE_CHECKING:
@@ -12,13 +19,8 @@ if TYPE_CHECKING:
 
     from batched._core.batch import Batch
     from batched._core.call import Call, Wrapper
-    from batched._parts.group_by import Grouping
-    from batched._parts.length_order import Measuring
 
-    Layer: TypeAlias = Grouping | Measuring
-    """It knows the `values` of a call's items; the call is changed or divided when they are `applied`."""
-
-__all__ = ["Divisible", "LayeredCollator", "key_from"]
+__all__ = ["Divisible", "Grouping", "Layer", "LayeredCollator", "Measuring", "key_from"]
 
 
 class Divisible(Collator, Protocol):
@@ -31,6 +33,102 @@ class Divisible(Collator, Protocol):
     def pick(self, inputs: Any, places: list[int]) -> Any:
         """Return the inputs of some of the items of a list call."""
         ...
+
+
+class Grouping:
+    """A layer: calls have the key that `group_by` gives, or are divided by it."""
+
+    def __init__(self, collator: Divisible, group_by: Callable[..., Hashable], name: str) -> None:
+        self._collator = collator
+        self._group_by = group_by
+        self._what = f"{name}: group_by"
+
+    def values(self, call: Call) -> list[Any]:
+        """Return the key of each item."""
+        return [
+            key_from(self._group_by, self._what, args, named) for args, named in self._collator.items(call)
+        ]
+
+    def applied(self, call: Call, values: list[Any]) -> Call:
+        """Return `call` with its key, or divided into parts with their keys."""
+        own = getattr(call, "key", None)
+        places: dict[Hashable, list[int]] = {}
+        for place, key in enumerate(values):
+            places.setdefault(key, []).append(place)
+        if len(places) <= 1:
+            call.key = (own, *places)
+            return call
+        parted = divide(call, places.values(), self._collator.pick)
+        for key, part in zip(places, parted.parts, strict=True):
+            part.key = (own, key)
+        return parted
+
+    def note(self, batch: Batch) -> None:
+        """Do nothing: a batch has items of one key."""
+
+
+class Measuring:
+    """A layer: calls know the lengths of their items.
+
+    The items of a list are in order of length, the longest first, so that however it is divided each part
+    has like ones; what comes back for them is put in the order of the list.
+    """
+
+    def __init__(self, collator: Divisible, length: Callable[..., Any] | None, name: str) -> None:
+        self._collator = collator
+        self._length = _len_of_first if length is None else length
+        self._sorts = length is not None
+        self._name = name
+
+    def values(self, call: Call) -> list[Any]:
+        """Return the length of each item of `call`."""
+        return [self._length_of(args, named) for args, named in self._collator.items(call)]
+
+    def _length_of(self, args: tuple[Any, ...], named: dict[str, Any]) -> float:
+        what = "length" if self._sorts else "length, which is len where none is given,"
+        length = _answer_of(self._length, f"{self._name}: {what}", args, named)
+        if type(length) is int and length >= 0:
+            return length
+        if not isinstance(length, Real) or not isfinite(length) or length < 0:
+            raise BatchError(
+                f"{self._name}: length must return a number that is not negative, got {length!r}"
+            )
+        return float(length)
+
+    def applied(self, call: Call, values: list[Any]) -> Call:
+        """Return `call` with the lengths of its items, and the items of each part in order of length."""
+        if call.parts:
+            for part in call.parts:
+                part.lengths = [values[place] for place in part.places]  # type: ignore[attr-defined]
+        else:
+            call.lengths = values if call.many else values[0]
+        if not self._sorts or not call.many or call.size < 2:  # noqa: PLR2004  one item is in order
+            return call
+        if not call.parts:
+            unordered = call
+            call = divide(call, [list(range(call.size))], self._collator.pick)
+            call.parts[0].lengths = unordered.lengths
+        for part in call.parts:
+            lengths: Any = part.lengths
+            order = sorted(range(part.size), key=lengths.__getitem__, reverse=True)
+            part.lengths = [lengths[place] for place in order]
+            part.inputs = self._collator.pick(part.inputs, order)
+            part.places = [part.places[place] for place in order]  # type: ignore[attr-defined]
+        return call
+
+    def note(self, batch: Batch) -> None:
+        """Count what padding to the longest item would follow."""
+        longest = real = 0.0
+        for call, start, stop in batch.slices:
+            length, total = extent(call, start, stop)
+            real += total
+            longest = max(longest, length)
+        batch.real += round(real)
+        batch.padded += round(longest * batch.size)
+
+
+Layer: TypeAlias = Grouping | Measuring
+"""It knows the `values` of a call's items; the call is changed or divided when they are `applied`."""
 
 
 class LayeredCollator:
@@ -82,10 +180,20 @@ class LayeredCollator:
 def key_from(
     callback: Callable[..., Hashable], what: str, args: tuple[Any, ...], named: dict[str, Any]
 ) -> Hashable:
-    """Return the key that a callback of the user's, called `what`, gives for an item."""
+    """Return the key that a callback of the user's gives for an item."""
+    key: Hashable = _answer_of(callback, what, args, named)
+    _answer_of(hash, what, (key,), {})
+    return key
+
+
+def _answer_of(callback: Callable[..., Any], what: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Return what a callback of the user's, called `what`, returns for an item."""
     try:
-        key = callback(*args, **named)
-        hash(key)
+        return callback(*args, **named)
     except Exception as error:
         raise BatchError(f"{what} failed: {type(error).__name__}: {error}") from error
-    return key
+
+
+def _len_of_first(first: Any, /, *_: Any, **__: Any) -> int:
+    """Return the `len` of an item, of its first column if it has several."""
+    return len(first)

@@ -10,9 +10,7 @@ from batched._core.length_queue import LengthQueue
 from batched._core.options import ArrayOptions, knows_lengths
 from batched._core.queue import Queue
 from batched._parts.cache import CachingCollator
-from batched._parts.group_by import Grouping
-from batched._parts.layers import LayeredCollator
-from batched._parts.length_order import Measuring
+from batched._parts.layers import Grouping, LayeredCollator, Measuring
 from batched._policy.lengths import Lengths
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
-from batched._policy.batch_cost import TOO_SHORT_S, BatchCost
+from batched._policy.batch_cost import OVERHEAD_S, TOO_SHORT_S, BatchCost
 from batched._policy.bursts import Bursts
 from batched._policy.cohorts import Cohorts
 from batched._policy.learned import Learned
@@ -21,7 +21,7 @@ from batched._policy.start_reason import StartReason
 from batched._policy.window import ANY_NUMBER, Window
 
 if TYPE_CHECKING:
-    from batched._policy.length_cost import LengthCost
+    from batched._policy.batch_cost import LengthCost
 
 __all__ = ["AdaptiveWindow"]
 
@@ -30,7 +30,6 @@ _COLD = 2  # cohorts: until then the plain window holds, ...
 _WARM = 6  # ... and until then none: batches must differ in size to tell the fixed cost from that of an item
 _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
 _CHUNK = 5.0  # fixed costs that a chunk of a large call may take
-_OVERHEAD_S = 100e-6  # what a batch costs besides the function
 _NOT_FELT_S = 20e-6  # to wake up a worker takes as long, so a lower fixed cost is not worth a wait
 
 
@@ -163,7 +162,7 @@ class AdaptiveWindow(Window):
         """
         if self._cohorts.count < _WARM:
             return None
-        longest = _CHUNK * (self._cost.fixed + _OVERHEAD_S)
+        longest = _CHUNK * (self._cost.fixed + OVERHEAD_S)
         each = self._cost.each
         return ceil(longest / each) if each * self._batch_size > longest else None
 

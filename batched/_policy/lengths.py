@@ -17,7 +17,7 @@ from enum import StrEnum
 from operator import add, itemgetter
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-from batched._policy.length_cost import LengthCost
+from batched._policy.batch_cost import LengthCost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -49,7 +49,8 @@ def copied(error: BaseException) -> BaseException:
         put = partial(object.__setattr__, twin)  # the class may have a `__setattr__` of its own
         put("args", error.args)
         vars(twin).update(vars(error))
-        for slot in (name for c in cls.__mro__ for name, value in vars(c).items() if _is_slot(value)):
+        attributes = [attribute for c in cls.__mro__ for attribute in vars(c).items()]
+        for slot in (name for name, value in attributes if isinstance(value, MemberDescriptorType)):
             if getattr(twin, slot, None) is not getattr(error, slot, None):
                 with suppress(AttributeError, TypeError):  # read-only, so `__new__` has set it
                     put(slot, getattr(error, slot))
@@ -60,9 +61,7 @@ def copied(error: BaseException) -> BaseException:
         put("__suppress_context__", error.__suppress_context__)
         return BaseException.with_traceback(twin, error.__traceback__)
     except Exception:  # noqa: BLE001  whatever a stranger's class does here, its caller is answered
-        wrapped = BatchError(f"the batch function raised {cls.__qualname__}, see the error above")
-        wrapped.__cause__ = error
-        return wrapped
+        return _wrapped(error)
 
 
 def raise_as_was(error: BaseException) -> NoReturn:
@@ -90,7 +89,7 @@ def for_iterator(error: BaseException) -> BaseException:
 
 
 def _wrapped(error: BaseException) -> BatchError:
-    wrapped = BatchError(f"the batch function raised {type(error).__qualname__}")
+    wrapped = BatchError(f"the batch function raised {type(error).__qualname__}, see the error above")
     wrapped.__cause__ = error
     return wrapped
 
@@ -101,7 +100,3 @@ def without_own_frames(error: BaseException) -> BaseException:
     while trace and trace.tb_frame.f_globals.get("__name__", "").startswith(("batched._", "asyncio.")):
         trace = trace.tb_next
     return BaseException.with_traceback(error, trace)
-
-
-def _is_slot(attribute: object) -> bool:
-    return isinstance(attribute, MemberDescriptorType)

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from statistics import fmean
 from threading import Lock
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from batched._core.counters import Counters
 from batched._core.distribution import Distribution
@@ -49,7 +50,7 @@ __all__ = ["Collector"]
 
 Live: TypeAlias = "list[tuple[ThreadDriver | LoopDriver, Stats]]"
 """The batchers of one name."""
-Totals: TypeAlias = "dict[tuple[str, str], float]"
+Totals: TypeAlias = "Counter[tuple[str, str]]"
 """What only grows: by the metric, and "" or the label within it, which of a histogram is a bound or "sum"."""
 
 _COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
@@ -173,17 +174,17 @@ class _History:
 
     def totals(self, batchers: dict[str, Live], counters: dict[Counters, str]) -> dict[str, Totals]:
         """Return the totals of each name, those of batchers that are gone included."""
-        gone = {name: self._gone.get(name, _NOTHING) for name in batchers}
         for ended, name in self._counters.items():
-            if ended not in counters and name in gone:
-                gone[name] = _sum([gone[name], _totals(_last_stats(ended))])
+            if ended not in counters:
+                self._gone[name] = self._gone.get(name, Counter()) + _totals(_last_stats(ended))
+        self._counters = counters
+        self._gone = {name: self._gone.get(name, Counter()) for name in batchers}
         told = {}
         for name, each in batchers.items():
-            totals = _sum([gone[name], *(_totals(stats) for _, stats in each)])
-            before = self._told.get(name, _NOTHING)
-            # Less than before if a closed event loop has taken along what only it had counted.
-            told[name] = {key: max(value, before[key]) for key, value in totals.items()}
-        self._counters, self._gone, self._told = counters, gone, told
+            totals = sum((_totals(stats) for _, stats in each), self._gone[name])
+            # The larger figures: a closed event loop may have taken along what only it had counted.
+            told[name] = totals | self._told.get(name, Counter())
+        self._told = told
         return told
 
 
@@ -212,22 +213,16 @@ def _last_stats(counters: Counters) -> Stats:
 
 
 def _totals(stats: Stats) -> Totals:
-    totals: Totals = {(metric, ""): read(stats) for metric, (_, read) in _COUNTERS.items()}
-    for metric, (_, _, values, read_counts) in _LABELLED.items():
-        counts = read_counts(stats)
-        totals |= {(metric, value): counts.get(value, 0) for value in values}
+    totals: dict[tuple[str, str], Any] = {
+        (metric, ""): read(stats) for metric, (_, read) in _COUNTERS.items()
+    }
+    for metric, (_, _, _, read_counts) in _LABELLED.items():
+        totals |= {(metric, value): count for value, count in read_counts(stats).items()}
     for metric, (_, bounds, read_values) in _HISTOGRAMS.items():
         found = read_values(stats)
         totals |= {(metric, str(bound)): found.at_most(bound) for bound in bounds}
         totals |= {(metric, "+Inf"): found.count, (metric, "sum"): found.sum}
-    return totals
-
-
-def _sum(every: list[Totals]) -> Totals:
-    return {key: sum(totals[key] for totals in every) for key in every[0]}
-
-
-_NOTHING = _totals(_last_stats(Counters()))
+    return Counter(totals)
 
 
 def _families(batchers: dict[str, Live], totals: dict[str, Totals]) -> Iterator[Metric]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from enum import Enum
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from batched._api.binding import Driver
     from batched._core.call import Call
+    from batched._drivers.thread import ThreadDriver
 
 __all__ = ["AsyncStream", "Stream"]
 
@@ -24,45 +25,35 @@ T = TypeVar("T")
 _TURN_S = 0.001  # a consumer may take pieces for so long without a turn of its loop
 
 
-class _Driver(Protocol):
-    def cancel(self, call: Call) -> None: ...
-    def refuse(self, call: Call) -> NoReturn: ...
-
-
-class _BlockingDriver(_Driver, Protocol):
-    def warn_on_loop(self, blocking: str, instead: str) -> None: ...
-
-
-class _No(Enum):
-    """Why there is no piece."""
-
-    PIECE_YET = "the consumer waits"
-    MORE_PIECES = "the stream has ended"
-
-
 class _Consumer(Generic[T]):
-    def __init__(self, driver: _Driver, call: Call) -> None:
+    def __init__(self, driver: Driver, call: Call) -> None:
         self._driver = driver
         self._call = call
         self._ended = False
 
-    def _take(self) -> T | _No:
-        """Return the next piece, or why there is none; raise the error that has ended the stream."""
+    def _must_wait(self) -> bool:
+        """Whether the next piece is still to come; raise the error that has ended the stream."""
         call = self._call
-        while not self._ended:
-            if call.results:
-                try:
-                    piece: T = call.results.popleft()
-                except IndexError:  # another thread has closed the stream
-                    break
-                return piece
-            if call.missing:
-                return _No.PIECE_YET
-            if not call.results:  # asked again: the last pieces may have come since
-                if call.error is not None:
-                    self._refuse()
+        if self._ended or call.results:
+            return False
+        if call.missing:
+            return True
+        if not call.results:  # asked again: the last pieces may have come since
+            if call.error is not None:
+                self._refuse()
+            self._ended = True
+        return False
+
+    def _take(self, end: type[Exception]) -> T:
+        """Return the next piece; raise `end` if there is none."""
+        if not self._ended:
+            try:
+                piece: T = self._call.results.popleft()
+            except IndexError:  # another thread has closed the stream
                 self._ended = True
-        return _No.MORE_PIECES
+            else:
+                return piece
+        raise end
 
     def _check_deadline(self) -> None:
         """Raise if the stream is late, even if pieces are there: a stream may be endless."""
@@ -93,9 +84,7 @@ class _Consumer(Generic[T]):
 class Stream(_Consumer[T]):
     """Iterates over the pieces of one item; blocks for the next."""
 
-    def __init__(self, driver: _BlockingDriver, call: Call) -> None:
-        super().__init__(driver, call)
-        self._warn_on_loop = driver.warn_on_loop
+    _driver: ThreadDriver
 
     def __iter__(self) -> Self:
         return self
@@ -103,13 +92,11 @@ class Stream(_Consumer[T]):
     def __next__(self) -> T:
         call = self._call
         self._check_deadline()
-        while (piece := self._take()) is _No.PIECE_YET:
-            self._warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
+        while self._must_wait():
+            self._driver.warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
             if not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
                 self._refuse()
-        if piece is _No.MORE_PIECES:
-            raise StopIteration
-        return piece
+        return self._take(StopIteration)
 
     def close(self) -> None:
         """Leave, from any thread: a thread that waits for the next piece learns that there is none."""
@@ -132,12 +119,10 @@ class AsyncStream(_Consumer[T]):
         if call.results and monotonic() >= self._turn_due:
             await self._wait(asyncio.sleep(0))
         self._check_deadline()
-        while (piece := self._take()) is _No.PIECE_YET:
+        while self._must_wait():
             call.waiter.clear()  # the loop sets it after any piece that has come meanwhile
             await self._wait(call.waiter.wait(), None if call.deadline is None else _left_s(call))
-        if piece is _No.MORE_PIECES:
-            raise StopAsyncIteration
-        return piece
+        return self._take(StopAsyncIteration)
 
     def close(self) -> None:
         """Leave: a task that waits for the next piece learns that there is none."""

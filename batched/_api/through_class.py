@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FunctionType
 
 __all__ = ["ThroughClass"]
 
@@ -15,40 +14,32 @@ __all__ = ["ThroughClass"]
 class ThroughClass:
     """A batched method found through its class: `Cls.embed(instance, x)` is `instance.embed(x)`."""
 
-    def __init__(self, batched: Any, func: Callable[..., Any], owner: type | None) -> None:
+    def __init__(self, batched_function: Any, func: Callable[..., Any], owner: type | None) -> None:
         update_wrapper(self, func)
-        self._batched = batched
+        self.batched_function = batched_function
         self._owner = owner
 
-    @property
-    def batched_function(self) -> Any:
-        """The decorated function itself."""
-        return self._batched
-
-    @property
-    def plain_function(self) -> FunctionType:
-        """See `Bindable.plain_function`."""
-        alias: FunctionType = self._batched.plain_function
-        return alias
-
     def __call__(self, instance: object, /, *args: Any, **named: Any) -> Any:
-        return self._batched.__get__(instance, type(instance))(*args, **named)
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None else self._batched.__get__(instance, owner)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (self._owner, self._batched._shared.attribute)  # noqa: SLF001
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or not hasattr(type(self._batched), name):
-            raise AttributeError(f"a batched method has no attribute {name!r}")
-        if name in self._batched.ways_to_call:
-            return partial(self._call, name)
-        raise AttributeError(f"{self._batched.__qualname__}.{name} belongs to each instance: use an instance")
+        return self._call("__call__", instance, *args, **named)
 
     def _call(self, name: str, instance: object, /, *args: Any, **named: Any) -> Any:
-        return getattr(self._batched.__get__(instance, type(instance)), name)(*args, **named)
+        return getattr(self.batched_function.__get__(instance, type(instance)), name)(*args, **named)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else self.batched_function.__get__(instance, owner)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._owner, self.batched_function._shared.attribute)  # noqa: SLF001
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "plain_function":  # for pickles
+            return self.batched_function.plain_function
+        if name.startswith("_") or not hasattr(type(self.batched_function), name):
+            raise AttributeError(f"a batched method has no attribute {name!r}")
+        if name in self.batched_function.ways_to_call:
+            return partial(self._call, name)
+        belonging = f"{self.batched_function.__qualname__}.{name}"
+        raise AttributeError(f"{belonging} belongs to each instance: use an instance")
 
     def __repr__(self) -> str:
-        return repr(self._batched)
+        return repr(self.batched_function)

@@ -75,8 +75,8 @@ class Classifier:
 class OneByOne:
     """What callers do without batching: take turns, since a model serves one call at a time.
 
-    They queue. Behind a bare lock, whoever has just had a turn often takes the next one too, and batching
-    would get the credit for its own fairness.
+    They queue. Behind a bare lock, the caller that has just had a turn often takes the next one too, and
+    batching would get the credit for its own fairness.
     """
 
     def __init__(self, function: Callable[[list[Vector]], list[Vector]]) -> None:
@@ -188,20 +188,14 @@ class Outcome:
         """Return the items per second."""
         return len(self.scores()) / self.seconds
 
-    def latencies_ms(self) -> list[float]:
-        """Return the 50th, 95th and 99th percentile of the calls' latencies."""
-        latencies = [answer.seconds * 1000 for answer in self.answers]
-        return [float(latency) for latency in np.percentile(latencies, [50, 95, 99])]
-
-
-def together(outcomes: list[Outcome]) -> Outcome:
-    """Return the outcome of crowds that asked at the same time, as if they were one."""
-    answers = [answer for outcome in outcomes for answer in outcome.answers]
-    return Outcome(answers, max(outcome.seconds for outcome in outcomes))
+    def figures(self) -> list[str]:
+        """Return the cells of the rate, and of the 50th, 95th and 99th percentile of the calls' latencies."""
+        latencies_ms = np.percentile([answer.seconds * 1000 for answer in self.answers], [50, 95, 99])
+        return [f"{self.rate():,.0f}", *(f"{latency:,.0f}" for latency in latencies_ms)]
 
 
 def run_crowds(title: str, predict: Predict, crowds: list[Crowd], console: Console) -> list[Outcome]:
-    """Let all crowds ask at the same time."""
+    """Let all crowds ask at the same time; return the outcome of each, and that of all of them together."""
     columns = (TextColumn("{task.description:28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress, ThreadPoolExecutor(len(crowds)) as threads:
 
@@ -211,7 +205,9 @@ def run_crowds(title: str, predict: Predict, crowds: list[Crowd], console: Conso
             return Outcome(answers, perf_counter() - started)
 
         bars = [progress.add_task(f"{title}: {crowd.name}", total=len(crowd.vectors)) for crowd in crowds]
-        return list(threads.map(run, crowds, bars))
+        outcomes = list(threads.map(run, crowds, bars))
+    answers = [answer for outcome in outcomes for answer in outcome.answers]
+    return [*outcomes, Outcome(answers, max(outcome.seconds for outcome in outcomes))]
 
 
 def tabulate(names: list[str], alone: list[Outcome], shared: list[Outcome], mean_batch: float) -> Table:
@@ -223,19 +219,14 @@ def tabulate(names: list[str], alone: list[Outcome], shared: list[Outcome], mean
 
     table.add_row("[bold]one by one")
     for name, outcome in zip(names, alone, strict=True):
-        table.add_row(name, *figures(outcome))
+        table.add_row(name, *outcome.figures())
     table.add_section()
     table.add_row("[bold]batched")
     for name, outcome, before in zip(names, shared, alone, strict=True):
         # A batch has items of all callers, so its size is no caller's own.
         batch = f"{mean_batch:.1f}" if name == names[-1] else ""
-        table.add_row(name, *figures(outcome), batch, f"{outcome.rate() / before.rate():.1f} x")
+        table.add_row(name, *outcome.figures(), batch, f"{outcome.rate() / before.rate():.1f} x")
     return table
-
-
-def figures(outcome: Outcome) -> list[str]:
-    """Return the cells of the rate and the latencies."""
-    return [f"{outcome.rate():,.0f}", *(f"{latency:,.0f}" for latency in outcome.latencies_ms())]
 
 
 def same_scores(alone: Outcome, shared: Outcome) -> bool:
@@ -256,9 +247,6 @@ def main() -> int:
     console = Console(highlight=False)
     alone = run_crowds("one by one", OneByOne(model.forward), crowds, console)
     shared = run_crowds("batched", model.predict, crowds, console)
-    alone.append(together(alone))
-    shared.append(together(shared))
-
     names = [*(crowd.name for crowd in crowds), "all of them"]
     console.print(tabulate(names, alone, shared, model.predict.stats.avg_batch_size))
     if not same_scores(alone[-1], shared[-1]):

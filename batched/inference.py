@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
+from batched._api.calls import ThreadedFunction
 from batched._api.decorate import decorate, takes_options
-from batched._api.signatures import array_options
-from batched._api.sync_calls import ThreadedFunction
+from batched._api.signatures import P, array_options
 from batched._core.options import ArrayOptions
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["BatchedInference", "dynamically"]
 
 R = TypeVar("R")
-P = ParamSpec("P")
 
 Feature: TypeAlias = Any
 """A numpy array, a torch tensor, or a list of either; the rows of a list may differ in shape."""

@@ -57,8 +57,8 @@ _COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "accepted_items": ("Items taken from callers", lambda s: s.total_accepted),
     "processed_items": ("Items given to the batch function", lambda s: s.total_processed),
     "failed_items": ("Processed items that came back as an error", lambda s: s.total_failed),
-    "cancelled_items": ("Items whose callers left before execution", lambda s: s.total_cancelled),
-    "expired_items": ("Items whose deadline passed before execution", lambda s: s.total_expired),
+    "cancelled_items": ("Items that were cancelled before execution", lambda s: s.total_cancelled),
+    "expired_items": ("Items that were late before execution", lambda s: s.total_expired),
     "rejected_items": ("Items for which the queue had no room", lambda s: s.total_rejected),
     "cached_items": ("Items answered by the cache or an equal one in flight", lambda s: s.total_cached),
     "real_elements": ("Elements, or units of length, that callers passed", lambda s: s.padding.real),
@@ -156,7 +156,7 @@ class Collector:
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics of all live batchers. One that cannot be read is logged, and left out."""
-        # A forked child begins anew, as its batchers do, whoever held the lock of the parent's.
+        # A forked child begins anew, as its batchers do: a thread of the parent may hold the parent's lock.
         history = self._histories.setdefault(os.getpid(), _History())
         with history.lock:
             batchers, counters = _read()

@@ -12,15 +12,7 @@ from batched._core.call import Row
 from batched.errors import for_event_loop, without_own_frames
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Coroutine,
-        Iterable,
-        Iterator,
-    )
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 
     from batched._api.binding import Driver, Shared
     from batched._core.call import Call
@@ -32,14 +24,13 @@ def amap_items(
     calls: TaskReadAhead, sources: tuple[Iterable[Any] | AsyncIterable[Any], ...]
 ) -> AsyncIterator[Any]:
     """Return an iterator over the answers for the elements of the sources."""
-    each = [_as_async(source) for source in sources]
+    each = [
+        aiter(source) if isinstance(source, AsyncIterable) else _without_waiting(iter(source))
+        for source in sources
+    ]
     answers = calls.follow(each[0] if len(each) == 1 else _zipped(each))
     length = length_of(sources)
     return answers if length is None else _AsyncAnswers(answers, length)
-
-
-def _nothing() -> None:
-    return None
 
 
 class TaskReadAhead(ReadAhead):
@@ -68,7 +59,7 @@ class TaskReadAhead(ReadAhead):
         self._more = asyncio.Event()
         self._has_room = asyncio.Event()
         # Weak: a cancelled consumer may be all that refers to its iterator, which must not refer back to it.
-        self._consumer: Callable[[], asyncio.Task[Any] | None] = _nothing
+        self._consumer: Callable[[], asyncio.Task[Any] | None] = lambda: None
         self._cancels = 0
 
     async def follow(self, source: AsyncIterator[Any]) -> AsyncGenerator[Any]:
@@ -198,18 +189,13 @@ class _AsyncAnswers(SizedAnswers):
     def __aiter__(self) -> Self:
         return self
 
-    def __anext__(self) -> Awaitable[Any]:
+    def __anext__(self) -> Any:
         self._left -= 1
-        following: Awaitable[Any] = self._answers.__anext__()
-        return following
+        return self._answers.__anext__()
 
     async def aclose(self) -> None:
         """Leave: drop the items that have not started."""
         await self._answers.aclose()
-
-
-def _as_async(source: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
-    return aiter(source) if isinstance(source, AsyncIterable) else _without_waiting(iter(source))
 
 
 async def _without_waiting(source: Iterator[Any]) -> AsyncIterator[Any]:

@@ -14,10 +14,11 @@ from threading import RLock
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-from batched._api.decorate import name_of
+from batched._api.decorate import is_stream, join, name_of
 from batched._api.pickling import Picklable
 from batched._api.through_class import ThroughClass
 from batched._core.options import NO_OPTIONS, POSITIONAL
+from batched._parts.cache import CachingCollator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,8 +49,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-_HIDDEN = ("__annotations__", "__doc__", "__module__")
 
 
 class Binding(Generic[DriverT]):
@@ -162,16 +161,24 @@ class Bindable(Picklable, Generic[DriverT]):
         self,
         func: Callable[..., Any],
         options: Options,
-        make: Callable[[object], DriverT],
+        new_driver: Callable[..., DriverT],
         *,
-        streams: bool,
-        callers_ask: bool,
+        callers_ask: bool = False,
     ) -> None:
+        name = name_of(func, options)
+        streams = is_stream(func, options)
+
+        def make(owner: object) -> DriverT:
+            collator, queue = join(func, options, name, bound=not isinstance(owner, Bindable))
+            if isinstance(collator, CachingCollator) and callers_ask:
+                collator.let_callers_ask()
+            return new_driver(options, queue, collator, name, owner, streams=streams)
+
         wrapper: Any = self
         update_wrapper(wrapper, func)
-        for name in [*vars(self)]:  # an attribute of a callable object must hide no method of this class
-            if not name.startswith("__") and hasattr(type(self), name):
-                del vars(self)[name]
+        for attribute in [*vars(self)]:  # an attribute of a callable object must hide no method of this class
+            if not attribute.startswith("__") and hasattr(type(self), attribute):
+                del vars(self)[attribute]
         self._key = None
         binding = Binding(func, make)
         self._shared = Shared(
@@ -236,7 +243,8 @@ class Bindable(Picklable, Generic[DriverT]):
         """
         shared = self._shared
         if shared.view_class is None:
-            hidden = {name: shared.attributes[name] for name in _HIDDEN if name in shared.attributes}
+            names = ("__annotations__", "__doc__", "__module__")
+            hidden = {name: shared.attributes[name] for name in names if name in shared.attributes}
             base = shared.public_class
             shared.view_class = type(base.__name__, (base,), {"__slots__": (), **hidden})
         view: Self = _new(shared.view_class)
@@ -248,10 +256,14 @@ class Bindable(Picklable, Generic[DriverT]):
         """Return a view of this object, for calls with `options`."""
         return self._view(self._owner(), call_options=options)
 
+    @property
+    def _name(self) -> str:
+        return name_of(self._shared.function, self._shared.settings)
+
     def _misplaced(self) -> TypeError:
-        name = name_of(self._shared.function, self._shared.settings)
         return TypeError(
-            f"{name}: write @dynamically above @classmethod; below it, the class would be taken for an item"
+            f"{self._name}: write @dynamically above @classmethod; "
+            f"below it, the class would be taken for an item"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -276,4 +288,4 @@ class Bindable(Picklable, Generic[DriverT]):
             for field in fields(options)
             if (value := getattr(options, field.name)) != field.default or field.name in POSITIONAL
         ]
-        return f"<batched {name_of(shared.function, options)}{bound}, {', '.join(told)}>"
+        return f"<batched {self._name}{bound}, {', '.join(told)}>"

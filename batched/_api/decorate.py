@@ -63,19 +63,15 @@ def decorate(
     make: Callable[[Any, Any], Any], kind: type[Options], args: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
     """Return `make(function, options)`, or a decorator that returns it if the function is still to come."""
-    func: Any = None
-    if args and _can_be_decorated(args[0]):
-        func, *args = args  # type: ignore[assignment]
-    options = _checked(kind, args, named)
-    if func is not None:
-        return make(func, options)
+    given = args[:1] if args and _can_be_decorated(args[0]) else ()
+    options = _checked(kind, args[len(given) :], named)
 
     def decorator(func: Any) -> Any:
         if not _can_be_decorated(func):
             raise TypeError(f"dynamically decorates a function, got {func!r}")
         return make(func, options)
 
-    return decorator
+    return decorator(*given) if given else decorator
 
 
 def _can_be_decorated(value: Any) -> bool:
@@ -146,18 +142,16 @@ def _rows(kind: type[Options]) -> dict[str, Field[Any]]:
     return rows | {other: rows[name] for other, name in kind.other_names.items()}
 
 
-def _text(name: str, row: Field[Any]) -> str:
-    text: str = row.metadata["text"]
-    return text if name == row.name else f"Another name of `{row.name}`."
-
-
 def _documented(function: FunctionT, signature: Signature, rows: dict[str, Field[Any]]) -> FunctionT:
     function.__signature__ = signature  # type: ignore[attr-defined]
     function.__qualname__ = function.__name__  # as callers know it
     documentation = function.__doc__ or ""  # none with `python -OO`
     indent = documentation[: documentation.find(_ROWS)].rpartition("\n")[2]
     wrapper = TextWrapper(110, indent, f"{indent}    ", break_on_hyphens=False)
-    texts = [wrapper.fill(f"{name}: {_text(name, row)}") for name, row in rows.items()]
+    texts = []
+    for name, row in rows.items():
+        text = row.metadata["text"] if name == row.name else f"Another name of `{row.name}`."
+        texts.append(wrapper.fill(f"{name}: {text}"))
     function.__doc__ = documentation.replace(indent + _ROWS, "\n".join(texts)) or None
     return function
 

@@ -1,7 +1,7 @@
 """The base of all decorated functions: calls from event loops, options, `configure` and `stats`.
 
 A decorated function joins a collator, which reads its arguments, and a driver, which runs its batches. The
-other ways to call it stand in `sync_calls` and `async_calls`.
+other ways to call it stand in `calls`.
 """
 
 from __future__ import annotations
@@ -14,23 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from batched._api.amap import TaskReadAhead, amap_items
 from batched._api.binding import Bindable, DriverT
-from batched._api.decorate import (
-    NO_ISOLATION,
-    changed,
-    check_names,
-    is_stream,
-    join,
-    name_of,
-    takes_changes,
-    written_for_class,
-)
+from batched._api.decorate import NO_ISOLATION, changed, check_names, takes_changes, written_for_class
 from batched._api.streams import AsyncStream
 from batched._core.options import NO_OPTIONS, CallOptions, Options, knows_lengths, live_options
 from batched._drivers.wakeups import own_errors, within
-from batched._parts.cache import CachingCollator
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterable, AsyncIterator, Iterable
     from typing import NoReturn, Unpack
 
     from batched._api.binding import Driver
@@ -47,29 +37,6 @@ class DecoratedFunction(Bindable[DriverT]):
     """A batch function that callers call item by item, or with lists."""
 
     __slots__ = ()
-
-    def __init__(
-        self,
-        func: Callable[..., Any],
-        options: Options,
-        new_driver: Callable[..., DriverT],
-        *,
-        callers_ask: bool = False,
-    ) -> None:
-        name = name_of(func, options)
-        streams = is_stream(func, options)
-
-        def make(owner: object) -> DriverT:
-            collator, queue = join(func, options, name, bound=not isinstance(owner, DecoratedFunction))
-            if isinstance(collator, CachingCollator) and callers_ask:
-                collator.let_callers_ask()
-            return new_driver(options, queue, collator, name, owner, streams=streams)
-
-        super().__init__(func, options, make, streams=streams, callers_ask=callers_ask)
-
-    @property
-    def _name(self) -> str:
-        return name_of(self._shared.function, self._shared.settings)
 
     @property
     def _batcher(self) -> DriverT:

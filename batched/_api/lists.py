@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
+from batched._api.calls import ThreadedFunction
 from batched._api.decorate import decorate, takes_options
-from batched._api.signatures import list_options
-from batched._api.sync_calls import ThreadedFunction
+from batched._api.signatures import P, T, U, list_options
 from batched._core.options import Options
 
 if TYPE_CHECKING:
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from batched._api.signatures import Dynamically
 
 __all__ = ["BatchedFunction", "dynamically"]
-
-T = TypeVar("T")
-U = TypeVar("U")
-P = ParamSpec("P")
 
 
 class BatchedFunction(ThreadedFunction, Generic[T, U]):

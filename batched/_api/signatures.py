@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
 
-from batched._api.sync_calls import ThreadedFunction
+from batched._api.calls import ThreadedFunction
 from batched._core.option_checks import Cache
 from batched._core.options import OnFull, PaddingSide, Priority
 

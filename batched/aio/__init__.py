@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, overload
 
-from batched._api.async_calls import LoopedFunction
+from batched._api.calls import LoopedFunction
 from batched._api.decorate import decorate, takes_options
-from batched._api.signatures import Method, list_options
+from batched._api.signatures import Method, P, S, S_contra, T, U, list_options
 from batched._core.options import Options
 from batched.aio import inference
 
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from batched._api.signatures import ListFunction, ListMethod
 
 __all__ = ["BatchedFunction", "BatchedMethod", "dynamically", "inference"]
-
-T = TypeVar("T")
-U = TypeVar("U")
-S = TypeVar("S")
-P = ParamSpec("P")
-S_contra = TypeVar("S_contra", contravariant=True)
 
 
 class BatchedFunction(LoopedFunction, Generic[T, U]):

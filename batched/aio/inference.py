@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, overload
 
-from batched._api.async_calls import LoopedFunction
+from batched._api.calls import LoopedFunction
 from batched._api.decorate import decorate, takes_options
-from batched._api.signatures import array_options
+from batched._api.signatures import P, array_options
 from batched._core.options import ArrayOptions
-from batched.inference import Feature, Features
+from batched.inference import Feature, Features, R
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 __all__ = ["BatchedInference", "dynamically"]
-
-R = TypeVar("R")
-P = ParamSpec("P")
 
 
 class BatchedInference(LoopedFunction, Generic[R]):

@@ -1,8 +1,8 @@
 """Features in, arrays out: the collator of functions over arrays.
 
 A feature is a key and an array, or a list of rows. The work is done by other modules: `signature` reads
-features, `pad` joins them for the batch, `split` cuts the outputs, `merge` joins the answers of a call whose
-rows ran in several batches. Rows are copied in blocks; only rows in a list are copied one by one.
+features, `pad` joins them for the batch, `split` cuts the outputs, `merge` joins the answers of a call that
+ran in several batches. Rows are copied in blocks; only rows in a list are copied one by one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Joining the answers of a call whose rows have run in several batches."""
+"""Joining the answers of a call that has run in several batches."""
 
 from __future__ import annotations
 

@@ -37,54 +37,41 @@ class Padder:
 
         - no row needs padding: the blocks are concatenated;
         - only the lengths differ, and each block is one row: the library pads all rows at once;
-        - only the lengths differ, and some block has more rows: written block by block;
-        - further axes differ within a call: written row by row.
+        - else they are written block by block.
         """
         library, trailing = feature.library, feature.trailing
         if trailing is not None:
             multiple = self._multiple_of(feature.key)
-            if None in trailing:
-                return self._row_by_row(library, blocks, multiple, fill, least)
             if list in map(type, blocks):
                 blocks = [part for block in blocks for part in _blocks_of(block)]
                 lengths = [block.shape[1] for block in blocks]
+            if None in trailing:
+                shape = padded_shape([block[0] for block in blocks], multiple)
+                shape = [*map(max, shape, least)] if least else shape
+                return self._written(library, blocks, shape, fill, rows)
             longest = max((_rounded(max(lengths), multiple), *least[:1]))
             if lengths.count(longest) != len(lengths):
                 if len(blocks) == rows:
                     array = library.padded(blocks, lengths, longest, fill, self._left)
                     return array, sum(lengths) * prod(array.shape[2:])
-                return self._block_by_block(library, blocks, longest, fill, rows)
+                return self._written(library, blocks, [longest, *blocks[0].shape[2:]], fill, rows)
         # A block that is alone is copied too: it would keep its subclass and its mode otherwise.
         array = library.concatenate(blocks)
         return array, prod(array.shape)
 
-    def _block_by_block(
-        self, library: Library, blocks: Sequence[Array], longest: int, fill: Any, rows: int
+    def _written(
+        self, library: Library, blocks: Sequence[Array], shape: Sequence[int], fill: Any, rows: int
     ) -> tuple[Array, int]:
-        array = library.full((rows, longest, *blocks[0].shape[2:]), fill, blocks[0])
+        array = library.full((rows, *shape), fill, blocks[0])
         start = real = 0
         for block in blocks:
             stop = start + len(block)
-            array[start:stop, real_part(block.shape[1], longest, self._left)] = block
+            places = [
+                real_part(own, padded, self._left) for own, padded in zip(block.shape[1:], shape, strict=True)
+            ]
+            array[(slice(start, stop), *places)] = block
             real += prod(block.shape)
             start = stop
-        return array, real
-
-    def _row_by_row(
-        self, library: Library, blocks: Sequence[Any], multiple: int, fill: Any, least: tuple[int, ...]
-    ) -> tuple[Array, int]:
-        rows = [row for block in blocks for row in block]
-        shape = padded_shape(rows, multiple)
-        if least:
-            shape = [*map(max, shape, least)]
-        array = library.full((len(rows), *shape), fill, rows[0])
-        real = 0
-        for at, row in enumerate(rows):
-            places = [
-                real_part(own, padded, self._left) for own, padded in zip(row.shape, shape, strict=True)
-            ]
-            array[(at, *places)] = row
-            real += prod(row.shape)
         return array, real
 
 

@@ -25,7 +25,7 @@ class Waiter:
     is_woken: bool
     """Whether the task need not wait, or no more; False to begin with."""
     _loop: Any
-    """Whose task it is; to be set before that awaits this."""
+    """The loop of the task; to be set before the task awaits this."""
     _go_on: Callable[[Any], object] | None
     """What wakes the task, once it waits; None to begin with."""
     _go_on_in: Context | None

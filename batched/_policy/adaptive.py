@@ -222,5 +222,5 @@ class _Held:
             return
         self.mean_s += 0.1 * (now - self._since - self.mean_s)
         self._since = self._due = None
-        # So that one very late wake-up is forgotten, even if no other wait runs out.
+        # One very late wake-up is forgotten, even if no other wait runs out.
         self.late_s += 0.01 * (_LATE_S - self.late_s)

@@ -3,7 +3,7 @@
 A batch of n items takes about `fixed + (each + per_length * longest) * n` seconds, since items are padded to
 the longest. Where padding takes little of that, items go in order of arrival, and where it takes less than
 another batch would, all that fit into one batch go. Elsewhere all items in sight are split, in order of
-length, into the batches that take the least time together; of these the one goes that has the oldest item.
+length, into the batches that take the least time together; the batch that has the oldest item goes first.
 
 So no item is passed over for long: of each class of calls the oldest item is in every batch that its class
 leads, however the lengths fall, or in the next one if this one starts for an item that has a deadline which

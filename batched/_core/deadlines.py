@@ -2,76 +2,30 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush, heapreplace
-from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
+
+from batched._core.lazy_heap import EntryT, LazyHeap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from batched._core.call import Call
 
 __all__ = ["DeadlineHeap", "Deadlines"]
 
-_FEW = 1024
 
-EntryT = TypeVar("EntryT")
-
-
-class DeadlineHeap(Generic[EntryT]):
-    """Entries in order of their deadline, equal ones as they came.
-
-    It is lazy: an entry without a deadline is forgotten, and one with a later deadline is moved, when it
-    comes to the top.
-    """
-
-    def __init__(self, deadline_of: Callable[[EntryT], float | None]) -> None:
-        """Ask `deadline_of` for the deadline of an entry: None once it has none any more."""
-        self._heap: list[tuple[float, int, EntryT]] = []
-        self._deadline_of = deadline_of
-        self._limit = _FEW
-        self._order = count()
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    def add(self, entry: EntryT, deadline: float) -> None:
-        """Add an entry, with the deadline that it has now."""
-        heap = self._heap
-        heappush(heap, (deadline, next(self._order), entry))
-        if len(heap) > self._limit:
-            # Entries that were answered before their deadline would pile up here until it passes.
-            heap[:] = [each for each in heap if self._deadline_of(each[2]) is not None]
-            heapify(heap)
-            self._limit = max(_FEW, 2 * len(heap))
+class DeadlineHeap(LazyHeap[EntryT, float]):
+    """Entries in order of their deadline."""
 
     def next(self) -> float:
         """Return the next deadline, `inf` if there is none."""
-        heap = self._heap
-        while heap:
-            known, _, entry = heap[0]
-            deadline = self._deadline_of(entry)
-            if deadline is None:
-                heappop(heap)
-            elif deadline > known:
-                heapreplace(heap, (deadline, next(self._order), entry))
-            else:
-                return deadline
-        return inf
-
-    def first(self) -> EntryT:
-        """Return the entry that has the `next` deadline, just asked for. There must be one."""
-        return self._heap[0][2]
+        return inf if self.first() is None else self.entries[0][0]
 
     def passed(self, now: float) -> Iterator[EntryT]:
         """Remove and return the entries with a deadline that has passed."""
         while self.next() <= now:
-            yield heappop(self._heap)[2]
-
-    def clear(self) -> None:
-        """Forget all entries."""
-        self._heap.clear()
+            yield self.pop()
 
 
 class Deadlines:
@@ -87,10 +41,11 @@ class Deadlines:
 
     def start(self) -> float:
         """Return when to start for the call with the next deadline; `inf` if there is none."""
-        return inf if self.heap.next() == inf else self.heap.first().latest_start()
+        first = self.heap.first()
+        return inf if first is None else first.latest_start()
 
-    def first(self) -> Call:
-        """Return the call that `start` was just asked for. There must be one."""
+    def first(self) -> Call | None:
+        """Return the call with the next deadline, if there is one."""
         return self.heap.first()
 
     def passed(self, now: float) -> Iterator[Call]:

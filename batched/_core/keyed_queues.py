@@ -8,10 +8,10 @@ one batch in eight while small calls come. A key is known as long as an item of 
 from __future__ import annotations
 
 from functools import partial
-from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import TYPE_CHECKING
 
+from batched._core.lazy_heap import LazyHeap
 from batched._core.queue import RESERVE, Queue
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     """A time, and for equal times a number that no two keys share."""
 
 __all__ = ["Groups"]
-
-_SPARE = 64
 
 
 class _Key:
@@ -51,55 +49,6 @@ class _Key:
         return max(self.turn, self.queue.oldest()), self.number
 
 
-class _Line:
-    """A lazy heap of keys, in order of a rank that only grows. A key has one place at most.
-
-    A key that belongs here no longer is forgotten when it comes to the top, and one that has a higher rank by
-    then is put back. So a change costs nothing at first, and O(log n) at the next look.
-    """
-
-    def __init__(self, rank: Callable[[_Key], Rank], belongs: Callable[[_Key], bool]) -> None:
-        self._rank = rank
-        self._belongs = belongs
-        self._heap: list[tuple[Rank, _Key]] = []
-        self._keys: set[_Key] = set()
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    def add(self, key: _Key) -> None:
-        """Put `key` in its place, unless it has one."""
-        if key not in self._keys:
-            self._keys.add(key)
-            heappush(self._heap, (self._rank(key), key))
-
-    def first(self) -> _Key | None:
-        """Return the key of the least rank, None if there is no key."""
-        heap = self._heap
-        while heap:
-            said, key = heap[0]
-            if not self._belongs(key):
-                heappop(heap)
-                self._keys.discard(key)
-                continue
-            rank = self._rank(key)
-            if rank == said:
-                return key
-            heapreplace(heap, (rank, key))
-        return None
-
-    def tidy(self) -> None:
-        """Forget keys that do not belong here."""
-        self._heap[:] = [entry for entry in self._heap if self._belongs(entry[1])]
-        heapify(self._heap)
-        self._keys = {key for _, key in self._heap}
-
-    def clear(self) -> None:
-        """Forget all keys."""
-        self._heap.clear()
-        self._keys.clear()
-
-
 class Groups:
     """Queues by key. Costs O(log n) a batch for n keys, and nothing for a key that is not used."""
 
@@ -120,13 +69,12 @@ class Groups:
         self.threshold = threshold
         self._keys: dict[Hashable, _Key] = {}
         self._full_keys = 0
-        self._new_keys = 0  # since the lines were tidied
         self._numbers = count()
         self._credit = 0.0  # batches of the reserve that keys of large calls have not used
-        # By whether only large calls wait.
-        self._waiting = [_Line(_Key.since, partial(_waits, large)) for large in (False, True)]
-        self._full = [_Line(_Key.since, partial(_is_full, large)) for large in (False, True)]
-        self._by_age = _Line(_Key.oldest, _waits_at_all)
+        # Of all keys, and of those that are full, by whether only large calls wait.
+        self._waiting = [LazyHeap(partial(_since, large)) for large in (False, True)]
+        self._full = [LazyHeap(partial(_since_if_full, large)) for large in (False, True)]
+        self._by_age = LazyHeap(_oldest)
         self._lines = (*self._waiting, *self._full, self._by_age)
 
     def resize(self, batch_size: int, threshold: int) -> None:
@@ -155,11 +103,6 @@ class Groups:
     def _begin(self, name: Hashable) -> _Key:
         """Return a new key, for which an item is about to wait."""
         keys = self._keys
-        self._new_keys += 1
-        if self._new_keys > 2 * len(keys) + _SPARE:
-            for line in self._lines:
-                line.tidy()
-            self._new_keys = len(keys)
         if len(keys) == 1:
             for other in keys.values():
                 self._stand(other)
@@ -178,10 +121,11 @@ class Groups:
 
     def _stand(self, key: _Key) -> None:
         """Put `key` in its lines. A key that is the only one needs none: that saves 3 us a batch."""
-        self._waiting[key.is_large].add(key)
+        since = key.since()
+        self._waiting[key.is_large].add(key, since)
         if key.is_full:
-            self._full[key.is_large].add(key)
-        self._by_age.add(key)
+            self._full[key.is_large].add(key, since)
+        self._by_age.add(key, key.oldest())
 
     def drop(self, call: Call) -> int:
         """Forget what of `call` still waits; return how many items that was."""
@@ -272,13 +216,15 @@ class Groups:
         return key
 
 
-def _waits_at_all(key: _Key) -> bool:
-    return key.queue.items > 0
+def _oldest(key: _Key) -> Rank | None:
+    """Return when the oldest item of `key` arrived, None if no item waits."""
+    return key.oldest() if key.queue.items else None
 
 
-def _waits(large: bool, key: _Key) -> bool:  # noqa: FBT001
-    return key.queue.items > 0 and key.is_large is large
+def _since(large: bool, key: _Key) -> Rank | None:  # noqa: FBT001
+    """Return since when `key` stands in line with the keys of large calls only, or with the others."""
+    return key.since() if key.queue.items and key.is_large is large else None
 
 
-def _is_full(large: bool, key: _Key) -> bool:  # noqa: FBT001
-    return key.is_full and _waits(large, key)
+def _since_if_full(large: bool, key: _Key) -> Rank | None:  # noqa: FBT001
+    return _since(large, key) if key.is_full else None

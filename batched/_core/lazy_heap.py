@@ -1,0 +1,75 @@
+"""Entries in order of a rank that only grows, such as their deadline."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["EntryT", "LazyHeap"]
+
+_FEW = 64
+
+EntryT = TypeVar("EntryT")
+RankT = TypeVar("RankT", float, tuple[float, int])
+
+
+class LazyHeap(Generic[EntryT, RankT]):
+    """Entries in order of their rank, equal ones as they came. An entry has one place at most.
+
+    An entry without a rank is forgotten, and one with a higher rank is moved, when it comes to the top. So a
+    change costs nothing at first, and O(log n) at the next look.
+    """
+
+    def __init__(self, rank_of: Callable[[EntryT], RankT | None]) -> None:
+        """Ask `rank_of` for the rank of an entry: None once it has none any more."""
+        self.entries: list[tuple[RankT, int, EntryT]] = []
+        self._known: set[EntryT] = set()
+        self._rank_of: Callable[[EntryT], RankT | None] = rank_of
+        self._limit = _FEW
+        self._order = count()
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(self, entry: EntryT, rank: RankT) -> None:
+        """Add an entry, with the rank that it has now, unless it has its place."""
+        if entry in self._known:
+            return
+        self._known.add(entry)
+        heap = self.entries
+        heappush(heap, (rank, next(self._order), entry))
+        if len(heap) > self._limit:
+            # Entries without a rank would pile up here until they come to the top.
+            heap[:] = [each for each in heap if self._rank_of(each[2]) is not None]
+            heapify(heap)
+            self._known = {each[2] for each in heap}
+            self._limit = max(_FEW, 2 * len(heap))
+
+    def first(self) -> EntryT | None:
+        """Return the entry of the least rank, None if there is no entry."""
+        heap = self.entries
+        while heap:
+            said, _, entry = heap[0]
+            rank = self._rank_of(entry)
+            if rank is None:
+                self.pop()
+            elif rank > said:
+                heapreplace(heap, (rank, next(self._order), entry))
+            else:
+                return entry
+        return None
+
+    def pop(self) -> EntryT:
+        """Remove and return the entry that is `first`, just asked for."""
+        entry = heappop(self.entries)[2]
+        self._known.discard(entry)
+        return entry
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        self.entries.clear()
+        self._known.clear()

@@ -29,13 +29,13 @@ class Shipped:
     def __init__(self, batch_size: int, policy: Window) -> None:
         self._driver = ManualDriver(Options(batch_size=batch_size, adaptive=policy.learns))
         self._batcher = self._driver.batcher
-        self._batcher.policy = policy
-        self.push = self._batcher.arriving.append
+        self._batcher.next_batch.policy = policy
+        self.push = self._batcher.inbox.arriving.append
         self._batch: Batch | None = None
 
     def awaited(self) -> int:
         """Return how many calls are worth to wake up for."""
-        return self._batcher.wake_after or 1
+        return self._batcher.inbox.wake_after or 1
 
     def delay(self, now: float) -> float | None:
         """Ask the batcher."""

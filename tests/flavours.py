@@ -19,6 +19,7 @@ import batched.inference
 from batched import aio
 from batched._core.keyed_queues import Groups
 from batched._drivers.event_loop import LoopDriver
+from batched._drivers.thread import ThreadDriver
 from tests.gate import PATIENCE_S, until
 
 
@@ -171,12 +172,13 @@ def size_of(groups: Groups) -> int:
 
 def outside(fn: Any) -> set[Any]:
     """The calls that wait for room."""
-    return {call for batcher in batchers(fn) for call in batcher._admission._outside}
+    return {call for batcher in batchers(fn) for call in batcher.calls.admission.awaiting_room}
 
 
 def blocked(fn: Any) -> int:
     """How many threads wait for room; on a loop none does."""
-    return len(getattr(fn._find(), "_blocked", ()))
+    driver = fn._find()
+    return len(driver.dispatcher.blocked) if isinstance(driver, ThreadDriver) else 0
 
 
 class Pieces:

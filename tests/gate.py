@@ -85,13 +85,6 @@ def until(condition: Callable[[], Any]) -> None:
     raise AssertionError("the condition never came true")
 
 
-def is_idle(batcher: Any) -> bool:
-    """Whether a batcher, of a thread or of event loops, has put its last batch aside."""
-    if hasattr(batcher, "workers"):
-        return bool(batcher.batcher.wake_after == 1)
-    return not batcher.dispatchers() or bool(batcher.resting)
-
-
 async def turns(count: int = 5) -> None:
     """Let every task that can run do so."""
     for _ in range(count):

@@ -16,6 +16,7 @@ import pytest
 import batched
 from batched import QueueFullError
 from batched._core.call import Call
+from batched._core.inbox import Inbox
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
 from tests.flavours import Flavour, blocked, outside
@@ -305,7 +306,7 @@ def test_an_instance_is_collected_after_callers_were_refused_or_late() -> None:
             model.embed.options(deadline_ms=10).submit(2)
     gate.open()
     assert [future.result(PATIENCE_S) for future in futures] == [0, 1]
-    assert not model.embed._find()._blocked
+    assert not model.embed._find().dispatcher.blocked
     reference = weakref.ref(model)
     del model
     until(lambda: gc.collect() is not None and reference() is None)
@@ -384,8 +385,8 @@ def test_a_bounded_queue_under_random_load_answers_everybody() -> None:
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
     assert len(answered) > 100
     batcher = fn._batcher
-    assert not batcher._blocked
-    assert not batcher.batcher._admission._outside
+    assert not batcher.dispatcher.blocked
+    assert not batcher.batcher.calls.admission.awaiting_room
     fn.shutdown()
 
 
@@ -409,16 +410,16 @@ def test_a_refused_call_takes_no_wake_up_along(monkeypatch: pytest.MonkeyPatch) 
     fn = batched.dynamically(Gate(), timeout_ms=0, max_queue_size=2)
     assert fn(0) == 0
     batcher = fn._batcher.batcher
-    until(lambda: batcher.wake_after == 1)
+    until(lambda: batcher.inbox.wake_after == 1)
     inside, refused = threading.Event(), threading.Event()
-    wakes = batcher.wakes
+    wakes = Inbox.wakes
 
-    def pausing(call: Any) -> bool:
+    def pausing(inbox: Inbox, call: Any) -> bool:
         inside.set()
         assert refused.wait(PATIENCE_S)
-        return bool(wakes(call))
+        return wakes(inbox, call)
 
-    monkeypatch.setattr(batcher, "wakes", pausing)
+    monkeypatch.setattr(Inbox, "wakes", pausing)
     answers: list[int] = []
     caller = threading.Thread(target=lambda: answers.append(fn(1)), daemon=True)
     caller.start()

@@ -1386,7 +1386,7 @@ def test_an_idle_batcher_keeps_nobodys_arrays() -> None:
     fn(x=x)
     fn.submit(x=x).result(PATIENCE_S)
     list(fn.map([{"x": x}]))
-    until(lambda: fn._batcher.batcher.wake_after == 1)
+    until(lambda: fn._batcher.batcher.inbox.wake_after == 1)
     del x
     gc.collect()
     assert reference() is None

@@ -102,8 +102,8 @@ class BatcherRules(RuleBasedStateMachine):
     def come_together(self, sizes: list[int]) -> None:
         """Several callers come before the driver looks."""
         for size in sizes:
-            self.driver.batcher.arrive(self.call_of(size))
-        self.driver.batcher.take_in()
+            self.driver.batcher.inbox.arrive(self.call_of(size))
+        self.driver.batcher.calls.take_in()
 
     @rule(seconds=st.floats(0, 3))
     def wait(self, seconds: float) -> None:
@@ -257,7 +257,7 @@ class BatcherRules(RuleBasedStateMachine):
         oldest = min(map(attrgetter("arrived"), waiting))
         assert 0.0 <= delay <= max(self.latest(oldest) - self.now, 0.0)
         assert delay == 0.0 or max(self.items_of(waiting).values()) < self.batch_size
-        assert delay == 0.0 or 1 <= (self.driver.batcher.wake_after or 0) <= self.batch_size
+        assert delay == 0.0 or 1 <= (self.driver.batcher.inbox.wake_after or 0) <= self.batch_size
         assert all(call.deadline is None or call.deadline > self.now + delay for call in waiting)
 
     @invariant()
@@ -441,11 +441,11 @@ class ServerRules(RuleBasedStateMachine):
         if outcome in {"raises", "out of memory"}:
             error = MemoryError() if outcome == "out of memory" else ZeroDivisionError()
             live = sum(stop - start for call, start, stop in batch.slices if call.missing)
-            before = self.driver.batcher.retrying
+            before = self.driver.batcher.running.retries.items
             size = len(batch)
             answered = self.driver.fail(batch, error, self.now)
             if size > 1 and (outcome == "out of memory" or self.options.isolate_errors):
-                assert self.driver.batcher.retrying == before + live
+                assert self.driver.batcher.running.retries.items == before + live
                 assert not answered
         else:
             results: list[Any] = [("out", *item) for item in items]
@@ -473,7 +473,8 @@ class ServerRules(RuleBasedStateMachine):
         """Do what a driver does after it has asked for the delay, and return that."""
         self.driver.delay(self.now)
         self.driver.take_answered()
-        let_in, self.driver.batcher.let_in = self.driver.batcher.let_in, []
+        calls = self.driver.batcher.calls
+        let_in, calls.let_in = calls.let_in, []
         for call in let_in:
             self.outside.remove(call)
             self.counted += call.size
@@ -483,11 +484,13 @@ class ServerRules(RuleBasedStateMachine):
     def nobody_is_forgotten(self) -> None:
         """Who waits outside comes in, in order, and while anybody does the next batch is due."""
         delay = self.heed()
-        assert self.outside == list(self.driver.batcher._admission._outside)
+        assert self.outside == list(self.driver.batcher.calls.admission.awaiting_room)
         if self.outside:
             assert delay == 0.0
             assert self.driver.queue.items
-        assert (delay is None) == (not self.driver.queue.items and not self.driver.batcher.retrying)
+        assert (delay is None) == (
+            not self.driver.queue.items and not self.driver.batcher.running.retries.items
+        )
 
     @invariant()
     def no_key_is_kept(self) -> None:
@@ -524,8 +527,8 @@ class ServerRules(RuleBasedStateMachine):
         self.driver.batcher.drain()
         while self.driver.delay(self.now) is not None:
             self.driver.run(self.driver.pop(self.now), self.now)
-        assert not self.driver.batcher.waiting_calls()
-        assert not self.driver.batcher.running_calls()
+        assert not self.driver.batcher.calls.waiting()
+        assert not self.driver.batcher.running.calls()
 
 
 def same(items: list[Any]) -> list[Any]:
@@ -581,13 +584,13 @@ def test_no_call_seems_answered_without_an_error(ends: str, monkeypatch: pytest.
     driver = ManualDriver(Options(batch_size=8, timeout_ms=9000), Queue, COLLATOR)
     calls = [single(), listed(3)]
     found = []
-    drop = driver.batcher.drop
+    drop = driver.batcher.calls.drop
 
     def look(call: Call) -> None:
         drop(call)
         found.append((call.missing, call.error))
 
-    monkeypatch.setattr(driver.batcher, "drop", look)
+    monkeypatch.setattr(driver.batcher.calls, "drop", look)
     for call in calls:
         call.deadline = 5.0
         driver.push(call)
@@ -604,7 +607,7 @@ def test_an_interruption_while_calls_are_queued_loses_no_call(monkeypatch: pytes
     """A driver that gives up then finds them where they came."""
     batcher = ManualDriver(Options(batch_size=8, timeout_ms=0)).batcher
     calls = [single(), listed(3)]
-    batcher.arriving += calls
+    batcher.inbox.arriving += calls
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -612,10 +615,10 @@ def test_an_interruption_while_calls_are_queued_loses_no_call(monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.setattr(Queue, "push_all", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            batcher.take_in()
-    assert batcher.arriving == calls
+            batcher.calls.take_in()
+    assert batcher.inbox.arriving == calls
     batcher.close(ClosedError())
-    assert batcher.answered == calls
+    assert batcher.calls.answered == calls
 
 
 @pytest.mark.parametrize("ends", ["cancelled", "failed"])

@@ -299,7 +299,7 @@ def test_an_error_whose_frames_were_cleared_keeps_no_instance_alive() -> None:
         model.fail(1)
     traceback.clear_frames(caught.value.__traceback__)
     batcher = model.fail._find()
-    until(lambda: batcher.batcher.wake_after == 1)
+    until(lambda: batcher.batcher.inbox.wake_after == 1)
     reference = weakref.ref(model)
     del model
     assert reference() is None
@@ -314,7 +314,7 @@ def test_an_idle_instance_is_collected_and_its_thread_ends() -> None:
     embedder.embed.options(deadline_ms=50_000)(1)
     batcher = embedder.embed._find()
     thread = batcher.workers.threads[0]
-    until(lambda: batcher.batcher.wake_after == 1)
+    until(lambda: batcher.batcher.inbox.wake_after == 1)
     reference = weakref.ref(embedder)
     del embedder
     assert reference() is None
@@ -420,7 +420,7 @@ def test_a_bound_method_keeps_its_instance_and_its_instance_does_not_keep_it() -
     assert (Service().first(1), Service.second(1), Service().second([3])) == (2, 2, [4])
     reference = weakref.ref(method.__wrapped__.__self__)
     batcher = again._find()
-    until(lambda: batcher.batcher.wake_after == 1)
+    until(lambda: batcher.batcher.inbox.wake_after == 1)
     del method, again, bound, Service
     gc.collect()
     assert reference() is None

@@ -98,7 +98,9 @@ def test_a_submit_that_waits_for_room_blocks() -> None:
     futures = [fn.submit(0)]
     gate.wait_for_batch()
     assert on_loop(lambda: futures.append(fn.submit(1))) == []
-    opener = threading.Thread(target=lambda: (until(lambda: not fn._batcher.may_warn), gate.open()))
+    opener = threading.Thread(
+        target=lambda: (until(lambda: not fn._batcher.warn_on_loop.may_warn), gate.open())
+    )
     opener.start()
     [warning] = on_loop(lambda: futures.append(fn.submit(2)))
     opener.join(PATIENCE_S)

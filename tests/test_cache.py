@@ -28,7 +28,7 @@ import batched
 import batched.inference
 from batched import BatchError, QueueFullError
 from batched._core.call import completed
-from batched._drivers.thread import ThreadDriver
+from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._parts.in_flight import InFlight
 from tests.flavours import Flavour, batchers, blocked, outside, size_of
 from tests.gate import PATIENCE_S, Gate, until
@@ -38,7 +38,7 @@ def nothing_is_left(fn: Any) -> None:
     """Wait until nobody waits, and check that no flight is remembered."""
     until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
     for batcher in batchers(fn):
-        assert not batcher.in_flight._items
+        assert not batcher.calls.in_flight._items
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
 
@@ -119,10 +119,10 @@ def test_what_lands_after_the_cache_was_asked_does_not_run_twice(
     flavour.needs_threads()
     gate = Gate()
     fn = flavour.decorate(gate, timeout_ms=0, cache={})
-    admit = ThreadDriver._admit
+    admit = ThreadDispatcher.admit
     overtaken: list[Any] = []
 
-    def late(batcher: ThreadDriver, call: Any, **named: Any) -> Any:
+    def late(batcher: ThreadDispatcher, call: Any, **named: Any) -> Any:
         if not overtaken:
             overtaken.append(call)
             with ThreadPoolExecutor(1) as pool:
@@ -130,7 +130,7 @@ def test_what_lands_after_the_cache_was_asked_does_not_run_twice(
         return admit(batcher, call, **named)
 
     fn._find()
-    monkeypatch.setattr(ThreadDriver, "_admit", late)
+    monkeypatch.setattr(ThreadDispatcher, "admit", late)
     future: Any = ThreadPoolExecutor(1).submit(flavour.call, fn, items)
     assert future.result(PATIENCE_S) == items
     asked = items if isinstance(items, list) else [items]
@@ -723,7 +723,7 @@ def test_cache_groups_and_a_bounded_queue_together(flavour: Flavour) -> None:
     nothing_is_left(fn)
     assert not blocked(fn)
     assert not outside(fn)
-    assert not any(size_of(each.queue) for each in batchers(fn))
+    assert not any(size_of(each.calls.queue) for each in batchers(fn))
     flavour.close(fn)
 
 
@@ -772,19 +772,18 @@ def test_nobody_joins_what_has_expired_and_has_not_been_answered(group_by: Any) 
     hasty, patient = (read(fn, ([1, 2, 3],), {}, 0.0) for _ in range(2))
     hasty.deadline = 1.0
     batcher.admit(hasty, wait=False)
-    batcher.take_in()
 
-    assert batcher.delay(2.0) is None
-    assert (batcher.answered, hasty.left) == ([hasty], "expired")
-    batcher.answered.clear()
+    assert batcher.plan(2.0) is None
+    assert (batcher.calls.answered, hasty.left) == ([hasty], "expired")
+    batcher.calls.answered.clear()
     batcher.admit(patient, wait=False)
-    batcher.take_in()
-    assert patient.missing == batcher.queue.items == 3
-    while batcher.queue.items:
+    batcher.calls.take_in()
+    assert patient.missing == batcher.calls.queue.items == 3
+    while batcher.calls.queue.items:
         batch = batcher.next(2.0)
         batcher.finish(batch, driver.collator.split(batch.run(driver.collator), batch), 2.0)
-    assert (batcher.answered, patient.results) == ([patient], [1, 2, 3])
-    batcher.in_flight.take_landed()
+    assert (batcher.calls.answered, patient.results) == ([patient], [1, 2, 3])
+    batcher.calls.in_flight.take_landed()
     nothing_is_left(fn)
 
 

@@ -156,7 +156,7 @@ def test_a_worker_that_starts_late_does_not_put_another_to_sleep(monkeypatch: py
     monkeypatch.setattr(Workers, "_work", late)
     fn = batched.dynamically(Gate(), timeout_ms=0, max_concurrent_batches=2)
     assert fn(1) == 1
-    until(lambda: fn._batcher.batcher.wake_after == 1)
+    until(lambda: fn._batcher.batcher.inbox.wake_after == 1)
     asleep.set()
     assert begun.wait(PATIENCE_S)
     until(lambda: fn._batcher.workers.waiting_for_turn == 1)

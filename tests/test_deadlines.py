@@ -151,7 +151,7 @@ def test_a_call_that_gives_up_waiting_for_room_lets_those_behind_it_in() -> None
     let_in = threading.Event()
 
     def wait_behind() -> None:
-        until(lambda: len(fn._find()._blocked) == 1)
+        until(lambda: len(fn._find().dispatcher.blocked) == 1)
         fn.submit("small")
         let_in.set()
 
@@ -272,7 +272,8 @@ def test_a_deadline_that_is_put_off_makes_way_for_the_next() -> None:
     """As when a caller with more time, or with no deadline, joins an equal item in flight."""
     calls = [Call().begin(list, None, 1, False, 0.0, deadline) for deadline in (1.0, 2.0, 3.0)]
     deadlines = Deadlines()
-    deadlines.add(calls)
+    for call in calls:
+        deadlines.add(call, call.deadline or 0.0)
     assert deadlines.start() == 0.5
     calls[0].deadline = 8.0
     calls[1].deadline = None

@@ -82,7 +82,7 @@ def test_a_list_of_mixed_keys_fails_as_one(flavour: Flavour) -> None:
     assert flavour.call(fn, 8) == 8
     stats = fn.stats
     assert stats.total_accepted == 7 == stats.total_processed + stats.total_cancelled
-    assert not any(size_of(each.queue) for each in batchers(fn))
+    assert not any(size_of(each.calls.queue) for each in batchers(fn))
 
 
 def test_errors_stay_in_place_in_a_list_of_mixed_keys(flavour: Flavour) -> None:
@@ -211,7 +211,7 @@ def test_a_cancelled_list_leaves_every_group(flavour: Flavour) -> None:
     assert (first.result(PATIENCE_S), stays.result(PATIENCE_S)) == (0, [5, 6])
     assert gate.batches == [[0], [5], [6]]
     assert fn.stats.total_cancelled == 4
-    assert not any(size_of(each.queue) for each in batchers(fn))
+    assert not any(size_of(each.calls.queue) for each in batchers(fn))
 
 
 def test_a_deadline_holds_for_a_list_of_mixed_keys(flavour: Flavour) -> None:
@@ -256,7 +256,7 @@ def test_a_key_that_nobody_uses_costs_nothing() -> None:
     futures = [fn.submit(item) for item in range(count // 2)]
     assert sum(future.result(PATIENCE_S) for future in futures) == sum(range(count // 2))
     assert fn(list(range(count // 2))) == list(range(count // 2))
-    assert size_of(fn._batcher.batcher.queue) == 0
+    assert size_of(fn._batcher.batcher.calls.queue) == 0
     fn.shutdown()
 
 

@@ -283,7 +283,7 @@ def test_a_signature_that_nobody_uses_any_more_costs_nothing() -> None:
     for number, future in enumerate(futures):
         assert future.result(PATIENCE_S).tolist() == [number % 3000]
     assert [len(features[key]) for features in gate.batches[1:] for key in features] == [2] * 3000
-    groups = fn._batcher.batcher.queue
+    groups = fn._batcher.batcher.calls.queue
     assert size_of(groups) == 0
     del futures, future  # their calls know their signatures
     assert len(fn._shared.collator._signatures.known) <= 1024

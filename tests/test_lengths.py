@@ -116,9 +116,9 @@ class LengthRules(BatcherRules):
     def configure(self, budget: int | None) -> None:
         """The budget changes while calls wait."""
         batcher = self.driver.batcher
-        policy = batcher.policy
-        batcher.configure(replace(batcher._options, max_batch_length=budget))
-        batcher.policy = policy
+        policy = batcher.next_batch.policy
+        batcher.configure(replace(batcher.next_batch.options, max_batch_length=budget))
+        batcher.next_batch.policy = policy
 
     @precondition(lambda self: self.driver.delay(self.now) == 0.0)
     @rule()
@@ -417,7 +417,7 @@ def test_a_large_call_is_in_every_other_batch_if_the_budget_has_no_room_for_smal
     for _ in range(300):
         driver.push(call_of([1]))
     batches_of(driver)
-    driver.batcher.configure(replace(driver.batcher._options, max_batch_length=3))
+    driver.batcher.configure(replace(driver.batcher.next_batch.options, max_batch_length=3))
     driver.push(call_of([2] * 64))
     for _ in range(20):
         driver.push(call_of([3]))
@@ -548,8 +548,8 @@ def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
             return 5
 
     driver = ManualDriver(Options(batch_size=32, timeout_ms=0), queue, COLLATOR)
-    driver.batcher.policy = Costly(0.0, 32)
-    driver.batcher._follow(driver.batcher._options)
+    driver.batcher.next_batch.policy = Costly(0.0, 32)
+    driver.batcher.next_batch.follow(driver.batcher.next_batch.options)
     driver.push(call_of([1] * 4000))
     sizes = []
     for number in range(120):

@@ -31,7 +31,7 @@ class Server:
 
     def __init__(self, patience: Window, batch_size: int = 32) -> None:
         self.driver = ManualDriver(Options(batch_size=batch_size, adaptive=patience.learns))
-        self.driver.batcher.policy = patience
+        self.driver.batcher.next_batch.policy = patience
         self.patience = patience
         self.now = 0.0
         self.slow = 1.0
@@ -71,7 +71,8 @@ class Server:
                     assert self.coming, "nobody will ever call"
                     self.now = min(entry[0] for entry in self.coming)
                 elif delay:
-                    self.now = self.let_come(self.now + delay, self.driver.batcher.wake_after or math.inf)
+                    awaited = self.driver.batcher.inbox.wake_after or math.inf
+                    self.now = self.let_come(self.now + delay, awaited)
                 else:
                     break
             first = self.driver.queue.oldest()
@@ -88,7 +89,7 @@ class Server:
 
     def take_in(self) -> None:
         """Queue the calls of the inbox."""
-        self.driver.batcher.arriving += self.inbox
+        self.driver.batcher.inbox.arriving += self.inbox
         self.inbox.clear()
 
 
@@ -508,7 +509,7 @@ def test_who_wants_no_learning_gets_the_plain_window(options: dict[str, Any]) ->
     fn = batched.dynamically(Gate(), **{"timeout_ms": 0.1, **options})
     for item in range(20):
         assert fn(item) == item
-    assert type(fn._batcher.batcher.policy) is Window
+    assert type(fn._batcher.batcher.next_batch.policy) is Window
     assert fn.stats.learned is None
 
 

@@ -287,7 +287,7 @@ def test_batchers_of_one_name_are_one_series(registry: CollectorRegistry) -> Non
     futures = [model.embed.submit(1) for model in models[98:]]
     for _ in range(2):
         gate.wait_for_batch()
-    running = models[98].embed._find().batcher._running
+    running = models[98].embed._find().batcher.running.since
     for batch in running:
         running[batch] -= 1000  # as if it had been running for so long
     figures = page(registry)["merged"]

@@ -15,8 +15,11 @@ import batched
 from batched import aio
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
+from batched._core.calls import Calls
 from batched._core.keyed_queues import Groups
+from batched._core.next_batch import NextBatch
 from batched._core.queue import Queue
+from batched._core.running import Running
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, until
 
@@ -30,7 +33,7 @@ def _restless() -> Iterator[None]:
 
 
 # What needs no lock: making a batcher, and what callers ask of it.
-FREE = {"__init__", "_begin", "_follow", "_resize", "arrive", "wakes"}
+FREE = {"__init__", "begin", "follow", "resize"}
 
 
 def together(callers: int, work: Callable[[int], None]) -> None:
@@ -81,7 +84,7 @@ def test_the_queue_is_used_with_the_lock_only(
 
         monkeypatch.setattr(cls, name, watched)
 
-    for cls in (Queue, Groups, Batcher):
+    for cls in (Queue, Groups, Batcher, Calls, NextBatch, Running):
         for name in {name for name, value in vars(cls).items() if callable(value)} - FREE:
             watch(cls, name)
     for name in ("answer", "step", "end", "fail", "prune", "halves"):

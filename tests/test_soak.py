@@ -228,13 +228,13 @@ def soak(seconds: float, decorate: Any, kind: type[Caller], *, changing: bool = 
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
     fn.shutdown()
     batcher = fn._batcher
-    assert not batcher.batcher.arriving
-    assert not batcher.batcher._running
-    assert not batcher.batcher.waiting_calls()
-    assert not batcher.batcher.retrying
-    assert not batcher._blocked
-    assert batcher.batcher.in_flight is None or not batcher.batcher.in_flight._items
-    assert not isinstance(batcher.batcher.queue, Groups) or not size_of(batcher.batcher.queue)
+    assert not batcher.batcher.inbox.arriving
+    assert not batcher.batcher.running.since
+    assert not batcher.batcher.calls.waiting()
+    assert not batcher.batcher.running.retries.items
+    assert not batcher.dispatcher.blocked
+    assert batcher.batcher.calls.in_flight is None or not batcher.batcher.calls.in_flight._items
+    assert not isinstance(batcher.batcher.calls.queue, Groups) or not size_of(batcher.batcher.calls.queue)
     gc.collect()
     assert not [thread for thread in threading.enumerate() if thread.name == "batched: soak"]
 

@@ -960,7 +960,7 @@ def test_consumers_at_random_get_their_own_pieces_or_leave() -> None:
     until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
-    assert not fn._batcher.batcher.running_calls()
+    assert not fn._batcher.batcher.running.calls()
     fn.shutdown()
 
 

@@ -22,9 +22,8 @@ import pytest
 import batched
 from batched import ClosedError
 from batched._core.call import Call
-from batched._drivers import wakeups
+from batched._drivers import futures, wakeups
 from batched._drivers.deadline_watch import DeadlineWatch
-from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import release
 from tests.gate import PATIENCE_S, Gate, turns, turns_until, until
 
@@ -67,7 +66,7 @@ def test_many_first_calls_start_one_worker() -> None:
 
 def test_an_idle_worker_never_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between calls the worker asks the clock nothing, with a window and without."""
-    from batched._drivers import thread as _thread
+    from batched._drivers import thread_dispatcher as _thread
 
     for timeout_ms in (0, 5):
         fn = batched.dynamically(Gate(), timeout_ms=timeout_ms)
@@ -78,7 +77,7 @@ def test_an_idle_worker_never_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
             asked.append(threading.get_ident())
             return time.monotonic()
 
-        until(lambda fn=fn: fn._batcher.batcher.wake_after == 1)
+        until(lambda fn=fn: fn._batcher.batcher.inbox.wake_after == 1)
         monkeypatch.setattr(_thread, "monotonic", clock)
         threading.Event().wait(0.1)
         assert asked == []
@@ -108,10 +107,10 @@ def test_waiting_callers_do_not_wake_the_worker_one_by_one() -> None:
     gate = Gate()
     fn = batched.dynamically(gate, batch_size=8, timeout_ms=60_000)
     futures = [fn.submit(0)]
-    until(lambda: fn._batcher.batcher.wake_after == 7)
+    until(lambda: fn._batcher.batcher.inbox.wake_after == 7)
     for item in range(1, 4):
         futures.append(fn.submit(item))
-    assert fn._batcher.batcher.wake_after == 7
+    assert fn._batcher.batcher.inbox.wake_after == 7
     assert fn.stats.queue_size == 4
     futures += [fn.submit([4, 5]), fn.submit(6), fn.submit(7)]
     wait(futures, PATIENCE_S)
@@ -129,11 +128,11 @@ def test_a_deadline_that_is_far_wakes_nobody(options: dict[str, Any]) -> None:
     async def main() -> None:
         tasks = [asyncio.create_task(later.acall(0))]
         await turns()
-        await turns_until(lambda: fn._batcher.batcher.wake_after == 7)
+        await turns_until(lambda: fn._batcher.batcher.inbox.wake_after == 7)
         tasks += [asyncio.create_task(later.acall(item)) for item in range(1, 4)]
         await turns()
-        assert fn._batcher.batcher.wake_after == 7
-        assert len(fn._batcher.batcher.arriving) == 3
+        assert fn._batcher.batcher.inbox.wake_after == 7
+        assert len(fn._batcher.batcher.inbox.arriving) == 3
         tasks.append(asyncio.create_task(soon.acall(4)))
         await asyncio.wait(tasks, timeout=PATIENCE_S)
         tasks += [asyncio.create_task(later.acall(item)) for item in range(8)]
@@ -339,7 +338,7 @@ def test_an_idle_batcher_holds_nobodys_items() -> None:
         fn(items)
     fn.submit(items[1]).result(PATIENCE_S)
     asyncio.run(fn.acall(items[2]))
-    until(lambda: fn._batcher.batcher.wake_after == 1)
+    until(lambda: fn._batcher.batcher.inbox.wake_after == 1)
     del items
     gc.collect()
     assert [reference() for reference in references] == [None, None, None]
@@ -748,7 +747,7 @@ def test_a_loop_that_is_closed_with_a_wake_up_pending_is_collected() -> None:
     loop.run_until_complete(give_up())
     gate.open()
     until(
-        lambda: fn._batcher.batcher.wake_after == 1
+        lambda: fn._batcher.batcher.inbox.wake_after == 1
     )  # a look at the stats would let the worker know who has left
     loop.close()
     gone = weakref.ref(loop)
@@ -861,9 +860,9 @@ def test_who_is_answered_twice_has_the_first_answer() -> None:
     assert not call.waiter.locked()
     call.loop, call.waiter, call.results = wakeups.FUTURE, Future(), "first"
     future = call.waiter
-    wakeups.settle(release([call]))
+    futures.settle(release([call]))
     call.error = ValueError()
-    wakeups.settle(release([call]))
+    futures.settle(release([call]))
     assert future.result(0) == "first"
 
 
@@ -877,11 +876,11 @@ def test_a_batch_is_not_lost_where_answering_those_who_are_late_fails(
     gate.wait_for_batch()
     gate.wait_for_batch()
 
-    def fail(self: Any, calls: list[Any]) -> None:
+    def fail(calls: list[Any]) -> None:
         monkeypatch.undo()
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(ThreadDriver, "wake_callers", fail)
+    monkeypatch.setattr(futures, "release", fail)
     monkeypatch.setattr(DeadlineWatch, "add", lambda *_: None)  # so that the worker finds the late call
     late = fn.options(deadline_ms=1e-6).submit(3)
     due = fn.submit(4)

@@ -16,6 +16,7 @@ from batched._api.map import map_items
 from batched._api.streams import Stream
 from batched._core.option_checks import is_async_cache, is_mapping
 from batched._drivers.event_loop import LoopDriver
+from batched._drivers.futures import submit
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import own_errors
 from batched._parts.store import AsynchronousCacheError
@@ -52,7 +53,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         call = self._ask(args, named)
         if not call.missing:
             return self._at_once(batcher, call)
-        if batcher.may_warn and _get_running_loop() is not None:  # most calls need not ask for the loop
+        if batcher.warn_on_loop.may_warn and _get_running_loop() is not None:  # most calls need not ask for the loop
             batcher.warn_on_loop("fn(x)", "await fn.acall(x)")
         call.note_context()
         batcher.post(call)
@@ -74,7 +75,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
             return known
         self._shared.collator.own(call)
         call.note_context()
-        return batcher.submit(call)
+        return submit(batcher, call)
 
     def map(self, items: Iterable[Any], /, *more: Iterable[Any]) -> Iterator[Any]:
         """Yield the result of each item, in order, reading ahead of the consumer by three batches at most.
@@ -97,7 +98,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
 
     def worker_stack(self) -> str:
         """Return where the worker is, as a traceback would show it; to look at when a batch hangs."""
-        return self._batcher.stack()
+        return self._batcher.workers.stack()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
         """Run the queued calls, end the worker, and take no more calls.

@@ -32,7 +32,7 @@ from batched._parts.stack import layered
 
 if TYPE_CHECKING:
     from batched._core.batch import Collator
-    from batched._core.batcher import NewQueue
+    from batched._core.calls import NewQueue
 
 __all__ = [
     "NO_ISOLATION",

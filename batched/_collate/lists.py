@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from batched._core.call import Call, Row
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from batched._core.call import Slice, Wrapper
 
 __all__ = ["ListCollator"]
+
+_NUMBERS = {int, float, bool}
 
 
 class ListCollator:
@@ -158,16 +159,15 @@ def _owned(rows: list[Any]) -> list[Any]:
 
 
 def _are_numbers(rows: list[Any]) -> bool:
-    """Whether all rows are integers, or all floats. A short way: False may be wrong.
+    """Whether all rows are numbers. A short way: False may be wrong.
 
-    Only numbers have a common divisor, or add up to a number. To try that takes 3 us for 1,024 integers, and
-    to look at the type of each 17.
+    Only numbers add up to a number. To try that takes 3 us for 1,024 integers, and to look at
+    the type of each row 17.
     """
-    kind = type(rows[0]) if rows else None
+    if not rows or type(rows[0]) not in _NUMBERS:
+        return False
     try:
-        if kind is int or kind is bool:
-            return gcd(1, *rows) == 1
-        return kind is float and type(sum(rows)) is float
+        return type(sum(rows)) in _NUMBERS
     except Exception:  # noqa: BLE001  of a row that is no number
         return False
 

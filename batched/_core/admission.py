@@ -21,11 +21,12 @@ def is_guarded(options: Options) -> bool:
 class Admission:
     """The bound on waiting items, and the calls that wait for room, oldest first."""
 
-    __slots__ = ("_bound", "_name", "_outside", "arriving")
+    __slots__ = ("_bound", "_name", "arriving", "awaiting_room")
 
     def __init__(self, name: str, options: Options) -> None:
         self._name = name
-        self._outside: dict[Call, list[Call]] = {}  # with the parts to queue in their place
+        self.awaiting_room: dict[Call, list[Call]] = {}
+        """The calls that wait for room, each with the parts to queue in its place."""
         self._bound = options.max_queue_size
         self.arriving = 0
         """Items that were let in and are not in the queue yet."""
@@ -33,11 +34,6 @@ class Admission:
     def configure(self, options: Options) -> None:
         """Follow a new bound."""
         self._bound = options.max_queue_size
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether calls wait for room."""
-        return bool(self._outside)
 
     def admit(self, call: Call, parts: list[Call], queued: int, *, wait: bool, of_map: bool = False) -> bool:
         """Return whether there is room for `parts` beside `queued` items; if not, `call` waits for it.
@@ -56,14 +52,14 @@ class Admission:
                 f"so divide it or raise the bound"
             )
         waiting = queued + self.arriving
-        if not self._outside and (waiting + size <= bound or not waiting):
+        if not self.awaiting_room and (waiting + size <= bound or not waiting):
             return True
         if not wait:
             raise QueueFullError(
                 f"{self._name} has {waiting} items waiting, and max_queue_size={bound}: "
                 f"no room for {size} more"
             )
-        self._outside[call] = parts
+        self.awaiting_room[call] = parts
         return False
 
     def next(self, queued: int) -> tuple[Call, list[Call]] | None:
@@ -71,25 +67,25 @@ class Admission:
 
         A call that is alone is let in though it be larger: the bound was lowered while it waited.
         """
-        if not self._outside:
+        if not self.awaiting_room:
             return None
-        call, parts = next(iter(self._outside.items()))
+        call, parts = next(iter(self.awaiting_room.items()))
         waiting = queued + self.arriving
         if self._bound is not None and waiting and waiting + sum([part.size for part in parts]) > self._bound:
             return None
-        del self._outside[call]
+        del self.awaiting_room[call]
         return call, parts
 
     def leave(self, call: Call) -> list[Call]:
         """Forget that `call` waits for room; return its parts, none if it did not wait."""
-        return self._outside.pop(call, [])
+        return self.awaiting_room.pop(call, [])
 
     def clear(self) -> list[Call]:
         """Forget the calls that wait for room; return their parts."""
-        parts = [part for parts in self._outside.values() for part in parts]
-        self._outside.clear()
+        parts = [part for parts in self.awaiting_room.values() for part in parts]
+        self.awaiting_room.clear()
         return parts
 
     def waiting_calls(self) -> list[Call]:
         """Return the calls that wait for room."""
-        return [part for parts in self._outside.values() for part in parts]
+        return [part for parts in self.awaiting_room.values() for part in parts]

@@ -12,7 +12,7 @@ from batched._core.task_awaitable import Waiter
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["DONE", "Call", "Divides", "Done", "Row", "Slice", "Wrapper", "completed"]
+__all__ = ["DONE", "Call", "Divides", "Done", "Row", "Slice", "Wrapper", "completed", "release_inputs"]
 
 
 class Done(Enum):
@@ -186,15 +186,6 @@ class Call(Waiter):
             self.fail(error)
         return True
 
-    def release_inputs(self) -> None:
-        """Forget the inputs, and the answers of a list that its caller will not get.
-
-        Not under a lock: the finalizer of an item may call the batcher.
-        """
-        self.function = self.inputs = None
-        if self.many and (self.error is not None or self.left is not None):
-            self.results = None
-
     def latest_start(self) -> float:
         """Return until when it waits for company: for half of its time at most. It must have a deadline."""
         return (self.arrived + (self.deadline or 0.0)) / 2
@@ -212,6 +203,17 @@ class Divides(Protocol):
     def take(self, part: Call) -> tuple[Sequence[Call], Sequence[Call]]:
         """Take the answer of a part; return the calls that are done with it, and the parts to drop."""
         ...
+
+
+def release_inputs(calls: list[Call]) -> None:
+    """Forget the inputs of `calls`, and the answers of lists that their callers will not get.
+
+    Not under a lock: the finalizer of an item may call the batcher.
+    """
+    for call in calls:
+        call.function = call.inputs = None
+        if call.many and (call.error is not None or call.left is not None):
+            call.results = None
 
 
 def completed(calls: list[Call]) -> tuple[list[Call], list[Call]]:

@@ -11,6 +11,8 @@ from batched._policy.lengths import Choice
 from batched._policy.start_reason import StartReason
 
 if TYPE_CHECKING:
+    from batched._core.batch import Batch
+    from batched._core.call import Slice
     from batched._policy.learned import Learned
 
 __all__ = ["Counters"]
@@ -46,18 +48,23 @@ class Counters:
         self.accepted += expired
         self.expired += expired
 
-    def ran(self, reason: str, size: int, duration: float) -> None:
-        """Count a run of the function that has started for a `reason`, with `size` items."""
+    def ran(self, batch: Batch, duration: float) -> None:
+        """Count a run of `batch`, whatever came of it."""
+        self.real += batch.real
+        self.padded += batch.padded
         runs = self._runs
-        runs.append((reason, size, duration))
+        runs.append((batch.reason, batch.size, duration))
         if len(runs) == _RUNS:
             self._count_runs()
 
-    def waited(self, seconds: float, items: int) -> None:
-        """Count how long `items` of one call have waited for their batch."""
+    def left(self, slices: list[Slice], started: float) -> None:
+        """Count items of a batch that has `started`, which will not run again, and how long they waited."""
         waits = self._waits
-        waits.append((items, seconds))
-        if len(waits) == _WAITS:
+        for call, start, stop in slices:
+            items = stop - start
+            self.processed += items
+            waits.append((items, started - call.arrived))
+        if len(waits) >= _WAITS:
             self._count_waits()
 
     def _count_waits(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from batched._core.lazy_heap import EntryT, LazyHeap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from batched._core.call import Call
 
@@ -28,29 +28,16 @@ class DeadlineHeap(LazyHeap[EntryT, float]):
             yield self.pop()
 
 
-class Deadlines:
+class Deadlines(DeadlineHeap["Call"]):
     """The calls that wait and have a deadline."""
 
     def __init__(self) -> None:
-        self.heap: DeadlineHeap[Call] = DeadlineHeap(_deadline_of)
-
-    def add(self, calls: Iterable[Call]) -> None:
-        """Watch the deadlines of `calls`."""
-        for call in calls:
-            self.heap.add(call, call.deadline or 0.0)
+        super().__init__(_deadline_of)
 
     def start(self) -> float:
         """Return when to start for the call with the next deadline; `inf` if there is none."""
-        first = self.heap.first()
+        first = self.first()
         return inf if first is None else first.latest_start()
-
-    def first(self) -> Call | None:
-        """Return the call with the next deadline, if there is one."""
-        return self.heap.first()
-
-    def passed(self, now: float) -> Iterator[Call]:
-        """Remove and return the calls with a deadline that has passed."""
-        return self.heap.passed(now)
 
 
 def _deadline_of(call: Call) -> float | None:

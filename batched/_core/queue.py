@@ -73,9 +73,8 @@ class Queue:
         self._most_saved = float(_SAVED * batch_size) if batch_size * PAID_OUT >= 1 else 1.0
         waiting = sorted(self.waiting_calls(), key=_arrived)
         self._clear()
-        self._large_items = 0
-        for call in waiting:
-            self._append(call)
+        self.items = self._large_items = 0
+        self.push_all(waiting)
 
     def check_key(self, call: Call) -> None:
         """Do nothing: here all calls may share a batch."""
@@ -84,17 +83,18 @@ class Queue:
         """Append `calls`, each to the class that its size or its priority puts it in; return their items."""
         before = self.items
         for call in calls:
-            self._append(call)
-            self.items += call.size
+            is_large = call.bulk
+            if is_large is None:
+                is_large = (call.size if call.parent is None else call.whole_size) > self.threshold
+            call.large = is_large
+            waiting = call.waiting
+            self.items += waiting
+            if is_large:
+                self._large.append(call)
+                self._large_items += waiting
+            else:
+                self._small.append(call)
         return self.items - before
-
-    def _append(self, call: Call) -> None:
-        call.large = call.whole_size > self.threshold if call.bulk is None else call.bulk
-        if call.large:
-            self._large.append(call)
-            self._large_items += call.waiting
-        else:
-            self._small.append(call)
 
     def _clear(self) -> None:
         """Forget calls of which nothing waits any more."""

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import _thread
 import sys
 import warnings
+from asyncio import _get_running_loop
 
 from batched.errors import BlockingCallWarning
 
-__all__ = ["warn_of_blocking"]
+__all__ = ["LoopWarning"]
 
 
-def warn_of_blocking(name: str, blocking: str, instead: str) -> None:
+class LoopWarning:
+    """Warns of the first call of a batcher that blocks an event loop."""
+
+    __slots__ = ("_lock", "_name", "may_warn")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = _thread.allocate_lock()
+        self.may_warn = True
+
+    def __call__(self, blocking: str, instead: str) -> None:
+        """Warn, the first time, if this thread runs an event loop, that `blocking` is about to block it."""
+        if self.may_warn and _get_running_loop() is not None:
+            with self._lock:
+                is_first, self.may_warn = self.may_warn, False
+            if is_first:
+                _warn(self._name, blocking, instead)
+
+
+def _warn(name: str, blocking: str, instead: str) -> None:
     """Warn the user's line that `blocking` holds up the event loop, and say what to write `instead`.
 
     Not under IPython and Jupyter, whose loop runs around every cell.

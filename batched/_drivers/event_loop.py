@@ -15,25 +15,24 @@ from asyncio import get_running_loop
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING
 
 from batched._core.admission import is_guarded
-from batched._core.batcher import Batcher, snapshot
+from batched._core.batcher import snapshot
 from batched._core.counters import Counters
 from batched._drivers.current_batch import RUNNING
-from batched._drivers.dispatcher import Dispatcher
+from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import register
-from batched._drivers.wakeups import refusal, set_unless_done, watch
-from batched._parts.cache import CachingCollator
-from batched._parts.in_flight import InFlight
-from batched.errors import ClosedError, raise_as_was
+from batched._drivers.loop_dispatcher import LoopDispatcher
+from batched._drivers.wakeups import set_unless_done, watch
+from batched.errors import ClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from batched._core.batch import Collator
-    from batched._core.batcher import NewQueue
     from batched._core.call import Call
+    from batched._core.calls import NewQueue
     from batched._core.options import Options
     from batched._core.stats import Stats
 
@@ -42,7 +41,7 @@ __all__ = ["LoopDriver"]
 _LOOK_S = 0.1  # how often `aclose`, while it waits for other loops, looks whether they still run
 
 
-class LoopDriver:
+class LoopDriver(Driver):
     """The dispatchers of one decorated function, one for each event loop that calls; their stats are one.
 
     Each loop runs up to `max_concurrent_batches` at once, and has a queue of up to `max_queue_size` items.
@@ -55,26 +54,20 @@ class LoopDriver:
     def __init__(
         self, options: Options, queue: NewQueue, collator: Collator, name: str, *, streams: bool
     ) -> None:
-        self.options = options
-        self.name = name
-        self.closed = False
-        self.collator = collator
-        self.streams = streams
+        super().__init__(options, queue, collator, name, streams=streams)
         self.task_name = f"batched: {name}"
-        self._queue = queue
-        self._guarded = is_guarded(options)
-        self._reset()
+        self._begin()
         register(self)
 
-    def _reset(self) -> None:
-        self.lock = _thread.allocate_lock()
-        self.resting: dict[int, Dispatcher] = {}  # by the id of their loop, as below
-        self._dispatchers: dict[int, weakref.ref[Dispatcher]] = {}
-        self.counters = Counters()
+    def _begin(self) -> None:
+        self.resting: dict[int, LoopDispatcher] = {}  # by the id of their loop, as below
+        self._dispatchers: dict[int, weakref.ref[LoopDispatcher]] = {}
 
     def after_fork(self) -> None:
         """Start afresh in the child: the loops, and the calls of their queues, are the parent's."""
-        self._reset()
+        self.counters = Counters()
+        self.lock = _thread.allocate_lock()
+        self._begin()
 
     # -- options and stats --------------------------------------------------------------------------------
 
@@ -83,7 +76,7 @@ class LoopDriver:
         """A snapshot of the counters, of all loops together."""
         with self.lock:
             batchers = [each.batcher for each in self.dispatchers() if each.has_loop()]
-            arriving = sum(call.size for batcher in batchers for call in batcher.arriving.copy())
+            arriving = sum(call.size for batcher in batchers for call in batcher.inbox.arriving.copy())
             stats = snapshot(self.counters, batchers, monotonic())
         accepted = stats.total_accepted + arriving
         queued = stats.queue_size + arriving
@@ -100,20 +93,14 @@ class LoopDriver:
         """Follow new options from the next batch on."""
         with self.lock:
             self.options = options
-            self._guarded = is_guarded(options)
+            self.is_guarded = is_guarded(options)
             dispatchers = self.dispatchers()
             for dispatcher in dispatchers:
-                dispatcher.batcher.take_in()
                 dispatcher.batcher.configure(options)
         for dispatcher in dispatchers:
             dispatcher.replan()
 
-    def count_cached(self, call: Call) -> None:
-        """Count the items of a call of which nothing is queued: the cache knew them, or has been too slow."""
-        with self.lock:
-            self.counters.unqueued(call.hits, call.unanswered)
-
-    def dispatchers(self) -> list[Dispatcher]:
+    def dispatchers(self) -> list[LoopDispatcher]:
         """Return the dispatchers of all loops that are still there."""
         found = (reference() for reference in list(self._dispatchers.values()))
         return [dispatcher for dispatcher in found if dispatcher is not None]
@@ -123,7 +110,7 @@ class LoopDriver:
     def check(self) -> None:
         """Raise if a call from here cannot be answered."""
         if self.closed:
-            raise ClosedError(f"{self.name} was shut down")
+            raise self.closed_error()
         if self._is_inside():
             raise RuntimeError(
                 f"{self.name} was called from inside its own batch function, where it would wait for itself"
@@ -151,23 +138,18 @@ class LoopDriver:
             self.check()
         call.loop = dispatcher
         call._loop = loop  # noqa: SLF001  tasks look for it by this name
-        batcher = dispatcher.batcher
+        inbox = dispatcher.inbox
         arrived = True
-        if not self._guarded:
-            wakes = batcher.arrive(call)
+        if not self.is_guarded:
+            wakes = inbox.arrive(call)
         else:
             call.note_context()
-            with self.lock:
-                try:
-                    arrived = batcher.admit(call, wait=waits or self.options.on_full == "wait", of_map=waits)
-                finally:
-                    released = batcher.take_released()
-            for each in released:
-                each.release_inputs()
-            wakes = batcher.wakes(call)
+            with dispatcher as batcher:
+                arrived = batcher.admit(call, wait=waits or self.may_wait, of_map=waits)
+            wakes = inbox.wakes(call)
         if call.deadline is not None:  # after it has been admitted
             watch(call, loop)
-        if not arrived or not call.missing or batcher.has_moved:
+        if not arrived:
             dispatcher.plan(loop)
         elif wakes:
             dispatcher.start(loop)
@@ -181,24 +163,11 @@ class LoopDriver:
 
     # -- a caller leaves ----------------------------------------------------------------------------------
 
-    def cancel(self, call: Call) -> None:
-        """Say that the caller of `call` has left: the items that have not started never run."""
-        self._leave(call, "cancelled")
-
-    def _leave(self, call: Call, why: Literal["cancelled", "expired"]) -> None:
-        # Without the lock: it may be the garbage collector that ends a caller, wherever it runs.
-        if call.missing and call.left is None:
-            call.left = why
-            dispatcher: Dispatcher = call.loop
-            dispatcher.batcher.leaving.append(call)
-            if call.is_divided and dispatcher.running:
-                dispatcher.replan()  # `current_batch().cancelled()` looks at the parts
-
-    def refuse(self, call: Call) -> NoReturn:
-        """Raise, in its caller, the error of `call`, or that it is late."""
-        if call.error is None:
-            self._leave(call, "expired")
-        raise_as_was(refusal(call, self.name))
+    def _drop(self, call: Call) -> None:
+        dispatcher: LoopDispatcher = call.loop
+        dispatcher.inbox.leaving.append(call)
+        if call.is_divided and dispatcher.running:
+            dispatcher.replan()  # `current_batch().cancelled()` looks at the parts
 
     # -- the end ------------------------------------------------------------------------------------------
 
@@ -220,24 +189,15 @@ class LoopDriver:
 
     # -- loops --------------------------------------------------------------------------------------------
 
-    def _of(self, loop: asyncio.AbstractEventLoop) -> Dispatcher:
+    def _of(self, loop: asyncio.AbstractEventLoop) -> LoopDispatcher:
         """Return the dispatcher of `loop`, a new one if it has none."""
         key = id(loop)
         known = self._dispatchers.get(key)
         dispatcher = None if known is None else known()
         if dispatcher is not None and dispatcher.loop() is loop:  # not one of the same id that is gone
             return dispatcher
-        batcher = Batcher(
-            self.options,
-            self._queue,
-            self.collator,
-            self.name,
-            self.counters,
-            in_flight=InFlight() if isinstance(self.collator, CachingCollator) else None,
-            streams=self.streams,
-        )
         gone: Callable[[object], None] = partial(_forget_loop, self.resting, key)
-        dispatcher = Dispatcher(self, batcher, key, weakref.ref(loop, gone))
+        dispatcher = LoopDispatcher(self, key, weakref.ref(loop, gone))
         reference = weakref.ref(dispatcher, partial(_forget, self._dispatchers, key))
         with self.lock:
             self._dispatchers[key] = reference
@@ -245,12 +205,12 @@ class LoopDriver:
         return dispatcher
 
 
-def _forget_loop(resting: dict[int, Dispatcher], key: int, _: object) -> None:
+def _forget_loop(resting: dict[int, LoopDispatcher], key: int, _: object) -> None:
     resting.pop(key, None)
 
 
 def _forget(
-    dispatchers: dict[int, weakref.ref[Dispatcher]], key: int, reference: weakref.ref[Dispatcher]
+    dispatchers: dict[int, weakref.ref[LoopDispatcher]], key: int, reference: weakref.ref[LoopDispatcher]
 ) -> None:
     if dispatchers.get(key) is reference:  # else the id is another loop's by now
         del dispatchers[key]

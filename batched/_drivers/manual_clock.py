@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from batched._core.batcher import Batcher, snapshot
+from batched._core.call import release_inputs
 from batched._core.counters import Counters
 from batched._core.queue import Queue
 
 if TYPE_CHECKING:
     from batched._core.batch import Batch, Collator
-    from batched._core.batcher import NewQueue
     from batched._core.call import Call, Slice
+    from batched._core.calls import NewQueue
     from batched._core.options import Options
     from batched._core.stats import Stats
 
@@ -43,7 +44,7 @@ class ManualDriver:
     @property
     def queue(self) -> Any:
         """The queue of the batcher."""
-        return self.batcher.queue
+        return self.batcher.calls.queue
 
     def push(self, *calls: Call) -> None:
         """Queue `calls`."""
@@ -52,7 +53,6 @@ class ManualDriver:
 
     def delay(self, now: float) -> float | None:
         """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits."""
-        self.batcher.take_in()
         return self.batcher.plan(now)
 
     def pop(self, now: float) -> Batch:
@@ -76,12 +76,13 @@ class ManualDriver:
 
     def drop(self, call: Call) -> None:
         """Forget `call`: its caller has left."""
-        self.batcher.drop(call)
+        self.batcher.calls.drop(call)
         self._release()
 
     def take_answered(self) -> list[Call]:
         """Return the calls that have their answer, and have not been returned before."""
-        answered, self.batcher.answered = self.batcher.answered, []
+        calls = self.batcher.calls
+        answered, calls.answered = calls.answered, []
         self._release()
         return answered
 
@@ -90,5 +91,6 @@ class ManualDriver:
         return snapshot(self._counters, [self.batcher], now)
 
     def _release(self) -> None:
-        for call in self.batcher.take_released():
-            call.release_inputs()
+        calls = self.batcher.calls
+        released, calls.released = calls.released, []
+        release_inputs(released)

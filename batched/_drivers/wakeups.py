@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 from collections import deque
-from concurrent.futures import InvalidStateError
 from contextvars import Context
 from math import inf
 from time import monotonic
@@ -30,10 +28,8 @@ __all__ = [
     "own_errors",
     "refusal",
     "release",
-    "release_one_by_one",
     "resolve_on_loop",
     "set_unless_done",
-    "settle",
     "tell",
     "watch",
     "within",
@@ -44,8 +40,6 @@ _TURN_S = 0.001
 
 FUTURE = object()
 """The `loop` of a call whose waiter is a concurrent future."""
-
-_logger = logging.getLogger("batched")
 
 
 class _NoLoop:
@@ -237,13 +231,6 @@ def release(calls: list[Call]) -> list[Call]:
     return futures
 
 
-def release_one_by_one(calls: list[Call]) -> None:
-    """Wake those callers of `calls` that can be woken, whatever hinders the others."""
-    for call in calls:
-        with contextlib.suppress(Exception):
-            settle(release([call]))
-
-
 class _Outbox:
     """Calls that are done, until their loop comes to release the callers: woken once for all of them.
 
@@ -296,23 +283,3 @@ def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
     except BaseException:
         outbox.is_told = False
         raise
-
-
-def settle(calls: list[Call]) -> None:
-    """Resolve the futures of `calls`, which runs their callbacks: not to be done under the lock."""
-    for call in calls:
-        future = call.waiter
-        if future is None:  # it has been resolved, as in `release`
-            continue
-        try:
-            if call.left == "cancelled":
-                future.cancel()
-            elif call.error is not None:
-                future.set_exception(copied(call.error))
-            else:
-                future.set_result(own_errors(call) if call.keep_errors else call.results)
-        except InvalidStateError:  # cancelled by its caller
-            pass
-        except BaseException:  # a callback of the caller's; an Exception is logged by the future
-            _logger.exception("exception in a callback of %r", future)
-        call.waiter = call.results = None  # a future keeps its callbacks, and one of them leads here

@@ -5,8 +5,10 @@ from __future__ import annotations
 import _thread
 import contextlib
 import logging
+import sys
 import threading
-from typing import TYPE_CHECKING, Protocol
+import traceback
+from typing import TYPE_CHECKING
 
 from batched._core.batch import Batch
 from batched._drivers.fork_and_exit import start_thread
@@ -14,51 +16,23 @@ from batched._drivers.fork_and_exit import start_thread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from batched._core.batcher import Batcher
+    from batched._drivers.thread_dispatcher import ThreadDispatcher
 
 __all__ = ["Workers"]
 
 _logger = logging.getLogger("batched")
 
 
-class Driver(Protocol):
-    """What workers ask of their driver."""
-
-    name: str
-    closed: bool
-    batcher: Batcher
-    lock: _thread.LockType
-
-    def look(self) -> Batch | float | None:
-        """Return the next batch, or the seconds until it is due, None if no call waits."""
-        ...
-
-    def run(self, batch: Batch) -> None:
-        """Run `batch` and answer its calls."""
-        ...
-
-    def give_up(self, batch: Batch | None, error: BaseException) -> None:
-        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
-        ...
-
-    def turn_away(self, error: BaseException | None) -> None:
-        """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
-        ...
-
-    def end_thread(self) -> None:
-        """Release what belongs to this thread, which ends."""
-        ...
-
-
 class Workers:
     """Up to `most` threads. Of those one at a time looks for the next batch, and leaves with it.
 
-    So a burst that fits into one batch is not divided among idle workers. The lock is the driver's.
+    So a burst that fits into one batch is not divided among idle workers. The lock is the dispatcher's.
     """
 
-    def __init__(self, driver: Driver, most: int, when_ended: Callable[[], object]) -> None:
-        self._driver = driver
-        self._lock = driver.lock
+    def __init__(self, dispatcher: ThreadDispatcher, most: int, when_ended: Callable[[], object]) -> None:
+        self._dispatcher = dispatcher
+        self._inbox = dispatcher.batcher.inbox
+        self._lock = dispatcher.lock
         self._when_last_ended = when_ended
         self.most = most
         self.threads: list[threading.Thread] = []  # all that may be alive; `join` waits for them
@@ -76,11 +50,16 @@ class Workers:
     def __len__(self) -> int:
         return len(self._members)
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is one worker and may be no other, so that it always has the turn. Needs the lock."""
+        return self.most == 1 and len(self._members) == 1
+
     # -- for callers, without the lock --------------------------------------------------------------------
 
     def wake(self) -> None:
         """Have a worker look again; start one if there is none."""
-        if self._driver.batcher.wake_after == 0:
+        if self._inbox.wake_after == 0:
             self._start()
         elif self._wake.locked():
             with contextlib.suppress(RuntimeError):  # another caller was faster
@@ -94,6 +73,12 @@ class Workers:
         self._may_start = True
         if not self._turn.locked():
             self._start_another()
+
+    def stack(self) -> str:
+        """Return the stacks of the threads as tracebacks show them, "" if there is none."""
+        frames = sys._current_frames()  # noqa: SLF001
+        stacks = [traceback.format_stack(frames[ident]) for ident in list(self.idents) if ident in frames]
+        return "\n".join("".join(stack) for stack in stacks)
 
     def join(self) -> None:
         """Wait until all threads have ended."""
@@ -128,7 +113,7 @@ class Workers:
                     error = no_thread
                 else:
                     return
-        self._driver.turn_away(error)
+        self._dispatcher.turn_away(error)
 
     def _start_another(self) -> None:
         """Start one more worker, if all workers are busy and there may be more. Needs the lock."""
@@ -140,7 +125,7 @@ class Workers:
     def _start_thread(self) -> None:
         """Start one more worker. Needs the lock."""
         # A daemon thread outlives the main thread only as long as `at_exit` waits for it.
-        thread = threading.Thread(target=self._work, name=f"batched: {self._driver.name}", daemon=True)
+        thread = threading.Thread(target=self._work, name=f"batched: {self._dispatcher.name}", daemon=True)
         try:
             self._members.add(thread)
             start_thread(thread)
@@ -156,22 +141,25 @@ class Workers:
             if threading.current_thread() not in self._members:
                 return  # Ctrl-C came while this thread was started
             self.idents.add(_thread.get_ident())
-            if self._driver.batcher.wake_after == 0:  # else another worker, asleep by now, has set it
-                self._driver.batcher.wake_after = None
+            if self._inbox.wake_after == 0:  # else another worker, asleep by now, has set it
+                self._inbox.wake_after = None
+        self._dispatcher.begin_thread()
+        found: Batch | float | None = 0.0
         while True:
             batch = None
             try:
-                batch = self._next_in_turn()
+                batch = found if isinstance(found, Batch) else self._next_in_turn(found)
                 if batch is None:
                     break
-                self._driver.run(batch)
+                found = self._dispatcher.run(batch)
             except BaseException as error:
                 # A fault of this library, or an exception thrown into this thread: answer and go on.
-                _logger.exception("%s: the worker failed", self._driver.name)
-                self._driver.give_up(batch, error)
+                _logger.exception("%s: the worker failed", self._dispatcher.name)
+                self._dispatcher.give_up(batch, error)
+                found = 0.0
         self._end()
 
-    def _next_in_turn(self) -> Batch | None:
+    def _next_in_turn(self, found: float | None) -> Batch | None:
         """Wait for the turn and the next batch, and give the turn back; None if this worker is to end."""
         if not self._turn.acquire(False):  # noqa: FBT003
             with self._lock:
@@ -180,7 +168,7 @@ class Workers:
             with self._lock:
                 self.waiting_for_turn -= 1
         try:
-            batch = self._next()
+            batch = self._next(found)
             if self.most > 1 and batch is not None:
                 with self._lock:
                     self._start_another()
@@ -191,34 +179,35 @@ class Workers:
                 self._start_another()
         return batch
 
-    def _next(self) -> Batch | None:
-        driver = self._driver
-        batcher = driver.batcher
+    def _next(self, found: Batch | float | None) -> Batch | None:
+        """Return the next batch; `found` is what the last look has found, 0.0 if there was none."""
+        dispatcher = self._dispatcher
+        inbox = self._inbox
         while True:
+            if isinstance(found, Batch):
+                return found
             if len(self._members) > self.most:  # `set_most` has lowered the number
                 with self._lock:
                     self._members.discard(threading.current_thread())
                 return None
-            found = driver.look()
-            if isinstance(found, Batch):
-                return found
             # Callers read `wake_after` after they have filled `arriving`, so one of the two sees the other.
-            if not batcher.arriving:
-                if driver.closed and found is None:
+            if found != 0.0 and not inbox.arriving:
+                if dispatcher.closed and found is None:
                     return None
-                if not driver.closed:
+                if not dispatcher.closed:
                     self._wake.acquire(True, -1 if found is None else found)  # noqa: FBT003
-            batcher.wake_after = None
+            inbox.wake_after = None
+            found = dispatcher.look()
 
     def _end(self) -> None:
-        self._driver.end_thread()
+        self._dispatcher.end_thread()
         with self._lock:
             self.idents.discard(_thread.get_ident())
             self._members.discard(threading.current_thread())
             if self._members:
                 return
             self.ended = True
-            self._driver.batcher.wake_after = 0
+            self._inbox.wake_after = 0
             # A worker that was one too many may end after the last one.
             then: list[Callable[[], object]] = []
             if not self.idents:

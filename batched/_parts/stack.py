@@ -15,7 +15,7 @@ from batched._policy.lengths import Lengths
 
 if TYPE_CHECKING:
     from batched._core.batch import Collator
-    from batched._core.batcher import NewQueue
+    from batched._core.calls import NewQueue
     from batched._core.options import Options
     from batched._parts.layers import Divisible, Layer
 

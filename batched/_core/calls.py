@@ -1,0 +1,232 @@
+"""The calls of one batcher: they come in, wait, leave, and get their answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from batched._core.admission import Admission
+from batched._core.call import completed
+from batched._core.deadlines import Deadlines
+from batched._core.inbox import Inbox
+from batched.errors import QueueFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Literal, TypeAlias
+
+    from batched._core.call import Call
+    from batched._core.counters import Counters
+    from batched._core.keyed_queues import Groups
+    from batched._core.options import Options
+    from batched._core.queue import Queue
+
+    AnyQueue: TypeAlias = Queue | Groups
+    NewQueue: TypeAlias = Callable[[int, int], AnyQueue]
+    """From `batch_size` and `small_batch_threshold`."""
+
+__all__ = ["Calls"]
+
+
+class Calls:
+    """Where each call of a batcher is: on its way in, waiting for room, in the queue, or done.
+
+    All but the `inbox` needs the lock of the driver.
+    """
+
+    def __init__(
+        self, options: Options, new_queue: NewQueue, name: str, counters: Counters, in_flight: Any
+    ) -> None:
+        self._name = name
+        self._new_queue = new_queue
+        self.counters = counters
+        self.in_flight = in_flight  # what calls that a cache may answer share
+        self.inbox = Inbox()
+        # For the driver to take.
+        self.answered: list[Call] = []
+        """Calls that have their answer: their callers are to be woken."""
+        self.let_in: list[Call] = []
+        """Calls that have waited for room and now are in the queue."""
+        self.released: list[Call] = []
+        """Calls whose inputs are to be released, without the lock."""
+        self.begin(options)
+
+    def begin(self, options: Options) -> None:
+        """Begin with an empty queue."""
+        self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
+        self.admission = Admission(self._name, options)
+        self.deadlines = Deadlines()
+        self.unreported: list[Call] = []
+        """Calls in the queue that the delay policy has yet to hear of."""
+        self.fault: Exception | None = None
+        """An error of this library, while it queued calls."""
+        self._in_hand: list[Call] = []  # these calls
+
+    # -- calls come -------------------------------------------------------------------------------------
+
+    def take_in(self) -> None:
+        """Queue the calls that have arrived, and drop those that leave; callers may be adding to both."""
+        inbox = self.inbox
+        gone = len(inbox.leaving)  # counted first: the calls that have left by now came before
+        if inbox.arriving:
+            inbox.has_moved = True
+            new = inbox.arriving[:]  # calls that come meanwhile come later
+            self.add(new)
+            self.admission.arriving = 0
+            del inbox.arriving[: len(new)]  # last, so that Ctrl-C loses nothing
+        while gone:
+            gone -= 1
+            self.drop(inbox.leaving.popleft())
+
+    def add(self, calls: list[Call]) -> None:
+        """Put `calls` into the queue."""
+        self.unreported += calls
+        try:
+            self.counters.accepted += self.queue.push_all(calls)
+        except Exception as fault:  # noqa: BLE001  of this library: the driver that asks for a batch meets it
+            self.counters.accepted += sum(call.size for call in calls)
+            self._in_hand += calls
+            self.fault = fault
+        for call in calls:
+            if call.deadline is not None:
+                self.deadlines.add(call, call.deadline)
+
+    def enter(self, call: Call) -> list[Call]:
+        """Return the calls to queue in the place of `call`; raise if their keys cannot be compared."""
+        calls = [*call.enter(self.in_flight)]
+        for each in calls:
+            self.queue.check_key(each)
+        if call.is_divided:
+            self.inbox.has_parts = True
+        return calls
+
+    def admit(self, call: Call, *, wait: bool, of_map: bool) -> bool:
+        """Have `call` arrive if there is room; return False if it will be let in once there is."""
+        if self.inbox.leaving:  # calls that leave make room
+            self.take_in()
+        parts: list[Call] = []
+        try:
+            parts = self.enter(call)
+            has_room = self.admission.admit(call, parts, self.queue.items, wait=wait, of_map=of_map)
+        except BaseException as error:
+            if isinstance(error, QueueFullError):
+                self.counters.rejected += sum(part.size for part in parts)
+            call.leave()
+            call.missing = call.waiting = 0  # nothing is left to be cancelled
+            raise
+        self.counters.cached += call.hits
+        if not call.missing:
+            self.answered.append(call)
+        elif has_room and self.queue.is_keyed:  # compared with the keys there are, so that no other can come
+            self.add(parts)
+            self.inbox.has_moved = True
+        elif has_room:
+            self.admission.arriving += sum([part.size for part in parts])
+            self.inbox.arriving += parts
+        return has_room
+
+    def admit_waiting(self) -> None:
+        """Queue the calls that wait for room, as far as there is room."""
+        while (found := self.admission.next(self.queue.items)) is not None:
+            call, parts = found
+            self.let_in.append(call)
+            self.add(parts)
+
+    # -- calls leave ------------------------------------------------------------------------------------
+
+    def drop(self, call: Call) -> None:
+        """Forget the items of `call` that still wait: its caller has left, it is late, or it has failed.
+
+        Saying so again changes nothing.
+        """
+        self._end_wait_for_room(call)
+        for part in call.leave():
+            part.left = part.left or call.left
+            if part is call:
+                self._drop(part)
+            else:
+                self.drop(part)
+        call.missing = 0  # the items of it that run have no caller any more
+
+    def _end_wait_for_room(self, call: Call) -> None:
+        """Queue `call`, which is to be dropped, if it waits for room: what is dropped is counted there."""
+        if parts := self.admission.leave(call):
+            self.let_in.append(call)
+            self.add(parts)
+
+    def _drop(self, call: Call) -> None:
+        waiting = call.waiting
+        if waiting:
+            if waiting in {call.size, call.missing}:  # else a part of it may be running
+                self.released.append(call)
+            dropped = self.queue.drop(call)
+            if call.left == "expired":
+                self.counters.expired += dropped
+            else:
+                self.counters.cancelled += dropped
+            if not self.queue.items:  # an idle batcher keeps no calls
+                self.unreported.clear()
+            self.admit_waiting()
+
+    def expire(self, call: Call) -> None:
+        """Answer `call`, which is late, with a `TimeoutError`, unless all of it has started."""
+        if call.missing and call.unstarted:
+            call.left = "expired"
+            call.error = TimeoutError(call.overdue(self._name))  # first: its caller may be looking
+            self.drop(call)
+            self.answer([call])
+
+    # -- calls are answered -----------------------------------------------------------------------------
+
+    def answer(self, calls: list[Call]) -> None:
+        """Have the callers of `calls`, which are done, be woken; of a part, of what it is a part of."""
+        unwanted: list[Call] = []
+        if self.inbox.has_parts:
+            calls, unwanted = completed(calls)
+        self.answered += calls
+        if self.admission.awaiting_room:
+            for call in calls:  # one part that was in flight has failed before the others had room
+                self._end_wait_for_room(call)
+        for part in unwanted:
+            self.drop(part)
+
+    def close(self, error: BaseException, left: Literal["cancelled"] | None) -> None:
+        """Answer all calls that wait with `error`; `left` says that they count as cancelled by callers."""
+        self.take_in()
+        if outside := self.admission.clear():
+            self.add(outside)  # and out again, so that they count
+        calls = self.waiting()
+        unanswered = [call for call in calls if call.missing]
+        for call in unanswered:
+            call.error = error  # first: its caller may be looking
+        for call in calls:
+            self.drop(call)
+        for call in unanswered:
+            call.left = left
+        self.answer(unanswered)
+
+    def abandon(self, error: BaseException, retried: list[Call], options: Options) -> None:
+        """Answer all calls that wait, and those `retried`, with `error`, and begin with a new queue.
+
+        The queue may be broken, so nothing is asked of it but which calls it has.
+        """
+        arriving = self.inbox.arriving
+        new = arriving[:]
+        del arriving[: len(new)]
+        new += self.admission.clear()
+        self.counters.accepted += sum(call.waiting for call in new)
+        calls = list(dict.fromkeys([*new, *self.waiting(), *retried]))
+        self.counters.cancelled += sum(call.waiting for call in calls)
+        unanswered = [call for call in calls if call.missing]
+        for call in unanswered:
+            call.error = error  # first: its caller may be looking
+        for call in calls:
+            if call.waiting in {call.size, call.missing}:  # else a part of it may be running
+                self.released.append(call)
+            call.waiting = call.missing = 0
+        self.begin(options)
+        self.answer(unanswered)
+
+    def waiting(self) -> list[Call]:
+        """Return the calls of which a part waits, also for room in the queue."""
+        waiting = [*self.queue.waiting_calls(), *self.admission.waiting_calls(), *self._in_hand]
+        return list(dict.fromkeys(waiting))

@@ -1,0 +1,115 @@
+"""The batches that run, and what becomes of their calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from batched._core.retries import Retries
+from batched.errors import without_own_frames
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from batched._core.batch import Batch, Collator
+    from batched._core.call import Call
+    from batched._core.calls import Calls
+    from batched._core.next_batch import NextBatch
+
+__all__ = ["Running"]
+
+
+class Running:
+    """The batches that a driver has taken, and those that failed and run again in halves.
+
+    Every item is counted as processed once: when its last run has ended.
+    """
+
+    def __init__(self, calls: Calls, next_batch: NextBatch, collator: Collator, *, streams: bool) -> None:
+        self._calls = calls
+        self._next_batch = next_batch
+        self._collator = collator
+        self._streams = streams
+        self.since: dict[Batch, float] = {}
+        """When each batch started."""
+        self.retries = Retries()
+
+    def has_retry(self, now: float) -> bool:
+        """Whether a half of a batch that failed is to run at `now`. Forgets the halves without a caller."""
+        self._calls.counters.left(self.retries.prune(), now)
+        return bool(self.retries.batches)
+
+    def finish(self, batch: Batch, parts: list[Any], now: float) -> None:
+        """Hand the calls of `batch`, which has run, their parts; or end their streams, if it streams."""
+        self._end(batch, batch.end() if self._streams else batch.answer(parts, self._collator), now)
+
+    def fail(self, batch: Batch, error: BaseException, now: float) -> None:
+        """Answer the calls of `batch`, which raised `error`, unless it runs again in halves."""
+        started = self.since.get(batch)
+        if started is not None and self._may_retry(batch, error):
+            self._next_batch.resize(self.retries.memory.limit)
+            del self.since[batch]
+            self._calls.counters.ran(batch, now - started)
+            self._calls.counters.left(batch.prune(), started)
+            self.retries.add(batch)
+        else:
+            error = without_own_frames(error)
+            self._end(batch, batch.fail(error, self._collator, streams=self._streams), now)
+
+    def _may_retry(self, batch: Batch, error: BaseException) -> bool:
+        """Whether `batch`, which raised `error`, is to run again in halves."""
+        isolates = self._next_batch.options.isolate_errors
+        return batch.size > 1 and not batch.begun and self.retries.may_help(batch, error, isolates=isolates)
+
+    def give_up(self, batch: Batch, error: BaseException) -> None:
+        """Answer the calls of `batch` with `error`, a fault of this library."""
+        done = batch.fail(error, self._collator, streams=self._streams)
+        if self.since.pop(batch, None) is not None:
+            self._calls.counters.processed += batch.size
+            self._calls.counters.failed += batch.failed
+        try:
+            self._calls.answer(done)
+            self._release(batch)
+        except Exception as fault:  # noqa: BLE001  the queue is broken: the next look raises it
+            self._calls.fault = fault
+
+    def end_streams(self, error: BaseException) -> list[Call]:
+        """Fail the calls of batches that run and stream; return them."""
+        calls = [call for call in self.calls() if call.missing and self._streams]
+        for call in calls:
+            call.left = "cancelled"
+            call.fail(error)
+        return calls
+
+    def calls(self) -> list[Call]:
+        """Return the calls of which a part runs."""
+        return [*(call for batch in self.since for call in batch.calls), *self.retries.calls()]
+
+    def _end(self, batch: Batch, done: list[Call], now: float) -> None:
+        """Count `batch`, which has answered the calls `done`, and learn from it."""
+        started = self.since.pop(batch, None)
+        try:
+            if started is not None:  # else a fault came in the way, and it is counted
+                self._calls.counters.ran(batch, now - started)
+                self._calls.counters.failed += batch.failed
+                self._calls.counters.left(batch.slices, started)
+                memory = self.retries.memory
+                if memory.limit is not None and not batch.failed:
+                    memory.ran(batch.size, self._next_batch.options.batch_size)
+                    self._next_batch.resize(memory.limit)
+                self._next_batch.learn(batch, started, now)
+        finally:  # also after a fault of this library
+            self._release(batch)
+            self._calls.answer(done)
+
+    def _release(self, batch: Batch) -> None:
+        """Drop the items of calls that have failed, and release the inputs of calls that have ended."""
+        calls = self._calls
+        alone = not self.since  # else another part of a call that has failed may be running
+        for call, start, stop in batch.slices:
+            if not call.missing:
+                if call.waiting:
+                    calls.drop(call)
+                if alone or stop - start == call.size or call.has_all_results:
+                    calls.released.append(call)
+        if calls.deadlines.entries and not calls.queue.items:
+            calls.deadlines.clear()  # an idle batcher holds on to no call

@@ -1,0 +1,84 @@
+"""A task that runs batches on the event loop of their callers."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from asyncio import Task, current_task
+from contextvars import Context
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from batched._core.batch import Batch
+from batched._drivers.current_batch import RUNNING
+from batched._drivers.generators import walk_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from batched._drivers.loop_dispatcher import LoopDispatcher
+
+__all__ = ["BatchTask"]
+
+
+class BatchTask:
+    """Runs the next batch of a dispatcher, and further ones as long as they are due at once."""
+
+    __slots__ = ("_context", "_dispatcher", "_loop")
+
+    def __init__(self, dispatcher: LoopDispatcher, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        """Start the task; it chooses its first batch in the next turn of the loop."""
+        self._dispatcher = dispatcher
+        self._loop = loop
+        self._context = Context()  # empty: nothing of one caller's reaches the function or other callers
+        work = self._work()
+        work.send(None)  # so that a cancel before the task's first step is raised in it, not instead of it
+        # Not by the loop's factory, which may run the task at once, before others have come.
+        task = Task(work, loop=loop, name=name, context=self._context)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  its loop may be closed
+
+    async def _work(self) -> None:
+        goes_on = True
+        while goes_on:
+            batch: Batch | None = None
+            parts: list[Any] = []
+            error: BaseException | None = None
+            try:
+                await _turn()  # calls of the same turn of the loop share the batch
+                batch = self._dispatcher.next(self._loop)
+                if batch is not None:
+                    RUNNING.set(batch)
+                    parts = await self._run(batch)
+            except BaseException as raised:  # noqa: BLE001  for the callers to handle, whatever it is
+                if isinstance(raised, GeneratorExit) and (batch is None or RUNNING.get(None) is not batch):
+                    return  # not raised by the function: loop and callers are gone, and the task with them
+                error = raised
+                goes_on = isinstance(raised, Exception)  # else this task has been ended
+            # Not if the function has not listened to a cancel, or what it has set in its context would stay.
+            can_go_on = goes_on and len(self._context) <= 1 and not self._is_cancelled()
+            goes_on = self._dispatcher.end(batch, parts, error, self._loop, can_go_on=can_go_on)
+            # An error whose calls are found by way of this frame would keep itself alive.
+            error = None
+            if batch is not None:
+                batch.clear()
+
+    async def _run(self, batch: Batch) -> list[Any]:
+        """Run the batch function; return the part of each call, nothing if the function streams."""
+        dispatcher = self._dispatcher
+        collator = dispatcher.collator
+        if not dispatcher.streams:
+            parts: list[Any] = collator.split(await batch.run(collator), batch)
+            return parts
+        await walk_steps(batch.run(collator), partial(dispatcher.step, batch), dispatcher.name, _turn)
+        return []
+
+    def _is_cancelled(self) -> bool:
+        """Whether this task is to end, even if the batch function has not listened."""
+        task = current_task(self._loop)
+        return task is not None and task.cancelling() > 0
+
+
+@types.coroutine
+def _turn() -> Generator[None, None, Any]:
+    """Wait for the next turn of the loop."""
+    yield

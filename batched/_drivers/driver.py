@@ -1,0 +1,85 @@
+"""What the drivers for threads and for event loops share."""
+
+from __future__ import annotations
+
+import _thread
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+from batched._core.admission import is_guarded
+from batched._core.batcher import Batcher
+from batched._core.counters import Counters
+from batched._drivers.wakeups import refusal
+from batched._parts.cache import CachingCollator
+from batched._parts.in_flight import InFlight
+from batched.errors import ClosedError, raise_as_was
+
+if TYPE_CHECKING:
+    from batched._core.batch import Collator
+    from batched._core.call import Call
+    from batched._core.calls import NewQueue
+    from batched._core.options import Options
+
+__all__ = ["Driver"]
+
+
+class Driver(ABC):
+    """One decorated function's way to its batchers, for callers."""
+
+    def __init__(
+        self, options: Options, queue: NewQueue, collator: Collator, name: str, *, streams: bool
+    ) -> None:
+        self.options = options  # as last configured
+        self.collator = collator
+        self.name = name
+        self.streams = streams
+        self.closed = False
+        self._queue = queue
+        self.is_guarded = is_guarded(options)
+        self.counters = Counters()
+        self.lock = _thread.allocate_lock()
+
+    def new_batcher(self) -> Batcher:
+        """Return a batcher with the present options."""
+        return Batcher(
+            self.options,
+            self._queue,
+            self.collator,
+            self.name,
+            self.counters,
+            in_flight=InFlight() if isinstance(self.collator, CachingCollator) else None,
+            streams=self.streams,
+        )
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether calls wait for room in a queue that is full; else they are refused."""
+        return self.options.on_full == "wait"
+
+    @abstractmethod
+    def _drop(self, call: Call) -> None:
+        """Have `call` dropped, without the lock: it may be the garbage collector that ends a caller."""
+
+    def closed_error(self) -> ClosedError:
+        """Return what calls raise after the end."""
+        return ClosedError(f"{self.name} was shut down")
+
+    def count_cached(self, call: Call) -> None:
+        """Count the items of a call of which nothing is queued: the cache knew them, or has been too slow."""
+        with self.lock:
+            self.counters.unqueued(call.hits, call.unanswered)
+
+    def cancel(self, call: Call) -> None:
+        """Note that the caller of `call` has left: the items that have not started never run."""
+        self._leave(call, "cancelled")
+
+    def _leave(self, call: Call, why: Literal["cancelled", "expired"]) -> None:
+        if call.missing and call.left is None:
+            call.left = why
+            self._drop(call)
+
+    def refuse(self, call: Call) -> NoReturn:
+        """Raise, in its caller, the error of `call`, or that it is late."""
+        if call.error is None:
+            self._leave(call, "expired")
+        raise_as_was(refusal(call, self.name))

@@ -1,0 +1,236 @@
+"""One event loop of a driver: its batcher, its timer, and the tasks that run its batches."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import get_running_loop
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from batched._core.batch import Batch
+from batched._drivers.batch_task import BatchTask
+from batched._drivers.dispatcher import Dispatcher
+from batched._drivers.wakeups import resolve_on_loop
+
+if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Callable
+
+    from batched._core.call import Call
+    from batched._drivers.event_loop import LoopDriver
+
+__all__ = ["LoopDispatcher"]
+
+_logger = logging.getLogger("batched")
+
+
+class LoopDispatcher(Dispatcher):
+    """Asks the batcher of one loop for batches, and runs them in tasks. Only for the thread of the loop."""
+
+    __slots__ = (
+        "__weakref__",
+        "_busy",
+        "_driver",
+        "_key",
+        "_timer",
+        "_when_resting",
+        "inbox",
+        "loop",
+        "running",
+    )
+
+    raises_interrupts = True
+
+    def __init__(self, driver: LoopDriver, key: int, loop: weakref.ref[asyncio.AbstractEventLoop]) -> None:
+        super().__init__(driver)
+        self.inbox = self.batcher.inbox
+        self.inbox.wake_after = 1
+        self.running: set[Batch] = set()
+        self.loop = loop
+        self._driver = driver
+        self._key = key
+        self._busy = 0  # tasks
+        self._timer: asyncio.TimerHandle | None = None
+        self._when_resting: list[Callable[[], object]] = []
+
+    # -- from any thread ----------------------------------------------------------------------------------
+
+    def has_loop(self) -> bool:
+        """Whether the loop is there, and can still run."""
+        loop = self.loop()
+        return loop is not None and not loop.is_closed()
+
+    def is_running(self) -> bool:
+        """Whether the loop runs; one that has stopped may run again."""
+        loop = self.loop()
+        return loop is not None and loop.is_running()
+
+    def drain(self, then: Callable[[], object]) -> bool:
+        """Have the loop run what is queued and call `then`; return False if the loop does not run."""
+        return self.is_running() and self._ask(self._drain, then)
+
+    def replan(self) -> None:
+        """Have the loop plan anew: callers have left, or options changed."""
+        self._ask(self._replan)
+
+    def _ask(self, callback: Callable[..., object], *args: object) -> bool:
+        """Have the loop call `callback` soon; return whether it can, as it is not closed."""
+        loop = self.loop()
+        if loop is None:
+            return False
+        try:
+            loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:  # the loop was closed
+            return False
+        return True
+
+    # -- on the loop --------------------------------------------------------------------------------------
+
+    def _replan(self) -> None:
+        self.plan(get_running_loop())
+
+    def _drain(self, then: Callable[[], object]) -> None:
+        with self.lock:
+            self.batcher.drain()
+        if not self._busy and self._timer is None:
+            then()
+            return
+        self._when_resting.append(then)
+        if self._timer is not None:
+            self.start(get_running_loop())
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start a task that chooses and runs the next batch."""
+        self._stop_timer()
+        self.inbox.wake_after = None
+        self._busy += 1
+        self._driver.resting.pop(self._key, None)
+        BatchTask(self, loop, self._driver.task_name)
+
+    # -- for the tasks ------------------------------------------------------------------------------------
+
+    def next(self, loop: asyncio.AbstractEventLoop) -> Batch | None:
+        """Remove and return the next batch, None if none is due any more."""
+        with self as batcher:
+            batch = batcher.next(monotonic())
+            self.inbox.wake_after = None  # the task plans when it has ended
+        if not isinstance(batch, Batch):
+            return None
+        self.running.add(batch)
+        if self._busy < self._driver.options.max_concurrent_batches:
+            self.plan(loop)
+        return batch
+
+    def end(
+        self,
+        batch: Batch | None,
+        parts: list[Any],
+        error: BaseException | None,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        can_go_on: bool,
+    ) -> bool:
+        """Report `batch`, which has ended; return whether its task, which `can_go_on`, is to go on."""
+        self._busy -= 1
+        if batch is not None:
+            self.running.discard(batch)
+        with self as batcher:
+            now = monotonic()
+            try:
+                if batch is None:
+                    if isinstance(error, Exception):
+                        self._give_up(error)
+                elif error is not None:
+                    batcher.fail(batch, error, now)
+                else:
+                    batcher.finish(batch, parts, now)
+            except Exception as fault:  # noqa: BLE001  of this library
+                self._give_up(fault, batch)
+            delay = self._delay(now)
+        # Callers that have just been answered often call again at once: then they find this task.
+        goes_on = can_go_on and (delay == 0.0 or (delay is None and batch is not None))
+        return self._go_on(delay, loop, goes_on=goes_on)
+
+    def _give_up(self, error: BaseException, batch: Batch | None = None) -> None:
+        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library.
+
+        Needs the lock.
+        """
+        _logger.error("%s: its event loop's task failed", self.name, exc_info=error)
+        batcher = self.batcher
+        if batch is not None:
+            batcher.give_up(error, batch)
+            return
+        for lost in [known for known in batcher.running.since if known not in self.running]:
+            batcher.give_up(error, lost)
+        batcher.give_up(error, None)
+
+    # -- what is next -------------------------------------------------------------------------------------
+
+    def plan(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Plan what a free slot does."""
+        with self:
+            delay = self._delay(monotonic())
+        self._go_on(delay, loop, goes_on=False)
+
+    def _delay(self, now: float) -> float | None:
+        """Return the seconds until the next batch is due, None if no call waits. Needs the lock."""
+        try:
+            return self.batcher.plan(now)
+        except Exception as fault:  # noqa: BLE001  of this library
+            self._give_up(fault)
+            return None
+
+    def _go_on(self, delay: float | None, loop: asyncio.AbstractEventLoop, *, goes_on: bool) -> bool:
+        """Have the next batch run after `delay`; return whether the running task does, which `goes_on`."""
+        self._stop_timer()
+        is_free = self._busy < self._driver.options.max_concurrent_batches
+        if goes_on and is_free:
+            self.inbox.wake_after = None
+            self._busy += 1
+            return True
+        try:
+            if not is_free:
+                self.inbox.wake_after = None
+            elif delay is None:
+                self._rest()
+            elif delay > 0.0:
+                self._timer = loop.call_later(delay, self.start, loop)
+            else:
+                self.start(loop)
+        except RuntimeError:  # the loop was closed
+            pass
+        return False
+
+    def _wake_callers(self, calls: list[Call]) -> None:
+        loop = self.loop()
+        if self.streams:
+            _tell(calls)
+        elif loop is not None and not loop.is_closed():
+            loop.call_soon(resolve_on_loop, calls)
+
+    def _let_in(self, calls: list[Call]) -> None:
+        """Do nothing: their callers wait for answers."""
+
+    def _moved(self) -> None:
+        self._replan()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _rest(self) -> None:
+        self.inbox.wake_after = 1
+        if not self._busy:
+            self._driver.resting[self._key] = self
+            then, self._when_resting = self._when_resting, []
+            for callback in then:
+                callback()
+
+
+def _tell(calls: list[Call]) -> None:
+    """Wake the consumers of streams, which look for themselves what there is."""
+    for call in calls:
+        call.waiter.set()

@@ -1,0 +1,197 @@
+"""Runs the batches of one batcher in worker threads."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+from contextvars import copy_context
+from functools import partial
+from inspect import isasyncgen
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
+from batched._drivers.dispatcher import Dispatcher
+from batched._drivers.futures import wake_callers
+from batched._drivers.generators import run_steps, walk_steps
+from batched._drivers.wakeups import tell
+from batched._drivers.workers import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from batched._core.batch import Batch
+    from batched._core.call import Call
+    from batched._drivers.thread import ThreadDriver
+
+__all__ = ["ThreadDispatcher"]
+
+
+class ThreadDispatcher(Dispatcher):
+    """Asks the batcher for batches, and runs them, in the threads of `workers`."""
+
+    def __init__(self, driver: ThreadDriver, when_ended: Callable[[], object]) -> None:
+        super().__init__(driver)
+        self.batcher.inbox.wake_after = 0  # there is no worker
+        self._driver = driver
+        self.workers = Workers(self, driver.options.max_concurrent_batches, when_ended)
+        self.blocked: dict[Call, _thread.LockType] = {}
+        """For each `submit` that waits for room, the lock that is released when there is some."""
+        self.runners: dict[int, asyncio.Runner] = {}
+        """The event loop of each worker, for `async def` batch functions."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more calls are taken."""
+        return self._driver.closed
+
+    # -- for the workers ----------------------------------------------------------------------------------
+
+    def begin_thread(self) -> None:
+        """Prepare this thread, which begins, for batches."""
+        DROP_DEPARTED.set(self.drop_departed)
+
+    def look(self) -> Batch | float | None:
+        """Return the next batch, or the seconds until it is due, None if no call waits."""
+        with self as batcher:
+            if self._driver.closed:
+                batcher.drain()
+            return batcher.next(monotonic())
+
+    def run(self, batch: Batch) -> Batch | float | None:
+        """Run `batch` and answer its calls; return what `look` does, 0.0 if this worker is not alone."""
+        IN_THREAD[_thread.get_ident()] = batch
+        try:
+            parts = self._run_stream(batch) if self.streams else self._run_once(batch)
+        except BaseException as error:  # noqa: BLE001  for the callers to handle, whatever it is
+            found = self._end(batch, [], error)
+        else:
+            found = self._end(batch, parts, None)
+        # An error's traceback leads to this frame, by way of the function's: were its calls still found here,
+        # the error would keep itself alive, and all that the function had at hand, until the collector comes.
+        batch.clear()
+        return found
+
+    def _run_once(self, batch: Batch) -> list[Any]:
+        outputs = batch.run(self.collator)
+        if type(outputs) is not list and hasattr(outputs, "__await__"):
+            outputs = self._await(outputs)
+        parts: list[Any] = self.collator.split(outputs, batch)
+        return parts
+
+    def _run_stream(self, batch: Batch) -> list[Any]:
+        """Run a function that yields, for each item, its next piece."""
+        step = partial(self.step, batch)
+        steps = batch.run(self.collator)
+        if isasyncgen(steps):
+            self._await(walk_steps(cast("AsyncGenerator[Any]", steps), step, self.name))
+        else:
+            run_steps(steps, step, self.name)
+        return []
+
+    def _end(self, batch: Batch, parts: list[Any], error: BaseException | None) -> Batch | float | None:
+        """Report `batch`, which has ended; return what `run` does."""
+        with self as batcher:
+            now = monotonic()
+            if error is not None:
+                batcher.fail(batch, error, now)
+            else:
+                batcher.finish(batch, parts, now)
+            if self.workers.is_alone:  # else another worker has the turn
+                if self._driver.closed:
+                    batcher.drain()
+                return batcher.next(now)
+        if error is not None:
+            self.workers.wake()  # a half may run in another worker, which is asleep and has the turn
+        return 0.0
+
+    def _await(self, awaitable: Any) -> Any:
+        """Run what an `async def` batch function returned, on a loop of this thread's own."""
+        if not self._driver.awaits:
+            if hasattr(awaitable, "close"):
+                awaitable.close()  # a coroutine would warn that it was never awaited
+            raise TypeError(
+                f"{self.name} returned an awaitable but is no `async def`, so it ran in a thread and not on "
+                f"the event loop; write `async def f(items): return await ...`"
+            )
+        me = _thread.get_ident()
+        runner = self.runners.get(me)
+        if runner is None:
+            runner = self.runners[me] = asyncio.Runner()
+
+        async def outputs() -> Any:
+            return await awaitable
+
+        try:
+            context = copy_context()
+            context.run(RUNNING.set, IN_THREAD[me])
+            return runner.run(outputs(), context=context)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # it has broken the loop in the middle
+                runner.close()
+                del self.runners[me]
+            raise
+
+    def give_up(self, batch: Batch | None, error: BaseException) -> None:
+        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
+        lost = [] if batch is None else [batch]
+        with self as batcher:
+            if len(self.workers) == 1:  # else some of the batches are the others'
+                lost += [each for each in batcher.running.since if each is not batch]
+            for each in lost:
+                batcher.give_up(error, each)
+            if batch is None:
+                batcher.give_up(error, None)
+                self._let_in([*self.blocked])
+        for each in lost:
+            each.clear()
+
+    def turn_away(self, error: BaseException | None, left: Literal["cancelled"] | None = None) -> None:
+        """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
+        with self as batcher:
+            batcher.close(error or self._driver.closed_error(), left)
+            self._let_in([*self.blocked])
+
+    def end_thread(self) -> None:
+        """Release what belongs to this thread, which ends."""
+        me = _thread.get_ident()
+        runner = self.runners.pop(me, None)
+        if runner is not None:
+            runner.close()
+        IN_THREAD.pop(me, None)
+
+    # -- for callers --------------------------------------------------------------------------------------
+
+    def admit(self, call: Call, *, wait: bool, of_map: bool) -> _thread.LockType | None:
+        """Have `call` arrive, or later if it can `wait`; then return the lock that will be released."""
+        gate = None
+        with self as batcher:
+            arrived = batcher.admit(call, wait=wait, of_map=of_map)
+            if not arrived:
+                self.blocked[call] = gate = _thread.allocate_lock()
+                gate.acquire()
+        if not arrived or batcher.inbox.wakes(call):
+            self.workers.wake()
+        return gate
+
+    def drop_departed(self) -> None:
+        """Drop the calls whose callers have left."""
+        if self.batcher.inbox.leaving:
+            with self as batcher:
+                batcher.calls.take_in()
+
+    def _let_in(self, calls: list[Call]) -> None:
+        for call in calls:
+            if gate := self.blocked.pop(call, None):
+                gate.release()
+
+    def _moved(self) -> None:
+        """Wake a worker that sleeps: it counts on the inbox to fill up."""
+        if self.batcher.inbox.wake_after:
+            self.workers.wake()
+
+    def _wake_callers(self, calls: list[Call]) -> None:
+        if self.streams:
+            tell(calls)
+        else:
+            wake_callers(calls, self.name)

@@ -53,7 +53,9 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         call = self._ask(args, named)
         if not call.missing:
             return self._at_once(batcher, call)
-        if batcher.warn_on_loop.may_warn and _get_running_loop() is not None:  # most calls need not ask for the loop
+        if (
+            batcher.warn_on_loop.may_warn and _get_running_loop() is not None
+        ):  # most calls need not ask for the loop
             batcher.warn_on_loop("fn(x)", "await fn.acall(x)")
         call.note_context()
         batcher.post(call)

@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 import traceback
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from batched._core.batch import Batch
@@ -42,6 +43,7 @@ class Workers:
         self._wake.acquire()
         self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
         self.waiting_for_turn = 0
+        self._last_look = 0  # the worker that has looked last: what it has found still holds
         self._may_start = False  # `set_most` has left it to the worker with the turn to start another
         self.ended = False
         self.then: list[Callable[[], object]] = []
@@ -168,7 +170,7 @@ class Workers:
             with self._lock:
                 self.waiting_for_turn -= 1
         try:
-            batch = self._next(found)
+            batch = self._next(found if self._last_look == _thread.get_ident() else 0.0)
             if self.most > 1 and batch is not None:
                 with self._lock:
                     self._start_another()
@@ -195,8 +197,11 @@ class Workers:
                 if dispatcher.closed and found is None:
                     return None
                 if not dispatcher.closed:
-                    self._wake.acquire(True, -1 if found is None else found)  # noqa: FBT003
+                    # Callbacks of futures may have taken some time since that look.
+                    left = -1 if found is None else max(inbox.until - monotonic(), 0.0)
+                    self._wake.acquire(True, left)  # noqa: FBT003
             inbox.wake_after = None
+            self._last_look = _thread.get_ident()
             found = dispatcher.look()
 
     def _end(self) -> None:

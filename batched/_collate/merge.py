@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from batched._collate.libraries import library_of
@@ -41,16 +42,15 @@ class Part(NamedTuple):
     """The rows of each leaf: a view, or a list of views if the caller's rows differ in length."""
 
 
+@dataclass(slots=True)
 class _Merged:
     """The results of a call, as far as its batches have run."""
 
-    __slots__ = ("arrays", "like", "shape")
-
-    def __init__(self, shape: Shape, leaves: int) -> None:
-        self.shape = shape
-        self.arrays: list[Any] = [None] * leaves
-        # For each leaf and each axis of its rows, the axes of features that were as long in all batches.
-        self.like: list[list[_Axes]] = [[] for _ in range(leaves)]
+    shape: Shape
+    arrays: list[Any]
+    """The rows of each leaf."""
+    like: list[list[_Axes]]
+    """For each leaf and each axis of its rows, the axes of features that were as long in all batches."""
 
 
 class Merger:
@@ -66,7 +66,8 @@ class Merger:
         call, start, stop = piece
         outputs = part.outputs
         if call.results is None:
-            call.results = _Merged(outputs.shape, len(outputs.leaves))
+            leaves = len(outputs.leaves)
+            call.results = _Merged(outputs.shape, [None] * leaves, [[] for _ in range(leaves)])
         merged: _Merged = call.results
         if merged.shape != outputs.shape:
             raise BatchError(

@@ -64,10 +64,12 @@ class Distribution:
 
 
 class _Histogram:
-    """Counts values in buckets, by the upper bound of each; `growth` is that of a `Distribution`."""
+    """Counts values in buckets, by the upper bound of each."""
 
-    def __init__(self, growth: float) -> None:
-        self._growth = growth
+    growth = 1.0
+    """That of a `Distribution`."""
+
+    def __init__(self) -> None:
         self._counts: defaultdict[float, int] = defaultdict(int)
         self._sum = 0.0
         self._min = inf
@@ -83,14 +85,11 @@ class _Histogram:
         bounds = sorted(self._counts)
         cumulative = tuple(accumulate(self._counts[bound] for bound in bounds))
         least = self._min if bounds else 0.0
-        return Distribution(tuple(bounds), cumulative, self._growth, self._sum, least, self._max)
+        return Distribution(tuple(bounds), cumulative, self.growth, self._sum, least, self._max)
 
 
 class Sizes(_Histogram):
     """Counts sizes one by one up to 4,096, and above, so that memory is bounded, to 0.05 %."""
-
-    def __init__(self) -> None:
-        super().__init__(growth=1)
 
     def add(self, size: int, times: int = 1) -> None:
         """Count `size` so many times."""
@@ -103,8 +102,7 @@ class Sizes(_Histogram):
 class Times(_Histogram):
     """Counts seconds in eight buckets for each doubling; the first is up to a microsecond."""
 
-    def __init__(self) -> None:
-        super().__init__(growth=2 ** (1 / 8))
+    growth = 2 ** (1 / 8)
 
     def add(self, values: list[float], times: int = 1) -> None:
         """Count each of `values` so many times: sorted, as there are fewer buckets than values."""

@@ -143,13 +143,10 @@ class CachingCollator(LayeredCollator):
     async def keep(self, cached: CachedCall) -> None:
         """Store the results that the caller of `cached`, which is answered, has to store."""
         # Others end the caller's task: they are its cancel, its end, or Ctrl-C.
-        await self._keep(cached.to_store, Faults(self._name), (Exception, SystemExit))
+        await self._keep(cached.to_store, Faults(self._name), Exception, SystemExit)
 
     async def _keep(
-        self,
-        results: list[tuple[Hashable, Any]],
-        faults: Faults,
-        logged: type[BaseException] | tuple[type[BaseException], ...],
+        self, results: list[tuple[Hashable, Any]], faults: Faults, *logged: type[BaseException]
     ) -> None:
         for key, result in results:
             try:

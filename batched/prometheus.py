@@ -36,7 +36,7 @@ from batched._drivers.event_loop import LoopDriver
 from batched._drivers.fork_and_exit import live
 from batched._drivers.thread import ThreadDriver
 from batched._policy.lengths import Choice
-from batched._policy.start_reason import StartReason
+from batched._policy.window import StartReason
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry

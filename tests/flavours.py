@@ -17,7 +17,7 @@ import batched
 import batched.aio.inference
 import batched.inference
 from batched import aio
-from batched._core.keyed_queues import Groups
+from batched._core.keyed_queues import KeyedQueues
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
 from tests.gate import PATIENCE_S, until
@@ -165,9 +165,9 @@ def batchers(fn: Any) -> list[Any]:
     return [batcher.batcher]
 
 
-def size_of(groups: Groups) -> int:
+def size_of(groups: KeyedQueues) -> int:
     """Return how much is kept of keys, used or not."""
-    return len(groups._keys) + sum(map(len, groups._lines))
+    return len(groups._entries) + sum(map(len, groups._heaps))
 
 
 def outside(fn: Any) -> set[Any]:

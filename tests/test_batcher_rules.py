@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from batched._collate.lists import ListCollator
 from batched._core.batch import Batch
 from batched._core.call import Call
-from batched._core.keyed_queues import Groups
+from batched._core.keyed_queues import KeyedQueues
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
@@ -349,7 +349,7 @@ class ServerRules(RuleBasedStateMachine):
             batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=WINDOW_S * 1000,
             max_queue_size=bound, isolate_errors=isolate_errors, max_concurrent_batches=slots,
         )  # fmt: skip
-        self.driver = ManualDriver(self.options, Groups if grouped else Queue, COLLATOR)
+        self.driver = ManualDriver(self.options, KeyedQueues if grouped else Queue, COLLATOR)
         self.grouping = Grouping(COLLATOR, itemgetter(1), "f")
         self.calls: list[Call] = []  # those that callers wait for
         self.outside: list[Call] = []
@@ -496,9 +496,9 @@ class ServerRules(RuleBasedStateMachine):
     def no_key_is_kept(self) -> None:
         """Of which no item waits."""
         queue = self.driver.queue
-        if isinstance(queue, Groups):
+        if isinstance(queue, KeyedQueues):
             assert queue.items == sum(call.waiting for call in queue.waiting_calls())
-            assert set(queue._keys) == {call.key for call in queue.waiting_calls()}
+            assert set(queue._entries) == {call.key for call in queue.waiting_calls()}
             assert queue.items or not size_of(queue)
 
     @invariant()
@@ -552,15 +552,15 @@ TestAdaptiveBatcherRules.settings = settings(max_examples=200, stateful_step_cou
 class GroupRules(BatcherRules):
     """The same for three keys: none shares a batch with another, and none is forgotten."""
 
-    queue = Groups
+    queue = KeyedQueues
     keys = 3
 
     @invariant()
     def a_key_that_nobody_waits_for_is_forgotten(self) -> None:
         """And what is kept of the others is no more than a few words each."""
         groups = self.driver.queue
-        assert isinstance(groups, Groups)
-        assert set(groups._keys) == {call.key for call in self.waiting()}
+        assert isinstance(groups, KeyedQueues)
+        assert set(groups._entries) == {call.key for call in self.waiting()}
         assert groups.items or not size_of(groups)
 
 

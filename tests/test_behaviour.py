@@ -21,7 +21,7 @@ import torch
 
 from batched import BatchError, ClosedError
 from batched._core.batcher import Batcher
-from batched._core.keyed_queues import Groups
+from batched._core.keyed_queues import KeyedQueues
 from batched._core.next_batch import NextBatch
 from batched._core.queue import Queue
 from tests.flavours import Flavour, batchers
@@ -597,7 +597,7 @@ def test_nobody_hangs_on_a_fault_of_this_library(
 
         monkeypatch.setattr(cls, where, wrong)
 
-    for cls in {"push_all": (Queue, Groups), "learn": (NextBatch,)}.get(where, (Batcher,)):
+    for cls in {"push_all": (Queue, KeyedQueues), "learn": (NextBatch,)}.get(where, (Batcher,)):
         break_once(cls)
     futures += [flavour.start(fn, item) for item in ("seventh", ["eighth", "ninth"])]
     gate.open()

@@ -14,7 +14,7 @@ from batched import inference
 from batched._collate.lists import ListCollator
 from batched._core.batch import Batch
 from batched._core.call import Call
-from batched._core.keyed_queues import Groups
+from batched._core.keyed_queues import KeyedQueues
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
@@ -25,12 +25,12 @@ COLLATOR = ListCollator("f")
 WINDOW_S = 10.0
 
 
-def driver_of(batch_size: int, threshold: int = 8) -> tuple[ManualDriver, Groups]:
+def driver_of(batch_size: int, threshold: int = 8) -> tuple[ManualDriver, KeyedQueues]:
     options = Options(
         batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=WINDOW_S * 1000, adaptive=False
     )
-    driver = ManualDriver(options, Groups, COLLATOR)
-    assert isinstance(driver.queue, Groups)
+    driver = ManualDriver(options, KeyedQueues, COLLATOR)
+    assert isinstance(driver.queue, KeyedQueues)
     return driver, driver.queue
 
 
@@ -224,7 +224,7 @@ def test_one_key_that_fills_and_empties_again_leaves_nothing_behind() -> None:
 
 def test_keys_do_not_grow_under_a_load_that_never_ends() -> None:
     """One key fills again before anybody looks, and others come and go behind one that waits."""
-    groups = Groups(4, 2)
+    groups = KeyedQueues(4, 2)
 
     def push(key: Any, now: float, items: int = 1) -> Call:
         for _ in range(items):

@@ -18,7 +18,7 @@ import batched
 from batched import inference
 from batched._core.batch import Batch
 from batched._core.call import Call
-from batched._core.keyed_queues import Groups
+from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._core.queue import Queue
@@ -180,9 +180,9 @@ class LengthGroupRules(LengthRules):
     keys = 3
 
     @staticmethod
-    def new_queue(batch_size: int, threshold: int, lengths: Lengths) -> Groups:
+    def new_queue(batch_size: int, threshold: int, lengths: Lengths) -> KeyedQueues:
         """Return queues by key."""
-        return Groups(batch_size, threshold, lengths, LengthQueue)
+        return KeyedQueues(batch_size, threshold, lengths, LengthQueue)
 
 
 TestLengthRules = LengthRules.TestCase

@@ -31,7 +31,7 @@ from batched import aio, inference
 from batched._core.counters import Counters
 from batched._core.stats import Stats
 from batched._drivers.thread import ThreadDriver
-from batched._policy.start_reason import StartReason
+from batched._policy.window import StartReason
 from batched.prometheus import Collector
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, turns_until, until

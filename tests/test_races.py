@@ -16,7 +16,7 @@ from batched import aio
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.calls import Calls
-from batched._core.keyed_queues import Groups
+from batched._core.keyed_queues import KeyedQueues
 from batched._core.next_batch import NextBatch
 from batched._core.queue import Queue
 from batched._core.running import Running
@@ -84,7 +84,7 @@ def test_the_queue_is_used_with_the_lock_only(
 
         monkeypatch.setattr(cls, name, watched)
 
-    for cls in (Queue, Groups, Batcher, Calls, NextBatch, Running):
+    for cls in (Queue, KeyedQueues, Batcher, Calls, NextBatch, Running):
         for name in {name for name, value in vars(cls).items() if callable(value)} - FREE:
             watch(cls, name)
     for name in ("answer", "step", "end", "fail", "prune", "halves"):

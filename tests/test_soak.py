@@ -18,7 +18,7 @@ import torch
 
 import batched
 from batched import inference
-from batched._core.keyed_queues import Groups
+from batched._core.keyed_queues import KeyedQueues
 from tests.flavours import size_of
 from tests.gate import until
 
@@ -234,7 +234,8 @@ def soak(seconds: float, decorate: Any, kind: type[Caller], *, changing: bool = 
     assert not batcher.batcher.running.retries.items
     assert not batcher.dispatcher.blocked
     assert batcher.batcher.calls.in_flight is None or not batcher.batcher.calls.in_flight._items
-    assert not isinstance(batcher.batcher.calls.queue, Groups) or not size_of(batcher.batcher.calls.queue)
+    queue = batcher.batcher.calls.queue
+    assert not isinstance(queue, KeyedQueues) or not size_of(queue)
     gc.collect()
     assert not [thread for thread in threading.enumerate() if thread.name == "batched: soak"]
 

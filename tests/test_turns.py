@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from batched._core.call import Call
-from batched._core.keyed_queues import Groups
+from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
 from batched._policy.lengths import Lengths
 from tests.flavours import Flavour, size_of
@@ -169,9 +169,9 @@ def test_a_key_in_its_window_holds_up_no_other_and_is_not_held_up(kind: type[Gro
 class TurnRules(RuleBasedStateMachine):
     """Whatever waits under whatever keys, all of it due: each turn is one batch of one key."""
 
-    def new_groups(self, batch_size: int, threshold: int) -> Groups:
+    def new_groups(self, batch_size: int, threshold: int) -> KeyedQueues:
         """Return queues by key."""
-        return Groups(batch_size, threshold)
+        return KeyedQueues(batch_size, threshold)
 
     @initialize(batch_size=st.integers(1, 9), threshold=st.integers(1, 4))
     def start(self, batch_size: int, threshold: int) -> None:
@@ -299,9 +299,9 @@ class TurnRules(RuleBasedStateMachine):
 class LengthTurnRules(TurnRules):
     """The same where lengths are known, and padding costs so little that the order is that of arrival."""
 
-    def new_groups(self, batch_size: int, threshold: int) -> Groups:
+    def new_groups(self, batch_size: int, threshold: int) -> KeyedQueues:
         """Return queues by key that know lengths."""
-        return Groups(batch_size, threshold, Lengths(reorders=True, padded=True), LengthQueue)
+        return KeyedQueues(batch_size, threshold, Lengths(reorders=True, padded=True), LengthQueue)
 
 
 TestTurnRules = TurnRules.TestCase

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 from batched._collate.arrays import FeatureCollator
 from batched._collate.columns import ColumnCollator, parameters_of
 from batched._collate.lists import ListCollator
-from batched._core.keyed_queues import Groups
+from batched._core.keyed_queues import KeyedQueues
 from batched._core.options import (
     DEFAULT_MAX_PIECES,
     POSITIONAL,
@@ -188,11 +188,11 @@ def written_for_class(func: Any) -> bool:
 def join(func: Any, options: Options, name: str, *, bound: bool) -> tuple[Collator, NewQueue]:
     """Return the collator for a function, `bound` to an instance or class or not, and its kind of queue."""
     if isinstance(options, ArrayOptions):
-        return layered(FeatureCollator(name, options), Groups, options, name, bound=bound)
+        return layered(FeatureCollator(name, options), KeyedQueues, options, name, bound=bound)
     parameters = parameters_of(func, bound=bound)
     of_any_number = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
     if len(parameters) > 1 or any(each.kind in of_any_number for each in parameters):
-        return layered(ColumnCollator(name, parameters), Groups, options, name, bound=bound)
+        return layered(ColumnCollator(name, parameters), KeyedQueues, options, name, bound=bound)
     return layered(ListCollator(name), Queue, options, name, bound=bound)
 
 

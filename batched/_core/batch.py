@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from batched._core.call import DONE
-from batched._policy.start_reason import StartReason
+from batched._policy.window import StartReason
 from batched.errors import SlowConsumerError
 
 if TYPE_CHECKING:

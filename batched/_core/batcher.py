@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from batched._core.counters import Counters
     from batched._core.options import Options
     from batched._core.stats import Stats
-    from batched._policy.learned import Learned
+    from batched._policy.window import Learned
 
 __all__ = ["Batcher", "snapshot"]
 

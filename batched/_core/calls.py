@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from batched._core.call import Call
     from batched._core.counters import Counters
-    from batched._core.keyed_queues import Groups
+    from batched._core.keyed_queues import KeyedQueues
     from batched._core.options import Options
     from batched._core.queue import Queue
 
-    AnyQueue: TypeAlias = Queue | Groups
+    AnyQueue: TypeAlias = Queue | KeyedQueues
     NewQueue: TypeAlias = Callable[[int, int], AnyQueue]
     """From `batch_size` and `small_batch_threshold`."""
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from batched._core.distribution import Sizes, Times
 from batched._core.stats import Padding, Stats
 from batched._policy.lengths import Choice
-from batched._policy.start_reason import StartReason
+from batched._policy.window import StartReason
 
 if TYPE_CHECKING:
     from batched._core.batch import Batch
     from batched._core.call import Slice
-    from batched._policy.learned import Learned
+    from batched._policy.window import Learned
 
 __all__ = ["Counters"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from batched._core.delay import new_window
-from batched._policy.start_reason import StartReason
+from batched._policy.window import StartReason
 
 if TYPE_CHECKING:
     from typing import Any

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from batched._policy.learned import short
+from batched._policy.window import short
 
 if TYPE_CHECKING:
     from batched._core.distribution import Distribution
-    from batched._policy.learned import Learned
+    from batched._policy.window import Learned
 
 __all__ = ["Padding", "Stats"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from batched._core.keyed_queues import Groups
+from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
 from batched._core.options import ArrayOptions, knows_lengths
 from batched._core.queue import Queue
@@ -23,13 +23,13 @@ __all__ = ["layered"]
 
 
 def layered(
-    collator: Divisible, queue: type[Queue | Groups], options: Options, name: str, *, bound: bool
+    collator: Divisible, queue: type[Queue | KeyedQueues], options: Options, name: str, *, bound: bool
 ) -> tuple[Collator, NewQueue]:
     """Return `collator` behind the layers that `options` ask for, and the kind of queue that they need."""
     layers: list[Layer] = []
     if options.group_by is not None:
         layers.append(Grouping(collator, options.group_by, name))
-        queue = Groups
+        queue = KeyedQueues
     new_queue: NewQueue = queue
     if isinstance(options, ArrayOptions):
         new_queue = partial(_by_length, queue, reorders=True, padded=True)
@@ -42,10 +42,10 @@ def layered(
 
 
 def _by_length(
-    kind: type[Queue | Groups], batch_size: int, threshold: int, *, reorders: bool, padded: bool
-) -> Queue | Groups:
+    kind: type[Queue | KeyedQueues], batch_size: int, threshold: int, *, reorders: bool, padded: bool
+) -> Queue | KeyedQueues:
     """Return a queue, or one for each key, that knows the lengths of items."""
     lengths = Lengths(reorders=reorders, padded=padded)
     if kind is Queue:
         return LengthQueue(batch_size, threshold, lengths)
-    return Groups(batch_size, threshold, lengths, LengthQueue)
+    return KeyedQueues(batch_size, threshold, lengths, LengthQueue)

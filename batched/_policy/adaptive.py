@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING
 from batched._policy.batch_cost import OVERHEAD_S, TOO_SHORT_S, BatchCost
 from batched._policy.bursts import Bursts
 from batched._policy.cohorts import Cohorts
-from batched._policy.learned import Learned
-from batched._policy.start_reason import StartReason
-from batched._policy.window import ANY_NUMBER, Window
+from batched._policy.window import ANY_NUMBER, Learned, StartReason, Window
 
 if TYPE_CHECKING:
     from batched._policy.batch_cost import LengthCost

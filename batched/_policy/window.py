@@ -1,18 +1,67 @@
-"""The plain window, which learns nothing."""
+"""When a batch starts that is not full: the plain window, and what any rule says of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from enum import StrEnum
 
-from batched._policy.start_reason import StartReason
-
-if TYPE_CHECKING:
-    from batched._policy.learned import Learned
-
-__all__ = ["ANY_NUMBER", "Window"]
+__all__ = ["ANY_NUMBER", "Learned", "StartReason", "Window", "short"]
 
 ANY_NUMBER = 1 << 60
 """More calls than will ever come."""
+
+
+class StartReason(StrEnum):
+    """Why a batch started, by the names that `stats.closed` and the metrics use."""
+
+    FULL = "full"
+    """As many items waited as a batch may have."""
+    CALLERS_BACK = "callers back"
+    """All callers of the last batch had called again."""
+    NO_GAIN = "no gain"
+    """A wait for more calls would have cost more than it saves."""
+    WAITED = "waited"
+    """The wait for more calls had lasted as long as it was worth."""
+    TRIAL = "trial"
+    """Early on: batches of several sizes tell the cost of a batch from that of an item."""
+    WINDOW = "window"
+    """The oldest item was `timeout_ms` old."""
+    DEADLINE = "deadline"
+    """Half of the time that a call's deadline allows was spent."""
+    CROWDED = "crowded"
+    """Other calls waited for room in the queue."""
+    DRAIN = "drain"
+    """The batcher was shutting down."""
+    RETRY = "retry"
+    """It was a half of a batch that had failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """What a batcher has learned of its function and its callers."""
+
+    batch_ms: float
+    """What a batch costs whatever its size, in milliseconds: what calls that share one save."""
+    item_ms: float
+    """What each item adds, in milliseconds."""
+    wait_ms: float
+    """For how many milliseconds the last batches were held back for more calls, on average."""
+    length_ms: float = 0.0
+    """What each item adds for every unit of the longest item's length, in milliseconds."""
+    capacity: float
+    """The items a second of full batches, back to back, by these costs."""
+
+    def __str__(self) -> str:
+        length = f" and {short(self.length_ms)} ms a unit of length" if self.length_ms else ""
+        return (
+            f"{short(self.batch_ms)} ms a batch + {short(self.item_ms)} ms an item{length}, so at most "
+            f"{self.capacity:,.0f} items/s; held back for {short(self.wait_ms)} ms"
+        )
+
+
+def short(value: float) -> str:
+    """Return three digits of `value`, or more of a large one, but never a power of ten for it."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"  # noqa: PLR2004
 
 
 class Window:

@@ -213,6 +213,8 @@ def test_a_caller_may_leave_while_its_result_is_stored(run: Any, decorate: Any) 
         leaving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await leaving
+        # The worker may be about to forget the call: until then its result is found there.
+        await turns_until(lambda: not fn._find().collator._watches)
         remote.opened.set()
         assert await fn("a") == ("out", "a")
         assert (model.ran, remote.kept) == (["a", "a"], {"a": ("out", "a")})

@@ -99,7 +99,10 @@ class DeadlineWatch:
         while not self._is_stopped:
             with contextlib.suppress(IndexError):  # empty
                 while True:
-                    calls.add(*self._added.popleft())
+                    watched, deadline = self._added.popleft()
+                    if (call := watched()) is not None:  # a reference to an object that is gone has no hash
+                        calls.add(watched, deadline)
+                    call = None
             now = monotonic()
             late = [call for each in calls.passed(now) for call in [each()] if call is not None]
             until = calls.next()

@@ -93,16 +93,20 @@ class DeadlineWatch:
             if self._is_stopped or not self._added:
                 return
 
+    def _take_in(self, calls: DeadlineHeap[ref[Call]]) -> None:
+        """Move the calls that were added to `calls`."""
+        with contextlib.suppress(IndexError):  # empty
+            while True:
+                watched, deadline = self._added.popleft()
+                call = watched()
+                if call is not None:  # else the reference has no hash
+                    calls.add(watched, deadline)
+
     def _watch(self) -> None:
         """Report late calls until no call is watched."""
         calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)
         while not self._is_stopped:
-            with contextlib.suppress(IndexError):  # empty
-                while True:
-                    watched, deadline = self._added.popleft()
-                    if (call := watched()) is not None:  # a reference to an object that is gone has no hash
-                        calls.add(watched, deadline)
-                    call = None
+            self._take_in(calls)
             now = monotonic()
             late = [call for each in calls.passed(now) for call in [each()] if call is not None]
             until = calls.next()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast, overload
 
 from batched._api.calls import ThreadedFunction
 from batched._api.decorate import decorate, takes_options
 from batched._api.signatures import P, array_options
 from batched._core.options import ArrayOptions
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from concurrent.futures import Future
-    from typing import TypeAlias
 
 __all__ = ["BatchedInference", "dynamically"]
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterable
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+)
+from typing import Any, Self
 
+from batched._api.binding import Driver, Shared
 from batched._api.map import ReadAhead, SizedAnswers, length_of
-from batched._core.call import Row
+from batched._core.call import Call, Row
 from batched.errors import for_event_loop, without_own_frames
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator
-
-    from batched._api.binding import Driver, Shared
-    from batched._core.call import Call
 
 __all__ = ["TaskReadAhead", "amap_items"]
 

@@ -8,27 +8,23 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial, update_wrapper
 from threading import RLock
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
-from batched._api.decorate import is_stream, join, name_of
+from batched._api.decorate import is_stream, name_of
 from batched._api.pickling import Picklable
 from batched._api.through_class import ThroughClass
-from batched._core.options import NO_OPTIONS, POSITIONAL
+from batched._core.options import NO_OPTIONS, POSITIONAL, CallOptions, Options
+from batched._drivers.event_loop import LoopDriver
+from batched._drivers.thread import ThreadDriver
 from batched._parts.cache import CachingCollator
+from batched._parts.stack import join
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeAlias
-
-    from batched._core.options import CallOptions, Options
-    from batched._drivers.event_loop import LoopDriver
-    from batched._drivers.thread import ThreadDriver
-
-    Driver: TypeAlias = ThreadDriver | LoopDriver
+Driver: TypeAlias = ThreadDriver | LoopDriver
 
 __all__ = ["Bindable", "DriverT", "Shared"]
 

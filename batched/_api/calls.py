@@ -6,25 +6,22 @@ The same for lists and arrays; the collator knows the difference.
 from __future__ import annotations
 
 from asyncio import _get_running_loop
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from batched._api.decorate import is_async, name_of
 from batched._api.function import DecoratedFunction
 from batched._api.map import map_items
 from batched._api.streams import Stream
 from batched._core.option_checks import is_async_cache, is_mapping
+from batched._core.options import Options
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.futures import submit
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import own_errors
 from batched._parts.store import AsynchronousCacheError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from batched._core.options import Options
 
 __all__ = ["LoopedFunction", "ThreadedFunction"]
 

@@ -13,12 +13,8 @@ from functools import lru_cache, partial
 from inspect import Parameter, Signature
 from textwrap import TextWrapper
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
-from batched._collate.arrays import FeatureCollator
-from batched._collate.columns import ColumnCollator, parameters_of
-from batched._collate.lists import ListCollator
-from batched._core.keyed_queues import KeyedQueues
 from batched._core.options import (
     DEFAULT_MAX_PIECES,
     POSITIONAL,
@@ -27,12 +23,6 @@ from batched._core.options import (
     Options,
     live_options,
 )
-from batched._core.queue import Queue
-from batched._parts.stack import layered
-
-if TYPE_CHECKING:
-    from batched._core.batch import Collator
-    from batched._core.calls import NewQueue
 
 __all__ = [
     "NO_ISOLATION",
@@ -41,7 +31,6 @@ __all__ = [
     "decorate",
     "is_async",
     "is_stream",
-    "join",
     "name_of",
     "takes_changes",
     "takes_options",
@@ -183,17 +172,6 @@ def written_for_class(func: Any) -> bool:
         return False
     place = func.__qualname__.rpartition(".")[0]
     return bool(place) and not place.endswith("<locals>") and func.__code__.co_varnames[:1] == ("cls",)
-
-
-def join(func: Any, options: Options, name: str, *, bound: bool) -> tuple[Collator, NewQueue]:
-    """Return the collator for a function, `bound` to an instance or class or not, and its kind of queue."""
-    if isinstance(options, ArrayOptions):
-        return layered(FeatureCollator(name, options), KeyedQueues, options, name, bound=bound)
-    parameters = parameters_of(func, bound=bound)
-    of_any_number = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
-    if len(parameters) > 1 or any(each.kind in of_any_number for each in parameters):
-        return layered(ColumnCollator(name, parameters), KeyedQueues, options, name, bound=bound)
-    return layered(ListCollator(name), Queue, options, name, bound=bound)
 
 
 def name_of(func: Any, options: Options) -> str:

@@ -6,27 +6,22 @@ other ways to call it stand in `calls`.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from dataclasses import replace
 from functools import partial
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, NoReturn, Self, Unpack
 
 from batched._api.amap import TaskReadAhead, amap_items
-from batched._api.binding import Bindable, DriverT
+from batched._api.binding import Bindable, Driver, DriverT
 from batched._api.decorate import NO_ISOLATION, changed, check_names, takes_changes, written_for_class
+from batched._api.signatures import CallChanges, Changes
 from batched._api.streams import AsyncStream
+from batched._core.call import Call
 from batched._core.options import NO_OPTIONS, CallOptions, Options, knows_lengths, live_options
+from batched._core.stats import Stats
 from batched._drivers.wakeups import own_errors, within
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Iterable
-    from typing import NoReturn, Unpack
-
-    from batched._api.binding import Driver
-    from batched._api.signatures import CallChanges, Changes
-    from batched._core.call import Call
-    from batched._core.stats import Stats
 
 __all__ = ["DecoratedFunction"]
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from batched._api.calls import ThreadedFunction
 from batched._api.decorate import decorate, takes_options
-from batched._api.signatures import P, T, U, list_options
+from batched._api.signatures import Dynamically, P, T, U, list_options
 from batched._core.options import Options
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
-    from concurrent.futures import Future
-
-    from batched._api.signatures import Dynamically
 
 __all__ = ["BatchedFunction", "dynamically"]
 

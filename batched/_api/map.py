@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from operator import length_hint
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
+from batched._api.binding import Driver, Shared
 from batched._core.call import Call, Row
+from batched._drivers.thread import ThreadDriver
 from batched.errors import ClosedError, copied, for_iterator, raise_as_was, without_own_frames
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
-
-    from batched._api.binding import Driver, Shared
-    from batched._drivers.thread import ThreadDriver
 
 __all__ = ["ReadAhead", "SizedAnswers", "length_of", "map_items"]
 

@@ -7,17 +7,15 @@ becomes its instance and the name of its attribute.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from batched._api.through_class import ThroughClass
-from batched._core.options import NO_OPTIONS
+from batched._core.options import NO_OPTIONS, CallOptions, Options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from batched._api.binding import Shared
-    from batched._core.options import CallOptions, Options
 
 __all__ = ["Picklable"]
 

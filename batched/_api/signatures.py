@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
 
-from batched._api.calls import ThreadedFunction
 from batched._core.option_checks import Cache
 from batched._core.options import OnFull, PaddingSide, Priority
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import TypeAlias, Unpack
 
+    from batched._api.calls import ThreadedFunction
     from batched._api.lists import BatchedFunction
     from batched._api.streams import AsyncStream, Stream
     from batched._core.call import Done

@@ -7,16 +7,14 @@ streams of its batch; a consumer that is too far behind gets an error. One that 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, NoReturn, Self, TypeVar
+from typing import Generic, NoReturn, Self, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from batched._api.binding import Driver
-    from batched._core.call import Call
-    from batched._drivers.thread import ThreadDriver
+from batched._api.binding import Driver
+from batched._core.call import Call
+from batched._drivers.thread import ThreadDriver
 
 __all__ = ["AsyncStream", "Stream"]
 

@@ -8,23 +8,18 @@ ran in several batches. Rows are copied in blocks; only rows in a list are copie
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from batched._collate.libraries import Array
 from batched._collate.merge import Merger
 from batched._collate.pad import Padder
 from batched._collate.signature import Signature, Signatures
 from batched._collate.split import Splitter
-from batched._core.call import Call
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
-
-    from batched._collate.libraries import Array
-    from batched._core.batch import Batch
-    from batched._core.call import Wrapper
-    from batched._core.options import ArrayOptions
+from batched._core.batch import Batch
+from batched._core.call import Call, Wrapper
+from batched._core.options import ArrayOptions
 
 __all__ = ["FeatureCollator"]
 

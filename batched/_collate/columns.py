@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from batched._collate.lists import ListCollator
-from batched._core.call import Call, Row
+from batched._core.batch import Batch
+from batched._core.call import Call, Row, Slice, Wrapper
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from batched._core.batch import Batch
-    from batched._core.call import Slice, Wrapper
-
-__all__ = ["ColumnCollator", "parameters_of"]
+__all__ = ["ColumnCollator", "parameters_of", "takes_columns"]
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -28,6 +24,11 @@ def parameters_of(func: Callable[..., Any], *, bound: bool) -> list[inspect.Para
         return []
     bound = bound or inspect.ismethod(func)
     return parameters[1:] if bound else parameters
+
+
+def takes_columns(parameters: list[inspect.Parameter]) -> bool:
+    """Whether a function with these parameters takes columns, not one list."""
+    return len(parameters) > 1 or any(parameter.kind in _MANY for parameter in parameters)
 
 
 class ColumnCollator:

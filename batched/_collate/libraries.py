@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import math
 import sys
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import accumulate
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-    from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
 
 __all__ = ["LIBRARIES", "Array", "Library", "library_of"]
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from batched._core.call import Call, Row
+from batched._core.batch import Batch
+from batched._core.call import Call, Row, Slice, Wrapper
 from batched.errors import BatchError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from batched._core.batch import Batch
-    from batched._core.call import Slice, Wrapper
 
 __all__ = ["ListCollator"]
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from batched._collate.libraries import library_of
-from batched._collate.nested import rebuild
+from batched._collate.libraries import Array, Library, library_of
+from batched._collate.nested import Leaf, Shape, rebuild
 from batched._collate.pad import padded_shape, real_part
+from batched._collate.signature import Features
+from batched._core.call import Call, Slice
+from batched._core.options import ArrayOptions
 from batched.errors import BatchError
-
-if TYPE_CHECKING:
-    from batched._collate.libraries import Array, Library
-    from batched._collate.nested import Leaf, Shape
-    from batched._collate.signature import Features
-    from batched._core.call import Call, Slice
-    from batched._core.options import ArrayOptions
 
 __all__ = ["Merger", "Outputs", "Part"]
 

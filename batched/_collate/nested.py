@@ -6,16 +6,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from batched._collate.libraries import library_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from batched._collate.libraries import Array
+from batched._collate.libraries import Array, library_of
 
 __all__ = ["Leaf", "Shape", "flatten", "rebuild"]
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from batched._collate.libraries import Array, Library
-    from batched._collate.signature import Feature
-    from batched._core.options import ArrayOptions
+from batched._collate.libraries import Array, Library
+from batched._collate.signature import Feature
+from batched._core.options import ArrayOptions
 
 __all__ = ["Padder", "padded_shape", "real_part"]
 

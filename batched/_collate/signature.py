@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from batched._collate.libraries import LIBRARIES, library_of
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
-
-    from batched._collate.libraries import Library
-    from batched._core.options import ArrayOptions
+from batched._collate.libraries import LIBRARIES, Library, library_of
+from batched._core.options import ArrayOptions
 
 __all__ = ["Feature", "Features", "Signature", "Signatures", "listed"]
 

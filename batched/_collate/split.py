@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
 
-from batched._collate.libraries import library_of
+from batched._collate.libraries import Library, library_of
 from batched._collate.merge import Outputs, Part
-from batched._collate.nested import flatten, rebuild
+from batched._collate.nested import Leaf, flatten, rebuild
 from batched._collate.pad import real_part
 from batched._collate.signature import listed
+from batched._core.batch import Batch
+from batched._core.call import Slice
+from batched._core.options import ArrayOptions
 from batched.errors import BatchError
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
-
-    from batched._collate.libraries import Library
-    from batched._collate.nested import Leaf
-    from batched._core.batch import Batch
-    from batched._core.call import Slice
-    from batched._core.options import ArrayOptions
 
 __all__ = ["Splitter"]
 

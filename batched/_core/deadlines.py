@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
-from typing import TYPE_CHECKING
 
+from batched._core.call import Call
 from batched._core.lazy_heap import EntryT, LazyHeap
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from batched._core.call import Call
 
 __all__ = ["DeadlineHeap", "Deadlines"]
 

@@ -7,23 +7,19 @@ eight while small calls come. A key is known as long as an item of it waits.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
+from batched._core.batch import Batch
+from batched._core.call import Call
 from batched._core.lazy_heap import LazyHeap
 from batched._core.queue import RESERVE, Queue
+from batched._policy.lengths import Lengths
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-    from typing import TypeAlias
-
-    from batched._core.batch import Batch
-    from batched._core.call import Call
-    from batched._policy.lengths import Lengths
-
-    Rank: TypeAlias = tuple[float, int]
-    """A time, and for equal times a number that no two keys share."""
+Rank: TypeAlias = tuple[float, int]
+"""A time, and for equal times a number that no two keys share."""
 
 __all__ = ["KeyedQueues"]
 

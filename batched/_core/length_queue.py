@@ -7,23 +7,20 @@ lengths.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from batched._core.batch import Batch
+from batched._core.call import Call, Slice
 from batched._core.queue import PAID_OUT, RESERVE, Queue
 from batched._policy.lengths import Choice, Lengths, choose, length_at, longest_first
+from batched._policy.lengths import Item as PolicyItem
 
-if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import Iterable
-
-    from batched._core.call import Call, Slice
-    from batched._policy.lengths import Item as PolicyItem
-
-    Item = PolicyItem[Call]
-    _Range = tuple[int, int]
+Item = PolicyItem[Call]
+_Range = tuple[int, int]
 
 __all__ = ["LengthQueue"]
 

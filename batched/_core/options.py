@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
+from batched._core.call import Call
 from batched._core.option_checks import (
     Cache,
     Check,
@@ -26,9 +27,6 @@ from batched._core.option_checks import (
     pad_values,
     round_up,
 )
-
-if TYPE_CHECKING:
-    from batched._core.call import Call
 
 __all__ = [
     "DEFAULT_MAX_PIECES",

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from batched._policy.window import short
-
-if TYPE_CHECKING:
-    from batched._core.distribution import Distribution
-    from batched._policy.window import Learned
+from batched._core.distribution import Distribution
+from batched._policy.window import Learned, short
 
 __all__ = ["Padding", "Stats"]
 

@@ -9,22 +9,18 @@ the batcher. Results that land in between are found in a `Watch`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from batched._collate.libraries import library_of
 from batched._core.call import Call
+from batched._core.options import Options
 from batched._parts.divided import like
 from batched._parts.in_flight import CachedCall, Watch
-from batched._parts.layers import LayeredCollator, key_from
+from batched._parts.layers import Divisible, Layer, LayeredCollator, key_from
 from batched._parts.store import UNKNOWN, AsynchronousCacheError, Faults, Store, at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from batched._core.options import Options
-    from batched._parts.layers import Divisible, Layer
 
 __all__ = ["CachingCollator"]
 

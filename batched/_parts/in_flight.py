@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from batched._core.call import Call
 from batched._parts.store import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
     from batched._parts.cache import CachingCollator
 
 __all__ = ["CachedCall", "InFlight", "Watch"]

@@ -5,20 +5,16 @@ Each knows a value of every item, and changes a call by these values.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import isfinite
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from batched._core.batch import Collator
+from batched._core.batch import Batch, Collator
+from batched._core.call import Call, Wrapper
 from batched._parts.divided import divide
 from batched._policy.lengths import extent
 from batched.errors import BatchError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
-
-    from batched._core.batch import Batch
-    from batched._core.call import Call, Wrapper
 
 __all__ = ["Divisible", "Grouping", "Layer", "LayeredCollator", "Measuring", "key_from"]
 

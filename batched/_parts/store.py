@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Coroutine, Hashable
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 from batched._core.option_checks import is_mapping
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Hashable
 
 __all__ = ["UNKNOWN", "AsynchronousCacheError", "Faults", "Store", "at_once"]
 

@@ -11,15 +11,11 @@ idle (`bursts`).
 from __future__ import annotations
 
 from math import ceil, inf
-from typing import TYPE_CHECKING
 
-from batched._policy.batch_cost import OVERHEAD_S, TOO_SHORT_S, BatchCost
+from batched._policy.batch_cost import OVERHEAD_S, TOO_SHORT_S, BatchCost, LengthCost
 from batched._policy.bursts import Bursts
 from batched._policy.cohorts import Cohorts
 from batched._policy.window import ANY_NUMBER, Learned, StartReason, Window
-
-if TYPE_CHECKING:
-    from batched._policy.batch_cost import LengthCost
 
 __all__ = ["AdaptiveWindow"]
 

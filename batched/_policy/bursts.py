@@ -6,12 +6,9 @@ follows closely, and how soon.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from batched._policy.cohorts import SOME
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["Bursts"]
 

@@ -9,10 +9,7 @@ subtracted. Times are measured in units of the fixed cost of a batch, which is w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 __all__ = ["SOME", "Cohorts"]
 

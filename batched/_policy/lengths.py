@@ -13,14 +13,12 @@ has come to a quarter of a batch.)
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from operator import add, itemgetter
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from batched._policy.batch_cost import LengthCost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 __all__ = ["Choice", "Item", "Lengths", "Measured", "choose", "extent", "length_at", "longest_first"]
 

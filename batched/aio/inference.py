@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, overload
 
 from batched._api.calls import LoopedFunction
@@ -10,9 +10,6 @@ from batched._api.decorate import decorate, takes_options
 from batched._api.signatures import P, array_options
 from batched._core.options import ArrayOptions
 from batched.inference import Feature, Features, R
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 __all__ = ["BatchedInference", "dynamically"]
 

@@ -59,12 +59,10 @@ class Counters:
 
     def left(self, slices: list[Slice], started: float) -> None:
         """Count items of a batch that has `started`, which will not run again, and how long they waited."""
-        waits = self._waits
-        for call, start, stop in slices:
-            items = stop - start
-            self.processed += items
-            waits.append((items, started - call.arrived))
-        if len(waits) >= _WAITS:
+        waits = [(stop - start, started - call.arrived) for call, start, stop in slices]
+        self.processed += sum([items for items, _ in waits])
+        self._waits += waits
+        if len(self._waits) >= _WAITS:
             self._count_waits()
 
     def _count_waits(self) -> None:

@@ -81,20 +81,22 @@ class Queue:
 
     def push_all(self, calls: list[Call]) -> int:
         """Append `calls`, each to the class that its size or its priority puts it in; return their items."""
-        before = self.items
+        threshold = self.threshold
+        items = large_items = 0
         for call in calls:
-            is_large = call.bulk
-            if is_large is None:
-                is_large = (call.size if call.parent is None else call.whole_size) > self.threshold
-            call.large = is_large
-            waiting = call.waiting
-            self.items += waiting
-            if is_large:
+            large = call.bulk
+            if large is None:
+                large = (call.size if call.parent is None else call.whole_size) > threshold
+            call.large = large
+            items += call.waiting
+            if large:
                 self._large.append(call)
-                self._large_items += waiting
+                large_items += call.waiting
             else:
                 self._small.append(call)
-        return self.items - before
+        self.items += items
+        self._large_items += large_items
+        return items
 
     def _clear(self) -> None:
         """Forget calls of which nothing waits any more."""

@@ -105,11 +105,14 @@ class Running:
         """Drop the items of calls that have failed, and release the inputs of calls that have ended."""
         calls = self._calls
         alone = not self.since  # else another part of a call that has failed may be running
-        for call, start, stop in batch.slices:
-            if not call.missing:
-                if call.waiting:
+        if batch.failed:
+            for call in batch.calls:
+                if call.waiting and not call.missing:
                     calls.drop(call)
-                if alone or stop - start == call.size or call.has_all_results:
-                    calls.released.append(call)
+        calls.released += [
+            call
+            for call, start, stop in batch.slices
+            if not call.missing and (alone or stop - start == call.size or call.has_all_results)
+        ]
         if calls.deadlines.entries and not calls.queue.items:
             calls.deadlines.clear()  # an idle batcher holds on to no call

@@ -38,6 +38,7 @@ class BatchTask:
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  its loop may be closed
 
     async def _work(self) -> None:
+        dispatcher = self._dispatcher
         goes_on = True
         while goes_on:
             batch: Batch | None = None
@@ -45,18 +46,20 @@ class BatchTask:
             error: BaseException | None = None
             try:
                 await _turn()  # calls of the same turn of the loop share the batch
-                batch = self._dispatcher.next(self._loop)
-                if batch is not None:
-                    RUNNING.set(batch)
-                    parts = await self._run(batch)
+                batch = dispatcher.next(self._loop)
+                if batch is None:
+                    return
+                RUNNING.set(batch)
+                parts = await self._run(batch)
             except BaseException as raised:  # noqa: BLE001  for the callers to handle, whatever it is
                 if isinstance(raised, GeneratorExit) and (batch is None or RUNNING.get(None) is not batch):
                     return  # not raised by the function: loop and callers are gone, and the task with them
                 error = raised
-                goes_on = isinstance(raised, Exception)  # else this task has been ended
-            # Not if the function has not listened to a cancel, or what it has set in its context would stay.
-            can_go_on = goes_on and len(self._context) <= 1 and not self._is_cancelled()
-            goes_on = self._dispatcher.end(batch, parts, error, self._loop, can_go_on=can_go_on)
+            # Not if this task has been ended, even if the function has not listened to a cancel; nor if what
+            # the function has set in its context would stay.
+            is_ended = not isinstance(error, Exception | None) or self._is_cancelled()
+            can_go_on = not is_ended and len(self._context) <= 1
+            goes_on = dispatcher.end(batch, parts, error, self._loop, can_go_on=can_go_on)
             # An error whose calls are found by way of this frame would keep itself alive.
             error = None
             if batch is not None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from asyncio import get_running_loop
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from batched._core.batch import Batch
 from batched._drivers.batch_task import BatchTask
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from batched._drivers.event_loop import LoopDriver
 
 __all__ = ["LoopDispatcher"]
+
+LookT = TypeVar("LookT")
 
 _logger = logging.getLogger("batched")
 
@@ -111,16 +113,18 @@ class LoopDispatcher(Dispatcher):
     # -- for the tasks ------------------------------------------------------------------------------------
 
     def next(self, loop: asyncio.AbstractEventLoop) -> Batch | None:
-        """Remove and return the next batch, None if none is due any more."""
-        with self as batcher:
-            batch = batcher.next(monotonic())
-            self.inbox.wake_after = None  # the task plans when it has ended
-        if not isinstance(batch, Batch):
+        """Remove and return the next batch; None if none is due: the task is to end."""
+        with self:
+            found = self._look(self.batcher.next)
+        if not isinstance(found, Batch):
+            self._busy -= 1
+            self._wait(found, loop)
             return None
-        self.running.add(batch)
+        self.running.add(found)
+        self.inbox.wake_after = None
         if self._busy < self._driver.options.max_concurrent_batches:
             self.plan(loop)
-        return batch
+        return found
 
     def end(
         self,
@@ -131,26 +135,27 @@ class LoopDispatcher(Dispatcher):
         *,
         can_go_on: bool,
     ) -> bool:
-        """Report `batch`, which has ended; return whether its task, which `can_go_on`, is to go on."""
-        self._busy -= 1
+        """Report `batch`, which has ended; return whether its task, which `can_go_on`, is to go on.
+
+        Then it looks for a batch in the next turn of the loop, in which callers that have just been answered
+        often call again.
+        """
         if batch is not None:
             self.running.discard(batch)
-        with self as batcher:
-            now = monotonic()
-            try:
-                if batch is None:
-                    if isinstance(error, Exception):
-                        self._give_up(error)
-                elif error is not None:
-                    batcher.fail(batch, error, now)
-                else:
-                    batcher.finish(batch, parts, now)
-            except Exception as fault:  # noqa: BLE001  of this library
-                self._give_up(fault, batch)
-            delay = self._delay(now)
-        # Callers that have just been answered often call again at once: then they find this task.
-        goes_on = can_go_on and (delay == 0.0 or (delay is None and batch is not None))
-        return self._go_on(delay, loop, goes_on=goes_on)
+            with self as batcher:
+                try:
+                    if error is not None:
+                        batcher.fail(batch, error, monotonic())
+                    else:
+                        batcher.finish(batch, parts, monotonic())
+                except Exception as fault:  # noqa: BLE001  of this library
+                    self._give_up(fault, batch)
+        if can_go_on and self._busy <= self._driver.options.max_concurrent_batches:
+            self.inbox.wake_after = None
+            return True
+        self._busy -= 1
+        self.plan(loop)
+        return False
 
     def _give_up(self, error: BaseException, batch: Batch | None = None) -> None:
         """Answer `batch`, or all calls if there is none, with `error`, a fault of this library.
@@ -171,27 +176,22 @@ class LoopDispatcher(Dispatcher):
     def plan(self, loop: asyncio.AbstractEventLoop) -> None:
         """Plan what a free slot does."""
         with self:
-            delay = self._delay(monotonic())
-        self._go_on(delay, loop, goes_on=False)
+            delay = self._look(self.batcher.plan)
+        self._wait(delay, loop)
 
-    def _delay(self, now: float) -> float | None:
-        """Return the seconds until the next batch is due, None if no call waits. Needs the lock."""
+    def _look(self, look: Callable[[float], LookT]) -> LookT | None:
+        """Return what `look`, a step of the batcher, finds; None after a fault. Needs the lock."""
         try:
-            return self.batcher.plan(now)
+            return look(monotonic())
         except Exception as fault:  # noqa: BLE001  of this library
             self._give_up(fault)
             return None
 
-    def _go_on(self, delay: float | None, loop: asyncio.AbstractEventLoop, *, goes_on: bool) -> bool:
-        """Have the next batch run after `delay`; return whether the running task does, which `goes_on`."""
+    def _wait(self, delay: float | None, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a task start after `delay` seconds, at the next call if that is None, if there may be one."""
         self._stop_timer()
-        is_free = self._busy < self._driver.options.max_concurrent_batches
-        if goes_on and is_free:
-            self.inbox.wake_after = None
-            self._busy += 1
-            return True
         try:
-            if not is_free:
+            if self._busy >= self._driver.options.max_concurrent_batches:
                 self.inbox.wake_after = None
             elif delay is None:
                 self._rest()
@@ -201,7 +201,6 @@ class LoopDispatcher(Dispatcher):
                 self.start(loop)
         except RuntimeError:  # the loop was closed
             pass
-        return False
 
     def _wake_callers(self, calls: list[Call]) -> None:
         loop = self.loop()

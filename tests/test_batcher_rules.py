@@ -293,7 +293,7 @@ class BatcherRules(RuleBasedStateMachine):
         """Whatever waits at the end is given out by draining, without a wait."""
         if not hasattr(self, "driver"):
             return
-        self.driver.batcher.drain()
+        self.driver.batcher.next_batch.drain()
         while self.driver.delay(self.now) is not None:
             assert self.driver.delay(self.now) == 0.0
             batch = self.driver.pop(self.now)
@@ -378,7 +378,7 @@ class ServerRules(RuleBasedStateMachine):
         bound = self.options.max_queue_size
         room = bound is None or (queued + len(keys) <= bound and not self.outside)
         try:
-            admitted = self.driver.batcher.admit(call, wait=wait)
+            admitted = self.driver.batcher.calls.admit(call, wait=wait)
         except QueueFullError:
             assert not room
             assert not wait
@@ -524,7 +524,7 @@ class ServerRules(RuleBasedStateMachine):
         while self.running:
             batch, items = self.running.pop()
             self.driver.finish(batch, self.now, [("out", *item) for item in items])
-        self.driver.batcher.drain()
+        self.driver.batcher.next_batch.drain()
         while self.driver.delay(self.now) is not None:
             self.driver.run(self.driver.pop(self.now), self.now)
         assert not self.driver.batcher.calls.waiting()
@@ -597,7 +597,7 @@ def test_no_call_seems_answered_without_an_error(ends: str, monkeypatch: pytest.
     if ends == "late":
         driver.delay(6.0)
     else:
-        driver.batcher.close(ClosedError())
+        driver.batcher.calls.close(ClosedError())
     assert driver.take_answered() == calls
     assert [missing for missing, _ in found] == [0, 0]
     assert {type(error) for _, error in found} == {TimeoutError if ends == "late" else ClosedError}
@@ -617,7 +617,7 @@ def test_an_interruption_while_calls_are_queued_loses_no_call(monkeypatch: pytes
         with pytest.raises(KeyboardInterrupt):
             batcher.calls.take_in()
     assert batcher.inbox.arriving == calls
-    batcher.close(ClosedError())
+    batcher.calls.close(ClosedError())
     assert batcher.calls.answered == calls
 
 

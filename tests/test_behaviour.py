@@ -24,6 +24,7 @@ from batched._core.batcher import Batcher
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.next_batch import NextBatch
 from batched._core.queue import Queue
+from batched._core.running import Running
 from tests.flavours import Flavour, batchers
 from tests.gate import PATIENCE_S, Gate, until
 
@@ -589,7 +590,9 @@ def test_nobody_hangs_on_a_fault_of_this_library(
         def wrong(self: Any, *args: Any) -> Any:
             # A batcher of an earlier test may be about to end meanwhile, and is not to take the fault.
             known = batchers(fn)
-            if not armed or not any(self in (each, each.next_batch, each.calls.queue) for each in known):
+            if not armed or not any(
+                self in (each, each.next_batch, each.running, each.calls.queue) for each in known
+            ):
                 return right(self, *args)
             if where == "push_all":
                 right(self, *(arg[:1] for arg in args))  # half-way through
@@ -597,7 +600,12 @@ def test_nobody_hangs_on_a_fault_of_this_library(
 
         monkeypatch.setattr(cls, where, wrong)
 
-    for cls in {"push_all": (Queue, KeyedQueues), "learn": (NextBatch,)}.get(where, (Batcher,)):
+    places: dict[str, tuple[type, ...]] = {
+        "push_all": (Queue, KeyedQueues),
+        "learn": (NextBatch,),
+        "finish": (Running,),
+    }
+    for cls in places.get(where, (Batcher,)):
         break_once(cls)
     futures += [flavour.start(fn, item) for item in ("seventh", ["eighth", "ninth"])]
     gate.open()

@@ -771,17 +771,17 @@ def test_nobody_joins_what_has_expired_and_has_not_been_answered(group_by: Any) 
     batcher, read = driver.batcher, driver.collator.read
     hasty, patient = (read(fn, ([1, 2, 3],), {}, 0.0) for _ in range(2))
     hasty.deadline = 1.0
-    batcher.admit(hasty, wait=False)
+    batcher.calls.admit(hasty, wait=False)
 
     assert batcher.plan(2.0) is None
     assert (batcher.calls.answered, hasty.left) == ([hasty], "expired")
     batcher.calls.answered.clear()
-    batcher.admit(patient, wait=False)
+    batcher.calls.admit(patient, wait=False)
     batcher.calls.take_in()
     assert patient.missing == batcher.calls.queue.items == 3
     while batcher.calls.queue.items:
         batch = batcher.next(2.0)
-        batcher.finish(batch, driver.collator.split(batch.run(driver.collator), batch), 2.0)
+        batcher.running.finish(batch, driver.collator.split(batch.run(driver.collator), batch), 2.0)
     assert (batcher.calls.answered, patient.results) == ([patient], [1, 2, 3])
     batcher.calls.in_flight.take_landed()
     nothing_is_left(fn)

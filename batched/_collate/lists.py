@@ -153,24 +153,25 @@ def _owned(rows: list[Any]) -> list[Any]:
     return rows
 
 
-def _are_numbers(rows: list[Any]) -> bool:
-    """Whether all rows are numbers. A short way: False may be wrong.
-
-    Only numbers add up to a number. To try that takes 3 us for 1,024 integers, and to look at
-    the type of each row 17.
-    """
-    if not rows or type(rows[0]) not in _NUMBERS:
-        return False
-    try:
-        return type(sum(rows)) in _NUMBERS
-    except Exception:  # noqa: BLE001  of a row that is no number
-        return False
-
-
 def _checked(part: list[Any], call: Call, batch: Batch) -> list[Any] | BaseException:
     """Return `part`, or its first exception if that fails `call`."""
-    if _are_numbers(part) or not any(issubclass(kind, BaseException) for kind in set(map(type, part))):
+    if not _may_hold_errors(part):
         return part
     errors = [row for row in part if isinstance(row, BaseException)]
     batch.failed += len(errors)
     return errors[0] if errors and not call.keep_errors else part
+
+
+def _may_hold_errors(rows: list[Any]) -> bool:
+    """Whether an exception may be among `rows`; True may be wrong.
+
+    Only numbers add up to a number, and most lists are of one type. To add up 1,024 integers takes 5 us, to count
+    their types 12, and to look at each 40.
+    """
+    kind = type(rows[0])
+    if kind in _NUMBERS:
+        try:
+            return type(sum(rows)) not in _NUMBERS
+        except Exception:  # noqa: BLE001  one of them is no number
+            return True
+    return issubclass(kind, BaseException) or list(map(type, rows)).count(kind) < len(rows)

@@ -1,8 +1,8 @@
 """All that is decided: which calls share a batch, when it starts, and what becomes of them.
 
 Pure: a driver tells the time and does the waiting. Callers put calls into the `inbox`; a driver asks `next`
-for the batch to run, or for how long to wait, and reports the batch by `finish` or `fail`. After each step it
-takes what there is in `calls.answered`, `calls.let_in` and `calls.released`.
+for the batch to run, or for how long to wait, and reports the batch by `running.finish` or `running.fail`.
+After each step it takes what there is in `calls.answered`, `calls.let_in` and `calls.released`.
 
 Nothing is assigned to a batch before a driver is free to run it (late binding), so the queue keeps growing
 behind a running batch. All but the inbox needs the lock of the driver.
@@ -19,10 +19,9 @@ from batched._core.running import Running
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any, Literal
+    from typing import Any
 
     from batched._core.batch import Batch, Collator
-    from batched._core.call import Call
     from batched._core.calls import NewQueue
     from batched._core.counters import Counters
     from batched._core.options import Options
@@ -33,9 +32,9 @@ __all__ = ["Batcher", "snapshot"]
 
 
 class Batcher:
-    """Every step that a driver can take. `now` and all times are seconds on one monotonic clock.
+    """What waits is in `calls`, what runs in `running`; `next_batch` decides what goes from one to the other.
 
-    What waits is in `calls`, what runs in `running`; `next_batch` decides what goes from one to the other.
+    `now` and all times are seconds on one monotonic clock.
     """
 
     def __init__(  # noqa: PLR0913
@@ -49,11 +48,10 @@ class Batcher:
         in_flight: Any = None,
         streams: bool = False,
     ) -> None:
-        self.name = name
         self.calls = Calls(options, new_queue, name, counters, in_flight)
         self.inbox = self.calls.inbox
         self.next_batch = NextBatch(self.calls, options)
-        self.running = Running(self.calls, self.next_batch, collator, streams=streams)
+        self.running = Running(name, self.calls, self.next_batch, collator, streams=streams)
         self.next_batch.resize(None)
 
     def configure(self, options: Options) -> None:
@@ -63,27 +61,6 @@ class Batcher:
         self.next_batch.resize(self.fits)
         self.calls.admission.configure(options)
         self.calls.admit_waiting()
-
-    # -- calls come and leave ---------------------------------------------------------------------------
-
-    def push(self, call: Call) -> None:
-        """Queue `call`, or its parts; raise, with nothing queued, if their keys cannot be compared."""
-        self.calls.add(self.calls.enter(call))
-
-    def admit(self, call: Call, *, wait: bool, of_map: bool = False) -> bool:
-        """Have `call` arrive if there is room; return False if it will be let in once there is.
-
-        Raises `QueueFullError` if it cannot `wait`, and `ValueError` if there will never be room.
-        """
-        return self.calls.admit(call, wait=wait, of_map=of_map)
-
-    def expire(self, calls: Sequence[Call]) -> None:
-        """Answer those of `calls`, which are late, with a `TimeoutError` that have not wholly started."""
-        self.calls.take_in()
-        for call in calls:
-            self.calls.expire(call)
-
-    # -- batches run ------------------------------------------------------------------------------------
 
     def next(self, now: float) -> Batch | float | None:
         """Remove and return the next batch if it is due.
@@ -106,7 +83,8 @@ class Batcher:
         calls.take_in()
         if calls.fault is not None:
             raise calls.fault
-        self.next_batch.catch_up(now)
+        if calls.unreported or calls.deadlines.entries:
+            self.next_batch.catch_up(now)
         retries = self.running.retries.batches
         delay = 0.0 if retries and self.running.has_retry(now) else self.next_batch.delay(now)
         inbox = self.inbox
@@ -121,36 +99,6 @@ class Batcher:
         batch = retries.popleft() if retries else self.next_batch.take(now)
         self.running.since[batch] = now
         return batch
-
-    def finish(self, batch: Batch, parts: list[Any], now: float) -> None:
-        """Hand the calls of `batch`, which has run, their parts, as the collator has split them.
-
-        If the function streams there are no parts, and the streams end.
-        """
-        self.calls.take_in()  # what is dropped is to be in the queue
-        self.running.finish(batch, parts, now)
-
-    def step(self, batch: Batch, pieces: list[Any]) -> tuple[list[Call], bool]:
-        """Hand the calls of `batch`, which streams, their next pieces.
-
-        Returns the calls that have something new, and whether any of the batch wants more.
-        """
-        return batch.step(pieces, self.name, self.next_batch.options.max_pieces)
-
-    def fail(self, batch: Batch, error: BaseException, now: float) -> None:
-        """Answer the calls of `batch`, which raised `error`, unless it runs again in halves."""
-        self.calls.take_in()
-        self.running.fail(batch, error, now)
-
-    # -- the end ----------------------------------------------------------------------------------------
-
-    def drain(self) -> None:
-        """Wait for company no more: every call in the queue is due."""
-        self.next_batch.drain()
-
-    def close(self, error: BaseException, left: Literal["cancelled"] | None = None) -> None:
-        """Answer all calls that wait with `error`; `left` says that they count as cancelled by callers."""
-        self.calls.close(error, left)
 
     def give_up(self, error: BaseException, batch: Batch | None) -> None:
         """Answer with `error`, a fault of this library, the calls of `batch`, or else all that wait.

@@ -55,8 +55,10 @@ class Calls:
         self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
         self.admission = Admission(self._name, options)
         self.deadlines = Deadlines()
+        self.reports = False
+        """Whether the delay policy wants to hear of calls."""
         self.unreported: list[Call] = []
-        """Calls in the queue that the delay policy has yet to hear of."""
+        """Calls in the queue that it has yet to hear of."""
         self.fault: Exception | None = None
         """An error of this library, while it queued calls."""
         self._in_hand: list[Call] = []  # these calls
@@ -79,7 +81,8 @@ class Calls:
 
     def add(self, calls: list[Call]) -> None:
         """Put `calls` into the queue."""
-        self.unreported += calls
+        if self.reports:
+            self.unreported += calls
         try:
             self.counters.accepted += self.queue.push_all(calls)
         except Exception as fault:  # noqa: BLE001  of this library: the driver that asks for a batch meets it
@@ -99,8 +102,11 @@ class Calls:
             self.inbox.has_parts = True
         return calls
 
-    def admit(self, call: Call, *, wait: bool, of_map: bool) -> bool:
-        """Have `call` arrive if there is room; return False if it will be let in once there is."""
+    def admit(self, call: Call, *, wait: bool, of_map: bool = False) -> bool:
+        """Have `call` arrive if there is room; return False if it will be let in once there is.
+
+        Raises `QueueFullError` if it cannot `wait`, and `ValueError` if there will never be room.
+        """
         if self.inbox.leaving:  # calls that leave make room
             self.take_in()
         parts: list[Call] = []
@@ -168,7 +174,7 @@ class Calls:
             self.admit_waiting()
 
     def expire(self, call: Call) -> None:
-        """Answer `call`, which is late, with a `TimeoutError`, unless all of it has started."""
+        """Answer `call`, which is late and taken in, with a `TimeoutError`, unless all of it has started."""
         if call.missing and call.unstarted:
             call.left = "expired"
             call.error = TimeoutError(call.overdue(self._name))  # first: its caller may be looking
@@ -189,7 +195,7 @@ class Calls:
         for part in unwanted:
             self.drop(part)
 
-    def close(self, error: BaseException, left: Literal["cancelled"] | None) -> None:
+    def close(self, error: BaseException, left: Literal["cancelled"] | None = None) -> None:
         """Answer all calls that wait with `error`; `left` says that they count as cancelled by callers."""
         self.take_in()
         if outside := self.admission.clear():

@@ -50,8 +50,9 @@ class Counters:
 
     def ran(self, batch: Batch, duration: float) -> None:
         """Count a run of `batch`, whatever came of it."""
-        self.real += batch.real
-        self.padded += batch.padded
+        if batch.padded:
+            self.real += batch.real
+            self.padded += batch.padded
         runs = self._runs
         runs.append((batch.reason, batch.size, duration))
         if len(runs) == _RUNS:
@@ -59,10 +60,14 @@ class Counters:
 
     def left(self, slices: list[Slice], started: float) -> None:
         """Count items of a batch that has `started`, which will not run again, and how long they waited."""
-        waits = [(stop - start, started - call.arrived) for call, start, stop in slices]
-        self.processed += sum([items for items, _ in waits])
-        self._waits += waits
-        if len(self._waits) >= _WAITS:
+        waits = self._waits
+        processed = 0
+        for call, start, stop in slices:
+            items = stop - start
+            processed += items
+            waits.append((items, started - call.arrived))
+        self.processed += processed
+        if len(waits) >= _WAITS:
             self._count_waits()
 
     def _count_waits(self) -> None:

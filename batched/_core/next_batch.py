@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from batched._core.batch import Batch
     from batched._core.calls import Calls
     from batched._core.options import Options
-    from batched._core.queue import Queue
 
 __all__ = ["NextBatch"]
 
@@ -46,7 +45,7 @@ class NextBatch:
     def follow(self, options: Options) -> None:
         """Follow `options` with the present policy."""
         self.options = options
-        self._learns = self.policy.learns and not self.policy.is_suspended
+        self._calls.reports = self.policy.learns and not self.policy.is_suspended
         self._waits = options.timeout_ms > 0 and not self.policy.is_suspended
         self._at_once = StartReason.NO_GAIN if options.timeout_ms > 0 else StartReason.WINDOW
 
@@ -72,8 +71,7 @@ class NextBatch:
         """Tell the delay policy which calls have come, and answer calls whose deadline has passed."""
         calls = self._calls
         if calls.unreported:
-            if self._learns:
-                self.policy.arrived([call.arrived for call in calls.unreported])
+            self.policy.arrived([call.arrived for call in calls.unreported])
             calls.unreported.clear()
         if calls.deadlines.entries:
             for call in calls.deadlines.passed(now):
@@ -128,21 +126,22 @@ class NextBatch:
         lengths = self._lengths
         if lengths is not None:
             lengths.urgent = urgent
-        queue: Queue = queues.next(lambda oldest: self._is_due(oldest, now), urgent)
-        queue.chunk = queues.chunk
-        reason = self._reason
-        if queue is not queues:
+        queue, reason = queues, self._reason
+        if queues.is_keyed:
+            queue = queues.next(lambda oldest: self._is_due(oldest, now), urgent)
+            queue.chunk = queues.chunk
             if queue.is_full():
                 reason = StartReason.FULL
             elif reason == StartReason.FULL:  # another key's was
                 reason = self._why_early()
-        batch = queue.take(min(queue.batch_size, queue.items))
+        batch: Batch = queue.take(min(queue.batch_size, queue.items))
         batch.reason = reason
-        queues.taken(batch, now)
+        if queues.is_keyed:
+            queues.taken(batch, now)
         if lengths is not None:
             calls.counters.chosen[lengths.how] += 1
             lengths.urgent = None  # an idle batcher holds on to no call
-        if self._learns:
+        if calls.reports:
             self.policy.popped(now)
         if calls.admission.awaiting_room:
             calls.admit_waiting()
@@ -163,10 +162,10 @@ class NextBatch:
         if not policy.learns:
             return
         if policy.is_suspended:
-            self._learns = self._waits = policy.resumes(batch.size, now - started)
+            self._calls.reports = self._waits = policy.resumes(batch.size, now - started)
             return
         answered = sum([not call.missing and call.left is None for call, _, _ in batch.slices])
         measured = started if batch.failed < batch.size else None
         policy.done(batch.size, len(batch.slices), answered, now, measured)
         self._calls.queue.chunk = policy.chunk()
-        self._learns = self._waits = not policy.is_suspended
+        self._calls.reports = self._waits = not policy.is_suspended

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 from batched._core.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from batched._core.call import Call, Slice
     from batched._policy.lengths import Lengths
 
@@ -137,13 +135,6 @@ class Queue:
         """Return the number of further items that fill a batch."""
         return self.batch_size - self.items
 
-    def next(self, is_due: Callable[[float], bool], urgent: Call | None) -> Queue:  # noqa: ARG002  of keys
-        """Return the queue whose turn it is: this one."""
-        return self
-
-    def taken(self, batch: Batch, now: float) -> None:
-        """Do nothing: here no key's turn is over."""
-
     def take(self, room: int) -> Batch:
         """Remove and return the next batch: `room` items, of which so many must wait, or less by `chunk`."""
         slices: list[Slice] = []
@@ -200,17 +191,16 @@ def _take(calls: deque[Call], room: int, slices: list[Slice]) -> int:
     """Move up to `room` items from the front of `calls` to `slices`; return how many."""
     left = room
     while left and calls:
-        call = calls.popleft()
+        call = calls[0]
         waiting = call.waiting
-        size = call.size
+        start = call.size - waiting
         if waiting > left:
-            calls.appendleft(call)
-            start = size - waiting
             slices.append((call, start, start + left))
             call.waiting = waiting - left
             return room
         if waiting:  # else its caller has left
-            slices.append((call, size - waiting, size))
+            slices.append((call, start, call.size))
             call.waiting = 0
             left -= waiting
+        calls.popleft()
     return room - left

@@ -24,7 +24,10 @@ class Running:
     Every item is counted as processed once: when its last run has ended.
     """
 
-    def __init__(self, calls: Calls, next_batch: NextBatch, collator: Collator, *, streams: bool) -> None:
+    def __init__(
+        self, name: str, calls: Calls, next_batch: NextBatch, collator: Collator, *, streams: bool
+    ) -> None:
+        self._name = name
         self._calls = calls
         self._next_batch = next_batch
         self._collator = collator
@@ -39,11 +42,23 @@ class Running:
         return bool(self.retries.batches)
 
     def finish(self, batch: Batch, parts: list[Any], now: float) -> None:
-        """Hand the calls of `batch`, which has run, their parts; or end their streams, if it streams."""
+        """Hand the calls of `batch`, which has run, their parts, as the collator has split them.
+
+        If the function streams there are no parts, and the streams end.
+        """
+        self._calls.take_in()  # calls that are to be dropped are to be in the queue
         self._end(batch, batch.end() if self._streams else batch.answer(parts, self._collator), now)
+
+    def step(self, batch: Batch, pieces: list[Any]) -> tuple[list[Call], bool]:
+        """Hand the calls of `batch`, which streams, their next pieces.
+
+        Returns the calls that have something new, and whether any of the batch wants more.
+        """
+        return batch.step(pieces, self._name, self._next_batch.options.max_pieces)
 
     def fail(self, batch: Batch, error: BaseException, now: float) -> None:
         """Answer the calls of `batch`, which raised `error`, unless it runs again in halves."""
+        self._calls.take_in()
         started = self.since.get(batch)
         if started is not None and self._may_retry(batch, error):
             self._next_batch.resize(self.retries.memory.limit)
@@ -109,10 +124,8 @@ class Running:
             for call in batch.calls:
                 if call.waiting and not call.missing:
                     calls.drop(call)
-        calls.released += [
-            call
-            for call, start, stop in batch.slices
-            if not call.missing and (alone or stop - start == call.size or call.has_all_results)
-        ]
+        for call, start, stop in batch.slices:
+            if not call.missing and (alone or stop - start == call.size or call.has_all_results):
+                calls.released.append(call)
         if calls.deadlines.entries and not calls.queue.items:
             calls.deadlines.clear()  # an idle batcher holds on to no call

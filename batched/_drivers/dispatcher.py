@@ -69,7 +69,7 @@ class Dispatcher(ABC):
         """Hand the callers of `batch`, which streams, their next pieces; return whether any wants more."""
         split = self.collator.split(pieces, batch)
         with self.lock:
-            told, wanted = self.batcher.step(batch, split)
+            told, wanted = self.batcher.running.step(batch, split)
         self._wake_callers(told)
         return wanted
 

@@ -145,7 +145,7 @@ class LoopDriver(Driver):
         else:
             call.note_context()
             with dispatcher as batcher:
-                arrived = batcher.admit(call, wait=waits or self.may_wait, of_map=waits)
+                arrived = batcher.calls.admit(call, wait=waits or self.may_wait, of_map=waits)
             wakes = inbox.wakes(call)
         if call.deadline is not None:  # after it has been admitted
             watch(call, loop)

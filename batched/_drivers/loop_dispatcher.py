@@ -94,7 +94,7 @@ class LoopDispatcher(Dispatcher):
 
     def _drain(self, then: Callable[[], object]) -> None:
         with self.lock:
-            self.batcher.drain()
+            self.batcher.next_batch.drain()
         if not self._busy and self._timer is None:
             then()
             return
@@ -145,9 +145,9 @@ class LoopDispatcher(Dispatcher):
             with self as batcher:
                 try:
                     if error is not None:
-                        batcher.fail(batch, error, monotonic())
+                        batcher.running.fail(batch, error, monotonic())
                     else:
-                        batcher.finish(batch, parts, monotonic())
+                        batcher.running.finish(batch, parts, monotonic())
                 except Exception as fault:  # noqa: BLE001  of this library
                     self._give_up(fault, batch)
         if can_go_on and self._busy <= self._driver.options.max_concurrent_batches:

@@ -49,7 +49,7 @@ class ManualDriver:
     def push(self, *calls: Call) -> None:
         """Queue `calls`."""
         for call in calls:
-            self.batcher.push(call)
+            self.batcher.calls.add(self.batcher.calls.enter(call))
 
     def delay(self, now: float) -> float | None:
         """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits."""
@@ -66,12 +66,12 @@ class ManualDriver:
     def finish(self, batch: Batch, now: float, outputs: Any = None) -> list[Call]:
         """Hand the calls of `batch` their part of `outputs`; return the calls that are done."""
         parts = self._collator.split(outputs, batch) if self._has_items else [None] * len(batch.slices)
-        self.batcher.finish(batch, parts, now)
+        self.batcher.running.finish(batch, parts, now)
         return self.take_answered()
 
     def fail(self, batch: Batch, error: BaseException, now: float) -> list[Call]:
         """Have `batch` raise `error`; return the calls that are done. It may run again in halves."""
-        self.batcher.fail(batch, error, now)
+        self.batcher.running.fail(batch, error, now)
         return self.take_answered()
 
     def drop(self, call: Call) -> None:

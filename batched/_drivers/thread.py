@@ -248,4 +248,6 @@ def _drop_late(driver: weakref.ref[ThreadDriver], calls: list[Call]) -> None:
     """Drop late calls of a driver that is still there."""
     if (known := driver()) is not None:
         with known.dispatcher as batcher:
-            batcher.expire(calls)
+            batcher.calls.take_in()
+            for call in calls:
+                batcher.calls.expire(call)

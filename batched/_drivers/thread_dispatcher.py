@@ -55,7 +55,7 @@ class ThreadDispatcher(Dispatcher):
         """Return the next batch, or the seconds until it is due, None if no call waits."""
         with self as batcher:
             if self._driver.closed:
-                batcher.drain()
+                batcher.next_batch.drain()
             return batcher.next(monotonic())
 
     def run(self, batch: Batch) -> Batch | float | None:
@@ -94,12 +94,12 @@ class ThreadDispatcher(Dispatcher):
         with self as batcher:
             now = monotonic()
             if error is not None:
-                batcher.fail(batch, error, now)
+                batcher.running.fail(batch, error, now)
             else:
-                batcher.finish(batch, parts, now)
+                batcher.running.finish(batch, parts, now)
             if self.workers.is_alone:  # else another worker has the turn
                 if self._driver.closed:
-                    batcher.drain()
+                    batcher.next_batch.drain()
                 return batcher.next(now)
         if error is not None:
             self.workers.wake()  # a half may run in another worker, which is asleep and has the turn
@@ -149,7 +149,7 @@ class ThreadDispatcher(Dispatcher):
     def turn_away(self, error: BaseException | None, left: Literal["cancelled"] | None = None) -> None:
         """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
         with self as batcher:
-            batcher.close(error or self._driver.closed_error(), left)
+            batcher.calls.close(error or self._driver.closed_error(), left)
             self._let_in([*self.blocked])
 
     def end_thread(self) -> None:
@@ -166,7 +166,7 @@ class ThreadDispatcher(Dispatcher):
         """Have `call` arrive, or later if it can `wait`; then return the lock that will be released."""
         gate = None
         with self as batcher:
-            arrived = batcher.admit(call, wait=wait, of_map=of_map)
+            arrived = batcher.calls.admit(call, wait=wait, of_map=of_map)
             if not arrived:
                 self.blocked[call] = gate = _thread.allocate_lock()
                 gate.acquire()

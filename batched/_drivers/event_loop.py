@@ -133,7 +133,10 @@ class LoopDriver(Driver):
     def post_async(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for the running task, which then waits until it is answered or late."""
         loop = get_running_loop()
-        dispatcher = self._of(loop)
+        known = self._dispatchers.get(id(loop))
+        dispatcher = None if known is None else known()
+        if dispatcher is None or dispatcher.loop() is not loop:  # that one, of the same id, is gone
+            dispatcher = self._new_dispatcher(loop)
         if self.closed or dispatcher.running:
             self.check()
         call.loop = dispatcher
@@ -189,13 +192,9 @@ class LoopDriver(Driver):
 
     # -- loops --------------------------------------------------------------------------------------------
 
-    def _of(self, loop: asyncio.AbstractEventLoop) -> LoopDispatcher:
-        """Return the dispatcher of `loop`, a new one if it has none."""
+    def _new_dispatcher(self, loop: asyncio.AbstractEventLoop) -> LoopDispatcher:
+        """Return a dispatcher for `loop`, which has none."""
         key = id(loop)
-        known = self._dispatchers.get(key)
-        dispatcher = None if known is None else known()
-        if dispatcher is not None and dispatcher.loop() is loop:  # not one of the same id that is gone
-            return dispatcher
         gone: Callable[[object], None] = partial(_forget_loop, self.resting, key)
         dispatcher = LoopDispatcher(self, key, weakref.ref(loop, gone))
         reference = weakref.ref(dispatcher, partial(_forget, self._dispatchers, key))

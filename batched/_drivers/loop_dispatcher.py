@@ -140,22 +140,32 @@ class LoopDispatcher(Dispatcher):
         Then it looks for a batch in the next turn of the loop, in which callers that have just been answered
         often call again.
         """
-        if batch is not None:
-            self.running.discard(batch)
-            with self as batcher:
-                try:
-                    if error is not None:
-                        batcher.running.fail(batch, error, monotonic())
-                    else:
-                        batcher.running.finish(batch, parts, monotonic())
-                except Exception as fault:  # noqa: BLE001  of this library
-                    self._give_up(fault, batch)
-        if can_go_on and self._busy <= self._driver.options.max_concurrent_batches:
-            self.inbox.wake_after = None
-            return True
-        self._busy -= 1
-        self.plan(loop)
-        return False
+        goes_on = False
+        try:
+            if batch is not None:
+                self.running.discard(batch)
+                self._report(batch, parts, error)
+            elif error is not None:  # perhaps a Ctrl-C while the batch was taken
+                with self:
+                    self._give_up_lost(error)
+            goes_on = can_go_on and self._busy <= self._driver.options.max_concurrent_batches
+        finally:  # also after a Ctrl-C
+            if goes_on:
+                self.inbox.wake_after = None
+            else:
+                self._busy -= 1
+                self.plan(loop)
+        return goes_on
+
+    def _report(self, batch: Batch, parts: list[Any], error: BaseException | None) -> None:
+        with self as batcher:
+            try:
+                if error is not None:
+                    batcher.running.fail(batch, error, monotonic())
+                else:
+                    batcher.running.finish(batch, parts, monotonic())
+            except Exception as fault:  # noqa: BLE001  of this library
+                self._give_up(fault, batch)
 
     def _give_up(self, error: BaseException, batch: Batch | None = None) -> None:
         """Answer `batch`, or all calls if there is none, with `error`, a fault of this library.
@@ -167,9 +177,13 @@ class LoopDispatcher(Dispatcher):
         if batch is not None:
             batcher.give_up(error, batch)
             return
-        for lost in [known for known in batcher.running.since if known not in self.running]:
-            batcher.give_up(error, lost)
+        self._give_up_lost(error)
         batcher.give_up(error, None)
+
+    def _give_up_lost(self, error: BaseException) -> None:
+        """Answer with `error` the calls of batches that were taken, and that no task runs. Needs the lock."""
+        for lost in [known for known in self.batcher.running.since if known not in self.running]:
+            self.batcher.give_up(error, lost)
 
     # -- what is next -------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ import pytest
 import batched
 import batched.aio.inference
 from batched import BatchError, ClosedError, QueueFullError, aio
+from batched._core.batcher import Batcher
 from tests.gate import PATIENCE_S, AsyncGate, Gate, turns, turns_until, until
 
 ROOT = Path(__file__).parents[1]
@@ -1202,3 +1203,28 @@ def test_arrays_are_padded_and_cut(run: Any, kind: str) -> None:
 
     run(main())
     assert batches[0] == [[1, 9], [2, 3]]
+
+
+def test_a_ctrl_c_while_a_batch_is_taken_loses_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch has left the queue, and no task knows it: its caller has an answer all the same."""
+    fn = aio.dynamically(echo, timeout_ms=0)
+    take = Batcher.next
+    armed = [True]
+
+    def interrupted(self: Batcher, now: float) -> Any:
+        found = take(self, now)
+        if armed:
+            armed.clear()
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(Batcher, "next", interrupted)
+
+    async def call(item: int) -> Any:
+        async with asyncio.timeout(PATIENCE_S):
+            return await fn(item)
+
+    with asyncio.Runner() as runner:
+        with pytest.raises(BatchError, match="KeyboardInterrupt"):
+            runner.run(call(1))
+        assert runner.run(call(2)) == 2

@@ -102,7 +102,7 @@ class BatcherRules(RuleBasedStateMachine):
     def come_together(self, sizes: list[int]) -> None:
         """Several callers come before the driver looks."""
         for size in sizes:
-            self.driver.batcher.inbox.arrive(self.call_of(size))
+            self.driver.batcher.inbox.arriving.append(self.call_of(size))
         self.driver.batcher.calls.take_in()
 
     @rule(seconds=st.floats(0, 3))

@@ -250,7 +250,7 @@ class Bindable(Picklable, Generic[DriverT]):
 
     def with_call_options(self, options: CallOptions) -> Self:
         """Return a view of this object, for calls with `options`."""
-        return self._view(self._owner(), call_options=options)
+        return self._view(self._owner(), call_options=options, batcher=None)  # finds how to read its calls
 
     @property
     def _name(self) -> str:

@@ -9,12 +9,14 @@ from asyncio import _get_running_loop
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
+from time import monotonic
 from typing import Any, Self
 
 from batched._api.decorate import is_async, name_of
 from batched._api.function import DecoratedFunction
 from batched._api.map import map_items
 from batched._api.streams import Stream
+from batched._core.call import Call
 from batched._core.option_checks import is_async_cache, is_mapping
 from batched._core.options import Options
 from batched._drivers.event_loop import LoopDriver
@@ -47,12 +49,10 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         first call that blocks there, be it this, `map` or `stream`, warns with a `BlockingCallWarning`.
         """
         batcher = self._open()
-        call = self._ask(args, named)
+        call: Call = self._shared.read(self, args, named, monotonic())
         if not call.missing:
             return self._at_once(batcher, call)
-        if (
-            batcher.warn_on_loop.may_warn and _get_running_loop() is not None
-        ):  # most calls need not ask for the loop
+        if batcher.warn_on_loop.may_warn and _get_running_loop() is not None:
             batcher.warn_on_loop("fn(x)", "await fn.acall(x)")
         call.note_context()
         batcher.post(call)
@@ -67,7 +67,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         busy; a call that has is answered late: bound the wait with `result(timeout=...)`.
         """
         batcher = self._open()
-        call = self._ask(args, named)
+        call: Call = self._shared.read(self, args, named, monotonic())
         if not call.missing:
             known: Future[Any] = Future()
             known.set_result(self._at_once(batcher, call))

@@ -47,6 +47,8 @@ class DecoratedFunction(Bindable[DriverT]):
         batcher = shared.binding.batcher(owner)
         shared.collator = batcher.collator
         shared.read = partial(_refuse_call, self._name) if shared.streams else batcher.collator.read
+        if shared.call_options is not NO_OPTIONS:
+            shared.read = partial(shared.call_options.read, shared.read)
         shared.batcher = batcher  # last: a thread that sees it uses the others
         if shared.is_method and shared.call_options is NO_OPTIONS:
             shared.binding.share(owner, shared)
@@ -54,19 +56,11 @@ class DecoratedFunction(Bindable[DriverT]):
 
     # -- calling ------------------------------------------------------------------------------------
 
-    def _ask(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
-        """Return the call that the arguments mean, with the options of this view."""
-        shared = self._shared
-        call: Call = shared.read(self, args, named, monotonic())
-        if shared.call_options is not NO_OPTIONS:
-            shared.call_options.apply_to(call)
-        return call
-
     async def acall(self, /, *args: Any, **named: Any) -> Any:
         """Await the result of one item, or the results of a list. Cancelling drops items not started."""
         shared = self._shared
         batcher = shared.batcher or self._find()
-        call = self._ask(args, named)
+        call: Call = shared.read(self, args, named, monotonic())
         if shared.callers_ask and call.size:
             await _answer_with_cache(batcher, call, self._name)
             return call.results if not call.keep_errors else own_errors(call)

@@ -151,13 +151,12 @@ class Batch:
         done: list[Call] = []
         for piece, part in zip(self.slices, parts, strict=True):
             call, start, stop = piece
-            items = stop - start
             if isinstance(part, BaseException):
                 if not call.many:  # else the collator has counted them
-                    self.failed += items
+                    self.failed += stop - start
                 if call.refuse(part):
                     done.append(call)
-            elif items < call.size:
+            elif stop - start < call.size:
                 if self._place(piece, part, collator):
                     done.append(call)
             elif call.missing:  # else its caller has left

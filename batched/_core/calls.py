@@ -41,6 +41,7 @@ class Calls:
         self.counters = counters
         self.in_flight = in_flight  # what calls that a cache may answer share
         self.inbox = Inbox()
+        self._has_parts = False  # whether any call has been divided so far
         # For the driver to take.
         self.answered: list[Call] = []
         """Calls that have their answer: their callers are to be woken."""
@@ -99,7 +100,7 @@ class Calls:
         for each in calls:
             self.queue.check_key(each)
         if call.is_divided:
-            self.inbox.has_parts = True
+            self._has_parts = True
         return calls
 
     def admit(self, call: Call, *, wait: bool, of_map: bool = False) -> bool:
@@ -186,7 +187,7 @@ class Calls:
     def answer(self, calls: list[Call]) -> None:
         """Have the callers of `calls`, which are done, be woken; of a part, of what it is a part of."""
         unwanted: list[Call] = []
-        if self.inbox.has_parts:
+        if self._has_parts:
             calls, unwanted = completed(calls)
         self.answered += calls
         if self.admission.awaiting_room:

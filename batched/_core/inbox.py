@@ -14,14 +14,12 @@ __all__ = ["Inbox"]
 class Inbox:
     """Calls on their way to the queue, and when they are reason to wake the driver. Needs no lock."""
 
-    __slots__ = ("arriving", "has_moved", "has_parts", "leaving", "until", "wake_after")
+    __slots__ = ("arriving", "has_moved", "leaving", "until", "wake_after")
 
     def __init__(self) -> None:
         self.arriving: list[Call] = []
         self.leaving: deque[Call] = deque()
         """Calls that are to be dropped: their callers have left."""
-        self.has_parts = False
-        """Whether any call has been divided so far."""
         self.wake_after: int | None = None
         """So many calls in `arriving` are reason to look before `until`; None: the driver will look."""
         self.until = 0.0
@@ -29,17 +27,8 @@ class Inbox:
         self.has_moved = False
         """Whether calls have left `arriving` since `wake_after` was set, so that it is too many."""
 
-    def arrive(self, call: Call) -> bool:
-        """Have `call`, which need not be admitted, arrive; return what `wakes` does."""
-        if call.is_divided:
-            self.has_parts = True
-            self.arriving += call.parts
-        else:
-            self.arriving.append(call)
-        return self.wake_after is not None and self.wakes(call)
-
     def wakes(self, call: Call) -> bool:
-        """Whether `call`, which has just arrived, is reason for the driver to look at once."""
+        """Whether `call`, which has just been added to `arriving`, is reason to look at once."""
         after = self.wake_after
         return after is not None and (
             len(self.arriving) >= after

@@ -263,6 +263,12 @@ class CallOptions:
     def __post_init__(self) -> None:
         _check(self)
 
+    def read(self, read: Callable[..., Call], *arguments: Any) -> Call:
+        """Return the call that the collator's `read` makes of `arguments`, with these options."""
+        call = read(*arguments)
+        self.apply_to(call)
+        return call
+
     def apply_to(self, call: Call) -> None:
         """Give `call`, and the calls that are its parts, these options."""
         for part in (call, *call.parts):

@@ -191,16 +191,17 @@ def _take(calls: deque[Call], room: int, slices: list[Slice]) -> int:
     """Move up to `room` items from the front of `calls` to `slices`; return how many."""
     left = room
     while left and calls:
-        call = calls[0]
+        call = calls.popleft()
         waiting = call.waiting
-        start = call.size - waiting
+        size = call.size
         if waiting > left:
+            calls.appendleft(call)
+            start = size - waiting
             slices.append((call, start, start + left))
             call.waiting = waiting - left
             return room
         if waiting:  # else its caller has left
-            slices.append((call, start, call.size))
+            slices.append((call, size - waiting, size))
             call.waiting = 0
             left -= waiting
-        calls.popleft()
     return room - left

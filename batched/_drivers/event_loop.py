@@ -143,18 +143,17 @@ class LoopDriver(Driver):
         call._loop = loop  # noqa: SLF001  tasks look for it by this name
         inbox = dispatcher.inbox
         arrived = True
-        if not self.is_guarded:
-            wakes = inbox.arrive(call)
-        else:
+        if self.is_guarded or call.is_divided:
             call.note_context()
             with dispatcher as batcher:
                 arrived = batcher.calls.admit(call, wait=waits or self.may_wait, of_map=waits)
-            wakes = inbox.wakes(call)
+        else:
+            inbox.arriving.append(call)
         if call.deadline is not None:  # after it has been admitted
             watch(call, loop)
         if not arrived:
             dispatcher.plan(loop)
-        elif wakes:
+        elif inbox.wake_after is not None and inbox.wakes(call):
             dispatcher.start(loop)
 
     def open_async(self, call: Call) -> None:

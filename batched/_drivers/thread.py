@@ -129,9 +129,12 @@ class ThreadDriver(Driver):
     def push(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002  keywords only would cost
         """Have `call`, whose waiter is set, arrive; when there is room, if it `waits`."""
         try:
-            if self.is_guarded:
+            if self.is_guarded or call.is_divided:
                 self.dispatcher.admit(call, wait=waits or self.may_wait, of_map=waits)
-            elif self.inbox.arrive(call):
+                return
+            inbox = self.inbox
+            inbox.arriving.append(call)
+            if inbox.wake_after is not None and inbox.wakes(call):
                 self.workers.wake()
         except BaseException:  # Ctrl-C, or a refusal: no caller waits for this call
             self.cancel(call)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from batched._core.call import Call
+from batched._core.options import Options
 from batched.errors import QueueFullError
-
-if TYPE_CHECKING:
-    from batched._core.call import Call
-    from batched._core.options import Options
 
 __all__ = ["Admission", "is_guarded"]
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from batched._core.call import DONE
+from batched._core.call import DONE, Call, Slice, Wrapper
 from batched._policy.window import StartReason
 from batched.errors import SlowConsumerError
-
-if TYPE_CHECKING:
-    from batched._core.call import Call, Slice, Wrapper
 
 __all__ = ["Batch", "Collator"]
 

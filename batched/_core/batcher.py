@@ -10,23 +10,18 @@ behind a running batch. All but the inbox needs the lock of the driver.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
-from batched._core.calls import Calls
+from batched._core.batch import Batch, Collator
+from batched._core.calls import Calls, NewQueue
+from batched._core.counters import Counters
 from batched._core.next_batch import NextBatch
+from batched._core.options import Options
 from batched._core.running import Running
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from batched._core.batch import Batch, Collator
-    from batched._core.calls import NewQueue
-    from batched._core.counters import Counters
-    from batched._core.options import Options
-    from batched._core.stats import Stats
-    from batched._policy.window import Learned
+from batched._core.stats import Stats
+from batched._policy.window import Learned
 
 __all__ = ["Batcher", "snapshot"]
 

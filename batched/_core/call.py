@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias
 
 from batched._core.task_awaitable import Waiter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 __all__ = ["DONE", "Call", "Divides", "Done", "Row", "Slice", "Wrapper", "completed", "release_inputs"]
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
 
 from batched._core.admission import Admission
-from batched._core.call import completed
+from batched._core.call import Call, completed
+from batched._core.counters import Counters
 from batched._core.deadlines import Deadlines
 from batched._core.inbox import Inbox
+from batched._core.keyed_queues import KeyedQueues
+from batched._core.options import Options
+from batched._core.queue import Queue
 from batched.errors import QueueFullError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, Literal, TypeAlias
+__all__ = ["Calls", "NewQueue"]
 
-    from batched._core.call import Call
-    from batched._core.counters import Counters
-    from batched._core.keyed_queues import KeyedQueues
-    from batched._core.options import Options
-    from batched._core.queue import Queue
-
-    AnyQueue: TypeAlias = Queue | KeyedQueues
-    NewQueue: TypeAlias = Callable[[int, int], AnyQueue]
-    """From `batch_size` and `small_batch_threshold`."""
-
-__all__ = ["Calls"]
+NewQueue: TypeAlias = Callable[[int, int], Queue | KeyedQueues]
+"""Makes the queue, from `batch_size` and `small_batch_threshold`."""
 
 
 class Calls:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
 
+from batched._core.batch import Batch
+from batched._core.call import Slice
 from batched._core.distribution import Sizes, Times
 from batched._core.stats import Padding, Stats
 from batched._policy.lengths import Choice
-from batched._policy.window import StartReason
-
-if TYPE_CHECKING:
-    from batched._core.batch import Batch
-    from batched._core.call import Slice
-    from batched._policy.window import Learned
+from batched._policy.window import Learned, StartReason
 
 __all__ = ["Counters"]
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from batched._core.options import Options
 from batched._policy.adaptive import AdaptiveWindow
+from batched._policy.batch_cost import LengthCost
 from batched._policy.window import Window
-
-if TYPE_CHECKING:
-    from batched._core.options import Options
-    from batched._policy.batch_cost import LengthCost
 
 __all__ = ["new_window"]
 

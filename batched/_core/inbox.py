@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from batched._core.call import Call
+from batched._core.call import Call
 
 __all__ = ["Inbox"]
 

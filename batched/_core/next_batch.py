@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
+from batched._core.batch import Batch
+from batched._core.calls import Calls
 from batched._core.delay import new_window
+from batched._core.options import Options
 from batched._policy.window import StartReason
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from batched._core.batch import Batch
-    from batched._core.calls import Calls
-    from batched._core.options import Options
 
 __all__ = ["NextBatch"]
 

@@ -14,13 +14,10 @@ long and full batches save little, they get less of it while small calls come.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from batched._core.batch import Batch
-
-if TYPE_CHECKING:
-    from batched._core.call import Call, Slice
-    from batched._policy.lengths import Lengths
+from batched._core.call import Call, Slice
+from batched._policy.lengths import Lengths
 
 __all__ = ["PAID_OUT", "RESERVE", "Queue"]
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
+from batched._core.batch import Batch
+from batched._core.call import Call, Slice
 from batched._core.memory_limit import MemoryLimit, is_out_of_memory
-
-if TYPE_CHECKING:
-    from batched._core.batch import Batch
-    from batched._core.call import Call, Slice
 
 __all__ = ["Retries"]
 

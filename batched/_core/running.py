@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
+from batched._core.batch import Batch, Collator
+from batched._core.call import Call
+from batched._core.calls import Calls
+from batched._core.next_batch import NextBatch
 from batched._core.retries import Retries
 from batched.errors import without_own_frames
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from batched._core.batch import Batch, Collator
-    from batched._core.call import Call
-    from batched._core.calls import Calls
-    from batched._core.next_batch import NextBatch
 
 __all__ = ["Running"]
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
-    from contextvars import Context
-    from typing import Self
+from collections.abc import Callable, Generator, Iterable
+from contextvars import Context
+from typing import Any, Self
 
 __all__ = ["Waiter", "wake_all"]
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextvars import Context, ContextVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextvars import Context
-
-    from batched._core.batch import Batch
+from batched._core.batch import Batch
 
 __all__ = ["DROP_DEPARTED", "IN_THREAD", "RUNNING", "CurrentBatch", "current_batch"]
 

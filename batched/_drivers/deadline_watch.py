@@ -11,18 +11,14 @@ import contextlib
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING
 from weakref import ref
 
+from batched._core.call import Call
 from batched._core.deadlines import DeadlineHeap
 from batched._drivers.fork_and_exit import start_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from batched._core.call import Call
 
 __all__ = ["DeadlineWatch"]
 

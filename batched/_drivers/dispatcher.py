@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from batched._core.call import release_inputs
-
-if TYPE_CHECKING:
-    from batched._core.batch import Batch
-    from batched._core.batcher import Batcher
-    from batched._core.call import Call
-    from batched._drivers.driver import Driver
+from batched._core.batch import Batch
+from batched._core.batcher import Batcher
+from batched._core.call import Call, release_inputs
+from batched._drivers.driver import Driver
 
 __all__ = ["Dispatcher"]
 

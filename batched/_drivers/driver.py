@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import _thread
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import Literal, NoReturn
 
 from batched._core.admission import is_guarded
+from batched._core.batch import Collator
 from batched._core.batcher import Batcher
+from batched._core.call import Call
+from batched._core.calls import NewQueue
 from batched._core.counters import Counters
+from batched._core.options import Options
 from batched._drivers.wakeups import refusal
 from batched._parts.cache import CachingCollator
 from batched._parts.in_flight import InFlight
 from batched.errors import ClosedError, raise_as_was
-
-if TYPE_CHECKING:
-    from batched._core.batch import Collator
-    from batched._core.call import Call
-    from batched._core.calls import NewQueue
-    from batched._core.options import Options
 
 __all__ = ["Driver"]
 

@@ -12,29 +12,25 @@ import asyncio
 import contextlib
 import weakref
 from asyncio import get_running_loop
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from batched._core.admission import is_guarded
+from batched._core.batch import Collator
 from batched._core.batcher import snapshot
+from batched._core.call import Call
+from batched._core.calls import NewQueue
 from batched._core.counters import Counters
+from batched._core.options import Options
+from batched._core.stats import Stats
 from batched._drivers.current_batch import RUNNING
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import register
 from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.wakeups import set_unless_done, watch
 from batched.errors import ClosedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from batched._core.batch import Collator
-    from batched._core.call import Call
-    from batched._core.calls import NewQueue
-    from batched._core.options import Options
-    from batched._core.stats import Stats
 
 __all__ = ["LoopDriver"]
 

@@ -13,11 +13,16 @@ from asyncio import get_running_loop
 from concurrent.futures import CancelledError
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from batched._core.admission import is_guarded
+from batched._core.batch import Collator
 from batched._core.batcher import snapshot
+from batched._core.call import Call
+from batched._core.calls import NewQueue
 from batched._core.counters import Counters
+from batched._core.options import Options
+from batched._core.stats import Stats
 from batched._drivers.blocking import LoopWarning
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
@@ -25,13 +30,6 @@ from batched._drivers.fork_and_exit import park_at_exit, register
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import Bell, set_unless_done, tell, watch
 from batched.errors import ClosedError
-
-if TYPE_CHECKING:
-    from batched._core.batch import Collator
-    from batched._core.call import Call
-    from batched._core.calls import NewQueue
-    from batched._core.options import Options
-    from batched._core.stats import Stats
 
 __all__ = ["ThreadDriver"]
 

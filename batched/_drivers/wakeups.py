@@ -6,21 +6,18 @@ import asyncio
 import contextlib
 import os
 from collections import deque
+from collections.abc import Coroutine, Iterable
 from contextvars import Context
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
+from batched._core.call import Call
 from batched._core.deadlines import DeadlineHeap
 from batched._core.task_awaitable import wake_all
 from batched._drivers.fork_and_exit import park_at_exit
 from batched.errors import copied, for_event_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
-
-    from batched._core.call import Call
 
 __all__ = [
     "FUTURE",

@@ -84,7 +84,7 @@ class Batch:
         self.least: Any = None  # what they are padded to at least, as parts of a call have to be alike
         self.real = 0  # elements, for collators that pad
         self.padded = 0  # the same with their padding
-        self._overwritten: list[Any] = []  # items in whose place there is an answer, until `clear`
+        self._overwritten: list[Any] = []  # items that an answer has replaced, until `clear`
 
     def __len__(self) -> int:
         return self.size

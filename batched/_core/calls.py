@@ -22,10 +22,7 @@ NewQueue: TypeAlias = Callable[[int, int], Queue | KeyedQueues]
 
 
 class Calls:
-    """Where each call of a batcher is: on its way in, waiting for room, in the queue, or done.
-
-    All but the `inbox` needs the lock of the driver.
-    """
+    """Where each call of a batcher is: on its way in, waiting for room, in the queue, or done."""
 
     def __init__(
         self, options: Options, new_queue: NewQueue, name: str, counters: Counters, in_flight: Any
@@ -36,13 +33,12 @@ class Calls:
         self.in_flight = in_flight  # what calls that a cache may answer share
         self.inbox = Inbox()
         self._has_parts = False  # whether any call has been divided so far
-        # For the driver to take.
         self.answered: list[Call] = []
         """Calls that have their answer: their callers are to be woken."""
         self.let_in: list[Call] = []
         """Calls that have waited for room and now are in the queue."""
         self.released: list[Call] = []
-        """Calls whose inputs are to be released, without the lock."""
+        """Calls that have ended: their inputs are to be released, without the lock."""
         self.begin(options)
 
     def begin(self, options: Options) -> None:
@@ -135,10 +131,7 @@ class Calls:
     # -- calls leave ------------------------------------------------------------------------------------
 
     def drop(self, call: Call) -> None:
-        """Forget the items of `call` that still wait: its caller has left, it is late, or it has failed.
-
-        Saying so again changes nothing.
-        """
+        """Forget the items of `call` that still wait, if any: it has been left, or is late, or has failed."""
         self._end_wait_for_room(call)
         for part in call.leave():
             part.left = part.left or call.left
@@ -196,9 +189,7 @@ class Calls:
         if outside := self.admission.clear():
             self.add(outside)  # and out again, so that they count
         calls = self.waiting()
-        unanswered = [call for call in calls if call.missing]
-        for call in unanswered:
-            call.error = error  # first: its caller may be looking
+        unanswered = _set_error(calls, error)
         for call in calls:
             self.drop(call)
         for call in unanswered:
@@ -217,9 +208,7 @@ class Calls:
         self.counters.accepted += sum(call.waiting for call in new)
         calls = list(dict.fromkeys([*new, *self.waiting(), *retried]))
         self.counters.cancelled += sum(call.waiting for call in calls)
-        unanswered = [call for call in calls if call.missing]
-        for call in unanswered:
-            call.error = error  # first: its caller may be looking
+        unanswered = _set_error(calls, error)
         for call in calls:
             if call.waiting in {call.size, call.missing}:  # else a part of it may be running
                 self.released.append(call)
@@ -231,3 +220,11 @@ class Calls:
         """Return the calls of which a part waits, also for room in the queue."""
         waiting = [*self.queue.waiting_calls(), *self.admission.waiting_calls(), *self._in_hand]
         return list(dict.fromkeys(waiting))
+
+
+def _set_error(calls: list[Call], error: BaseException) -> list[Call]:
+    """Give `error` to those of `calls` that have no answer, and return them. Their callers may be looking."""
+    unanswered = [call for call in calls if call.missing]
+    for call in unanswered:
+        call.error = error
+    return unanswered

@@ -64,7 +64,7 @@ class NextBatch:
     # -- when it starts ---------------------------------------------------------------------------------
 
     def catch_up(self, now: float) -> None:
-        """Tell the delay policy which calls have come, and answer calls whose deadline has passed."""
+        """Tell the delay policy which calls have come, and answer calls that are late."""
         calls = self._calls
         if calls.unreported:
             self.policy.arrived([call.arrived for call in calls.unreported])

@@ -60,7 +60,7 @@ class BatchTask:
             is_ended = not isinstance(error, Exception | None) or self._is_cancelled()
             can_go_on = not is_ended and len(self._context) <= 1
             goes_on = dispatcher.end(batch, parts, error, self._loop, can_go_on=can_go_on)
-            # An error whose calls are found by way of this frame would keep itself alive.
+            # An error would keep itself alive if its calls were found by way of this frame.
             error = None
             if batch is not None:
                 batch.clear()

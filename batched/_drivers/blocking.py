@@ -34,7 +34,7 @@ class LoopWarning:
 def _warn(name: str, blocking: str, instead: str) -> None:
     """Warn the user's line that `blocking` holds up the event loop, and say what to write `instead`.
 
-    Not under IPython and Jupyter, whose loop runs around every cell.
+    Not under IPython and Jupyter, where a loop runs around every cell.
     """
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     if get_ipython is not None and get_ipython() is not None:

@@ -20,8 +20,6 @@ class Dispatcher(ABC):
     results are stored in the cache, and callers are woken, all without the lock.
     """
 
-    __slots__ = ("batcher", "collator", "lock", "name", "streams")
-
     raises_interrupts = False
     """Whether a Ctrl-C in the user's cache is raised where it came; else it is only logged."""
 

@@ -1,6 +1,6 @@
-"""The driver whose batches run on the event loops of their callers: each loop has a queue of its own.
+"""The driver that runs batches on the event loops of their callers: each loop has a queue of its own.
 
-Callers append to `arriving`, and start a task if one is wanted; the task chooses its batch when it runs, so
+Callers append to the inbox, and start a task if one is wanted; the task chooses its batch when it runs, so
 that all calls of the same turn of the loop share it. The lock guards the batchers, and what calls still miss:
 other threads take snapshots and change options.
 """
@@ -153,7 +153,7 @@ class LoopDriver(Driver):
             dispatcher.start(loop)
 
     def open_async(self, call: Call) -> None:
-        """Have `call` arrive, whose pieces a task will take as they come."""
+        """Have `call`, a stream, arrive: a task will take its pieces as they come."""
         call.take_pieces()
         call.waiter = asyncio.Event()
         self.post_async(call)

@@ -73,7 +73,7 @@ def start_thread(thread: threading.Thread) -> None:
 
 
 def park_at_exit() -> None:
-    """Stop a daemon thread whose call fails because the interpreter exits: that would only be printed."""
+    """Stop a daemon thread: its call fails because the interpreter exits, which would only be printed."""
     if _exiting and threading.current_thread().daemon:
         me = _thread.get_ident()
         if all(me not in worker.idents for worker in _workers()):

@@ -1,4 +1,4 @@
-"""Calls whose answer is a `concurrent.futures.Future`."""
+"""Calls that are answered by a `concurrent.futures.Future`."""
 
 from __future__ import annotations
 

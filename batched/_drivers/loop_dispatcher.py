@@ -30,18 +30,6 @@ _logger = logging.getLogger("batched")
 class LoopDispatcher(Dispatcher):
     """Asks the batcher of one loop for batches, and runs them in tasks. Only for the thread of the loop."""
 
-    __slots__ = (
-        "__weakref__",
-        "_busy",
-        "_driver",
-        "_key",
-        "_timer",
-        "_when_resting",
-        "inbox",
-        "loop",
-        "running",
-    )
-
     raises_interrupts = True
 
     def __init__(self, driver: LoopDriver, key: int, loop: weakref.ref[asyncio.AbstractEventLoop]) -> None:
@@ -168,10 +156,7 @@ class LoopDispatcher(Dispatcher):
                 self._give_up(fault, batch)
 
     def _give_up(self, error: BaseException, batch: Batch | None = None) -> None:
-        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library.
-
-        Needs the lock.
-        """
+        """Answer `batch`, or else all calls, with `error`, a fault of this library. Needs the lock."""
         _logger.error("%s: its event loop's task failed", self.name, exc_info=error)
         batcher = self.batcher
         if batch is not None:

@@ -1,4 +1,4 @@
-"""The driver whose clock is turned by hand: for simulations and tests."""
+"""The driver with a clock that is turned by hand: for simulations and tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver whose batches run in worker threads, for callers in threads and on event loops.
+"""The driver that runs batches in worker threads, for callers in threads and on event loops.
 
 Callers append to the inbox and wake a worker only if it sleeps and has reason to look; they never take the
 lock, unless calls are admitted one by one. The lock guards the batcher, and what calls still miss.
@@ -125,7 +125,7 @@ class ThreadDriver(Driver):
             raise ClosedError(f"{self.name} cannot wait for its end inside its own batch function")
 
     def push(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002  keywords only would cost
-        """Have `call`, whose waiter is set, arrive; when there is room, if it `waits`."""
+        """Have `call`, which has its waiter, arrive; when there is room, if it `waits`."""
         try:
             if self.is_guarded or call.is_divided:
                 self.dispatcher.admit(call, wait=waits or self.may_wait, of_map=waits)
@@ -166,12 +166,12 @@ class ThreadDriver(Driver):
                 self.refuse(call)
 
     def open(self, call: Call) -> None:
-        """Have `call` arrive, whose pieces a thread will take as they come."""
+        """Have `call`, a stream, arrive: a thread will take its pieces as they come."""
         call.take_pieces()
         self.post(call)
 
     def open_async(self, call: Call) -> None:
-        """Have `call` arrive, whose pieces a task of the running loop will take as they come."""
+        """Have `call`, a stream, arrive: a task of the running loop will take its pieces as they come."""
         call.take_pieces()
         call.loop = get_running_loop()
         call.waiter = Bell()
@@ -182,10 +182,7 @@ class ThreadDriver(Driver):
     def collect(self, call: Call) -> None:
         """Block until `call` has its results, or raise its error."""
         try:
-            if call.deadline is None:
-                call.waiter.acquire()
-            else:
-                call.waiter.acquire(timeout=_seconds_left(call))
+            call.waiter.acquire(timeout=_seconds_left(call))
         except BaseException:  # Ctrl-C
             self.cancel(call)
             raise

@@ -175,7 +175,7 @@ class ThreadDispatcher(Dispatcher):
         return gate
 
     def drop_departed(self) -> None:
-        """Drop the calls whose callers have left."""
+        """Drop the calls that their callers have left."""
         if self.batcher.inbox.leaving:
             with self as batcher:
                 batcher.calls.take_in()

@@ -1,4 +1,4 @@
-"""How callers wait, in threads, on event loops or for futures, and are released, whoever runs the batches."""
+"""How callers in threads and on event loops wait, and are released by any driver."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FEW = 1024
 _TURN_S = 0.001
 
 FUTURE = object()
-"""The `loop` of a call whose waiter is a concurrent future."""
+"""The `loop` of a call that has a concurrent future as its waiter."""
 
 
 class _NoLoop:
@@ -164,7 +164,7 @@ def own_errors(call: Call) -> Any:
 
 
 def set_unless_done(future: asyncio.Future[None]) -> None:
-    """Wake whoever waits for `future`."""
+    """Wake the task that waits for `future`."""
     if not future.done():
         future.set_result(None)
 
@@ -260,7 +260,7 @@ if hasattr(os, "register_at_fork"):  # a wake-up under way may be the parent's a
 
 
 def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
-    """Have `loop`, whose thread is another, release the callers of `calls`."""
+    """Have `loop`, of another thread, release the callers of `calls`."""
     known = _outboxes.get(id(loop))
     outbox = None if known is None else known()
     if outbox is None or outbox.loop() is not loop:

@@ -30,8 +30,7 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 from batched._core.counters import Counters
-from batched._core.distribution import Distribution
-from batched._core.stats import Stats
+from batched._core.stats import Distribution, Stats
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.fork_and_exit import live
 from batched._drivers.thread import ThreadDriver

@@ -14,7 +14,7 @@ import pytest
 import batched
 from batched import QueueFullError
 from batched._core.call import Call
-from batched._core.deadlines import Deadlines
+from batched._core.lazy_heap import Deadlines
 from tests.gate import PATIENCE_S, Gate, until
 from tests.test_lifecycle import run
 

@@ -15,7 +15,7 @@ import batched
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.counters import Counters
-from batched._core.distribution import Distribution, Sizes, Times
+from batched._core.stats import Distribution, Sizes, Times
 from tests.flavours import Flavour
 from tests.gate import PATIENCE_S, Gate, until
 

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeAlias
 from batched._core.admission import Admission
 from batched._core.call import Call, completed
 from batched._core.counters import Counters
-from batched._core.deadlines import Deadlines
 from batched._core.inbox import Inbox
 from batched._core.keyed_queues import KeyedQueues
+from batched._core.lazy_heap import Deadlines
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched.errors import QueueFullError

@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 
 from batched._core.batch import Batch
 from batched._core.call import Slice
-from batched._core.distribution import Sizes, Times
-from batched._core.stats import Padding, Stats
+from batched._core.stats import Padding, Sizes, Stats, Times
 from batched._policy.lengths import Choice
 from batched._policy.window import Learned, StartReason
 

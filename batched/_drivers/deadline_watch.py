@@ -17,7 +17,7 @@ from time import monotonic
 from weakref import ref
 
 from batched._core.call import Call
-from batched._core.deadlines import DeadlineHeap
+from batched._core.lazy_heap import DeadlineHeap
 from batched._drivers.fork_and_exit import start_thread
 
 __all__ = ["DeadlineWatch"]

@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from batched._core.call import Call
-from batched._core.deadlines import DeadlineHeap
+from batched._core.lazy_heap import DeadlineHeap
 from batched._core.task_awaitable import wake_all
 from batched._drivers.fork_and_exit import park_at_exit
 from batched.errors import copied, for_event_loop

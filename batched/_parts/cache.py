@@ -102,7 +102,7 @@ class CachingCollator(LayeredCollator):
 
     def watch(self, cached: CachedCall) -> None:
         """Have `cached` see the results that land from now on, and take those that are still being stored."""
-        with self._store.guard.lock:  # two callers of one key must not make two watches
+        with self._store.lock:  # two callers of one key must not make two watches
             for place, key in enumerate(cached.keys):
                 cached.watches[place] = self._watches.setdefault(key, Watch())
         self.take_landed(cached)

@@ -32,26 +32,16 @@ class AsynchronousCacheError(TypeError):
         )
 
 
-class _Guard:
-    """The lock of one cache, however many batchers use that: mappings of `cachetools` bear one thread only.
-
-    The same thread may take it again: a mapping may call other code, and so may the garbage collector.
-    """
-
-    def __init__(self) -> None:
-        self.lock = RLock()
-
-
-_guards: WeakValueDictionary[int, _Guard] = WeakValueDictionary()  # by the cache's id
-_guards_lock = Lock()
+# By the id of the cache, however many batchers use that: mappings of `cachetools` bear one thread only. The
+# same thread may take a lock again: a mapping may call other code, and so may the garbage collector.
+_locks: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_new_lock: Any = Lock()
 
 
 def _after_fork() -> None:
-    """Make new locks in the child: the thread that holds an old one may be the parent's."""
-    global _guards_lock  # noqa: PLW0603
-    _guards_lock = Lock()
-    for guard in _guards.values():
-        guard.lock = RLock()
+    """Free the locks in the child: the thread that holds one may be the parent's."""
+    for lock in (_new_lock, *_locks.values()):
+        lock._at_fork_reinit()  # noqa: SLF001
 
 
 if hasattr(os, "register_at_fork"):
@@ -71,8 +61,8 @@ class Store:
 
     def __init__(self, cache: Any, name: str) -> None:
         self._cache = cache
-        with _guards_lock:
-            self.guard = _guards.setdefault(id(cache), _Guard())
+        with _new_lock:
+            self.lock = _locks.setdefault(id(cache), RLock())
         self._name = name
         self.is_mapping = is_mapping(cache)
         self.awaits = False  # whether the callers are tasks, which can await
@@ -80,7 +70,7 @@ class Store:
     async def get(self, key: Hashable) -> Any:
         """Return the result that the cache has for `key`, or `UNKNOWN`."""
         if self.is_mapping:
-            with self.guard.lock:
+            with self.lock:
                 try:
                     return self._cache[key]
                 except KeyError:
@@ -93,7 +83,7 @@ class Store:
     async def set(self, key: Hashable, result: Any) -> None:
         """Store `result` under `key`."""
         if self.is_mapping:
-            with self.guard.lock:
+            with self.lock:
                 self._cache[key] = result
             return
         answer = self._cache.set(key, result)

@@ -31,11 +31,6 @@ class _Profile:
         self.weight = 0.0  # of all callers that were answered
         self.returns = [0.0] * _LAST  # of the callers that were back by an edge, but not by the one before
 
-    def scale_down(self, factor: float) -> None:
-        """Keep the numbers small; only their ratios matter."""
-        self.weight /= factor
-        self.returns[:] = [back / factor for back in self.returns]
-
 
 class Cohorts:
     """The cohort of the last batch, and what earlier cohorts did."""
@@ -79,9 +74,10 @@ class Cohorts:
         if not size:
             return
         weight = self._next_weight
-        if weight > _HEAVY:
+        if weight > _HEAVY:  # only the ratios of weights matter
             for profile in self._profiles:
-                profile.scale_down(weight)
+                profile.weight /= weight
+                profile.returns[:] = [back / weight for back in profile.returns]
             weight = 1.0
         self._profile = profile = self._profiles[others_waited]
         profile.weight += weight

@@ -96,23 +96,16 @@ class Lengths:
         return taken
 
     def is_costly(self, lengths: list[float], in_sight: int) -> bool:
-        """Whether a batch of these lengths wastes much of its time, more than it takes to choose another.
-
-        That is chosen from all items `in_sight`.
-        """
+        """Whether a batch of these lengths wastes more than it takes to choose another of all `in_sight`."""
         size = len(lengths)
         longest = max(lengths)
         cost = self.cost
         choosing_s = in_sight * (_LOOK_S + size * _TRY_S)
-        return self._waste(lengths) > _CHEAP * (cost.fixed + cost.each_of(longest) * size) + choosing_s
+        return self.waste_s(lengths) > _CHEAP * (cost.fixed + cost.each_of(longest) * size) + choosing_s
 
-    def _waste(self, lengths: list[float]) -> float:
+    def waste_s(self, lengths: list[float]) -> float:
         """Return the seconds that padding takes in a batch of these lengths."""
         return (len(lengths) * max(lengths) - sum(lengths)) * self.cost.per_length
-
-    def is_worth_another_batch(self, lengths: list[float]) -> bool:
-        """Whether padding takes longer in a batch of these lengths than another batch would."""
-        return self._waste(lengths) > self.cost.another_batch
 
     def exceeds(self, size: int, longest: float, real: float) -> bool:
         """Whether a batch is over the budget."""
@@ -130,7 +123,7 @@ def choose(
     lengths = list(map(itemgetter(0), first))
     if not (rule.reorders and rule.cost.known and rule.is_costly(lengths, len(waiting))):
         return first, Choice.ARRIVAL
-    if len(first) == len(waiting) and not rule.is_worth_another_batch(lengths):
+    if len(first) == len(waiting) and rule.waste_s(lengths) <= rule.cost.another_batch:
         return first, Choice.ARRIVAL
     in_order = sorted(waiting, key=longest_first)
     wanted = in_order.index(due or waiting[0])

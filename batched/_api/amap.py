@@ -20,8 +20,6 @@ from batched._api.map import ReadAhead, SizedAnswers, length_of
 from batched._core.call import Call, Row
 from batched.errors import for_event_loop, without_own_frames
 
-__all__ = ["TaskReadAhead", "amap_items"]
-
 
 def amap_items(
     calls: TaskReadAhead, sources: tuple[Iterable[Any] | AsyncIterable[Any], ...]

@@ -26,8 +26,6 @@ from batched._parts.stack import join
 
 Driver: TypeAlias = ThreadDriver | LoopDriver
 
-__all__ = ["Bindable", "DriverT", "Shared"]
-
 DriverT = TypeVar("DriverT", bound="Driver")
 
 _new: Any = object.__new__

@@ -25,8 +25,6 @@ from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import own_errors
 from batched._parts.store import AsynchronousCacheError
 
-__all__ = ["LoopedFunction", "ThreadedFunction"]
-
 
 class ThreadedFunction(DecoratedFunction[ThreadDriver]):
     """A decorated function with a worker thread, called from threads and event loops."""

@@ -24,19 +24,6 @@ from batched._core.options import (
     live_options,
 )
 
-__all__ = [
-    "NO_ISOLATION",
-    "changed",
-    "check_names",
-    "decorate",
-    "is_async",
-    "is_stream",
-    "name_of",
-    "takes_changes",
-    "takes_options",
-    "written_for_class",
-]
-
 NO_ISOLATION = "isolate_errors does not go with a function that streams: items cannot run twice"
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])

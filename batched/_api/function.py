@@ -23,8 +23,6 @@ from batched._core.options import NO_OPTIONS, CallOptions, Options, knows_length
 from batched._core.stats import Stats
 from batched._drivers.wakeups import own_errors, within
 
-__all__ = ["DecoratedFunction"]
-
 _configuring = Lock()
 
 

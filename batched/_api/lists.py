@@ -11,8 +11,6 @@ from batched._api.decorate import decorate, takes_options
 from batched._api.signatures import Dynamically, P, T, U, list_options
 from batched._core.options import Options
 
-__all__ = ["BatchedFunction", "dynamically"]
-
 
 class BatchedFunction(ThreadedFunction, Generic[T, U]):
     """A batch function that callers pass one item or a list of items.

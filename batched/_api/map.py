@@ -19,8 +19,6 @@ from batched._core.call import Call, Row
 from batched._drivers.thread import ThreadDriver
 from batched.errors import ClosedError, copied, for_iterator, raise_as_was, without_own_frames
 
-__all__ = ["ReadAhead", "SizedAnswers", "length_of", "map_items"]
-
 
 class ReadAhead(ABC):
     """The calls that a map has queued ahead of its consumer, oldest first."""

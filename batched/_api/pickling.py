@@ -17,8 +17,6 @@ from batched._core.options import NO_OPTIONS, CallOptions, Options
 if TYPE_CHECKING:
     from batched._api.binding import Shared
 
-__all__ = ["Picklable"]
-
 
 class Picklable:
     """The part of a decorated function that copies and pickles it."""

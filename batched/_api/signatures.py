@@ -22,20 +22,6 @@ if TYPE_CHECKING:
     from batched._api.streams import AsyncStream, Stream
     from batched._core.call import Done
 
-__all__ = [
-    "ArrayKeywordOptions",
-    "BatchedMethod",
-    "CallChanges",
-    "Changes",
-    "Dynamically",
-    "ListFunction",
-    "ListKeywordOptions",
-    "ListMethod",
-    "Method",
-    "array_options",
-    "list_options",
-]
-
 T = TypeVar("T")
 T1 = TypeVar("T1")
 T2 = TypeVar("T2")

@@ -16,8 +16,6 @@ from batched._api.binding import Driver
 from batched._core.call import Call
 from batched._drivers.thread import ThreadDriver
 
-__all__ = ["AsyncStream", "Stream"]
-
 T = TypeVar("T")
 
 _TURN_S = 0.001  # a consumer may take pieces for so long without a turn of its loop

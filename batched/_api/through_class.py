@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import partial, update_wrapper
 from typing import Any
 
-__all__ = ["ThroughClass"]
-
 
 class ThroughClass:
     """A batched method found through its class: `Cls.embed(instance, x)` is `instance.embed(x)`."""

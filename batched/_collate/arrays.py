@@ -21,8 +21,6 @@ from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper
 from batched._core.options import ArrayOptions
 
-__all__ = ["FeatureCollator"]
-
 
 class FeatureCollator:
     """Pads and joins features to one array each; cuts every output into the callers' rows."""

@@ -10,8 +10,6 @@ from batched._collate.lists import ListCollator
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
 
-__all__ = ["ColumnCollator", "parameters_of", "takes_columns"]
-
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 

@@ -14,8 +14,6 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-__all__ = ["LIBRARIES", "Array", "Library", "library_of"]
-
 Array: TypeAlias = Any
 """A numpy array or a torch tensor."""
 

@@ -11,8 +11,6 @@ from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
 from batched.errors import BatchError
 
-__all__ = ["ListCollator"]
-
 _NUMBERS = {int, float, bool}
 
 

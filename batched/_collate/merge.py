@@ -13,9 +13,6 @@ from batched._core.call import Call, Slice
 from batched._core.options import ArrayOptions
 from batched.errors import BatchError
 
-__all__ = ["Merger", "Outputs", "Part"]
-
-
 _Axes: TypeAlias = "set[tuple[int, int]]"
 """Axes of features: the position of a feature, and an axis of its rows."""
 

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from batched._collate.libraries import Array, library_of
 
-__all__ = ["Leaf", "Shape", "flatten", "rebuild"]
-
 
 class Leaf(NamedTuple):
     """An array, and the keys and positions that lead to it: none if the function returned just this array."""

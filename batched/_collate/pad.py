@@ -10,8 +10,6 @@ from batched._collate.libraries import Array, Library
 from batched._collate.signature import Feature
 from batched._core.options import ArrayOptions
 
-__all__ = ["Padder", "padded_shape", "real_part"]
-
 
 class Padder:
     """Joins blocks of rows: a block is an array of rows, or a list of rows that differ in shape."""

@@ -12,8 +12,6 @@ from weakref import WeakValueDictionary
 from batched._collate.libraries import LIBRARIES, Library, library_of
 from batched._core.options import ArrayOptions
 
-__all__ = ["Feature", "Features", "Signature", "Signatures", "listed"]
-
 _REMEMBERED = 1024  # signatures
 
 

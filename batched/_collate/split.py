@@ -15,8 +15,6 @@ from batched._core.call import Slice
 from batched._core.options import ArrayOptions
 from batched.errors import BatchError
 
-__all__ = ["Splitter"]
-
 
 class Splitter:
     """Checks that the outputs are one row per row of the batch, and cuts them."""

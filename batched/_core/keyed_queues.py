@@ -21,8 +21,6 @@ from batched._policy.lengths import Lengths
 Rank: TypeAlias = tuple[float, int]
 """A time, and for equal times a number that no two keys share."""
 
-__all__ = ["KeyedQueues"]
-
 
 class _Entry:
     """One key: its queue, and its place in the order of turns."""

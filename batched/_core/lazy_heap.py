@@ -10,8 +10,6 @@ from typing import Generic, TypeVar
 
 from batched._core.call import Call
 
-__all__ = ["DeadlineHeap", "Deadlines", "LazyHeap"]
-
 _FEW = 64
 
 EntryT = TypeVar("EntryT")

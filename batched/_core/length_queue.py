@@ -22,8 +22,6 @@ from batched._policy.lengths import Item as PolicyItem
 Item = PolicyItem[Call]
 _Range = tuple[int, int]
 
-__all__ = ["LengthQueue"]
-
 _LENGTH = itemgetter(0)
 _LOOK_AHEAD = 3  # batches: items farther back than that are not looked at yet
 

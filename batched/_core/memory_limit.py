@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MemoryLimit", "is_out_of_memory"]
-
 _FIRST_PROBE = 64  # batches
 _RAREST_PROBE = 8192
 

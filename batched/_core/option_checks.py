@@ -10,24 +10,6 @@ from numbers import Real
 from operator import index
 from typing import Any, Protocol, TypeAlias, cast
 
-__all__ = [
-    "Cache",
-    "Check",
-    "a_bool",
-    "a_cache",
-    "a_function",
-    "a_string",
-    "a_time",
-    "an_int",
-    "is_async_cache",
-    "is_mapping",
-    "one_of",
-    "or_none",
-    "outputs",
-    "pad_values",
-    "round_up",
-]
-
 Check: TypeAlias = Callable[[str, Any], Any]
 
 

@@ -28,20 +28,6 @@ from batched._core.option_checks import (
     round_up,
 )
 
-__all__ = [
-    "DEFAULT_MAX_PIECES",
-    "NO_OPTIONS",
-    "POSITIONAL",
-    "ArrayOptions",
-    "CallOptions",
-    "OnFull",
-    "Options",
-    "PaddingSide",
-    "Priority",
-    "knows_lengths",
-    "live_options",
-]
-
 T = TypeVar("T")
 
 Priority: TypeAlias = Literal["interactive", "bulk"]

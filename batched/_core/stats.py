@@ -10,8 +10,6 @@ from math import inf
 
 from batched._policy.window import Learned, short
 
-__all__ = ["Distribution", "Padding", "Sizes", "Stats", "Times"]
-
 _SECONDS: tuple[float, ...] = tuple(1e-6 * 2.0 ** (index / 8) for index in range(8 * 60))  # nothing is longer
 _SIZE_BITS = 12
 

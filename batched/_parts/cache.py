@@ -22,8 +22,6 @@ from batched._parts.in_flight import CachedCall, Watch
 from batched._parts.layers import Divisible, Layer, LayeredCollator, key_from
 from batched._parts.store import UNKNOWN, AsynchronousCacheError, Faults, Store, at_once
 
-__all__ = ["CachingCollator"]
-
 
 class CachingCollator(LayeredCollator):
     """Another collator whose calls are looked up first."""

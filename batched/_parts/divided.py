@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from batched._core.call import Call
 
-__all__ = ["Divided", "Part", "divide", "like"]
-
 CallT = TypeVar("CallT", bound=Call)
 
 

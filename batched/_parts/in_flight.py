@@ -11,8 +11,6 @@ from batched._parts.store import UNKNOWN
 if TYPE_CHECKING:
     from batched._parts.cache import CachingCollator
 
-__all__ = ["CachedCall", "InFlight", "Watch"]
-
 
 class Watch:
     """The result of one key, once it has landed, for all callers that were asking the cache for it.

@@ -16,8 +16,6 @@ from batched._parts.divided import divide
 from batched._policy.lengths import extent
 from batched.errors import BatchError
 
-__all__ = ["Divisible", "Grouping", "Layer", "LayeredCollator", "Measuring", "key_from"]
-
 
 class Divisible(Collator, Protocol):
     """A collator whose calls can be divided by item."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from batched._collate.arrays import FeatureCollator
 from batched._collate.columns import ColumnCollator, parameters_of, takes_columns
 from batched._collate.lists import ListCollator
 from batched._core.batch import Collator
+from batched._core.calls import NewQueue
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
 from batched._core.options import ArrayOptions, Options, knows_lengths
@@ -16,11 +17,6 @@ from batched._core.queue import Queue
 from batched._parts.cache import CachingCollator
 from batched._parts.layers import Divisible, Grouping, Layer, LayeredCollator, Measuring
 from batched._policy.lengths import Lengths
-
-if TYPE_CHECKING:
-    from batched._core.calls import NewQueue
-
-__all__ = ["join"]
 
 
 def join(func: Any, options: Options, name: str, *, bound: bool) -> tuple[Collator, NewQueue]:

@@ -15,8 +15,6 @@ from weakref import WeakValueDictionary
 
 from batched._core.option_checks import is_mapping
 
-__all__ = ["UNKNOWN", "AsynchronousCacheError", "Faults", "Store", "at_once"]
-
 UNKNOWN: Any = object()
 """Stands for the result of a key that the cache does not know."""
 

@@ -17,8 +17,6 @@ from batched._policy.bursts import Bursts
 from batched._policy.cohorts import Cohorts
 from batched._policy.window import ANY_NUMBER, Learned, StartReason, Window
 
-__all__ = ["AdaptiveWindow"]
-
 # Chosen by simulation, where the results are flat around all of them.
 _COLD = 2  # cohorts: until then the plain window holds, ...
 _WARM = 6  # ... and until then none: batches must differ in size to tell the fixed cost from that of an item

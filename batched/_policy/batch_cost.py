@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from operator import mul
 
-__all__ = ["OVERHEAD_S", "TOO_SHORT_S", "BatchCost", "LengthCost"]
-
 OVERHEAD_S = 100e-6  # what a batch costs besides the function: to choose it, start it and hand it out
 TOO_SHORT_S = 1e-6  # for a clock
 _OUTLIERS = 5  # batches; from then on a batch that takes very long is known to be an outlier

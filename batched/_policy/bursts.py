@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from batched._policy.cohorts import SOME
 
-__all__ = ["Bursts"]
-
 # Chosen by simulation, where the results are flat around all of them.
 _CLOSE = 1 / 16  # of a fixed cost: calls at most so far apart are of one burst, ...
 _QUIET = 3.0  # ... which is over when no call has come for so many of its mean gaps

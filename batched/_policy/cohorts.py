@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["SOME", "Cohorts"]
-
 # Chosen by simulation, where the results are flat around all of them. Edges are in fixed costs.
 _KEEP = 0.95  # of a cohort's weight, with every new one
 _HEAVY = 1e100  # then weights are scaled down

@@ -20,8 +20,6 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from batched._policy.batch_cost import LengthCost
 
-__all__ = ["Choice", "Item", "Lengths", "Measured", "choose", "extent", "length_at", "longest_first"]
-
 CallT = TypeVar("CallT")
 
 Item: TypeAlias = tuple[float, int, CallT, int]

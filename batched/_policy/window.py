@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["ANY_NUMBER", "Learned", "StartReason", "Window", "short"]
-
 ANY_NUMBER = 1 << 60
 """More calls than will ever come."""
 

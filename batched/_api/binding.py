@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeV
 
 from batched._api.decorate import is_stream, name_of
 from batched._api.pickling import Picklable
-from batched._api.through_class import ThroughClass
 from batched._core.options import NO_OPTIONS, POSITIONAL, CallOptions, Options
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
@@ -32,17 +31,9 @@ _new: Any = object.__new__
 
 # A batcher is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
 # The same thread may come back, as the garbage collector may run code that calls.
-_making = RLock()
-
-
-def _after_fork() -> None:
-    """Make a new lock in the child: the thread that holds the old one may be the parent's."""
-    global _making  # noqa: PLW0603
-    _making = RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_making: Any = RLock()
+if hasattr(os, "register_at_fork"):  # the thread that holds the lock may be the parent's
+    os.register_at_fork(after_in_child=_making._at_fork_reinit)  # noqa: SLF001
 
 
 class Binding(Generic[DriverT]):
@@ -66,7 +57,9 @@ class Binding(Generic[DriverT]):
         if made is not None:
             return made
         try:
-            reference = weakref.ref(key, partial(_forget, self._made, id(key)))
+            # `pop` is no Python code, so Ctrl-C cannot interrupt it: a new instance may have the address of
+            # this one, and must not find its entry.
+            reference = weakref.ref(key, partial(self._made.pop, id(key)))
         except TypeError:
             raise TypeError(
                 f"{type(key).__qualname__} has batched methods, so its __slots__ must include '__weakref__'"
@@ -81,16 +74,8 @@ class Binding(Generic[DriverT]):
     def share(self, instance: object, shared: Shared[DriverT]) -> None:
         """Have further views of `instance` use `shared`, which has its batcher."""
         key = id(instance)
-        # `views.pop` is no Python code, so Ctrl-C cannot interrupt it: a new instance may have the address of
-        # this one, and must not find its entry.
         shared.reference = weakref.ref(instance, partial(self.views.pop, key))
         self.views[key] = shared
-
-
-def _forget(made: dict[int, tuple[weakref.ref[Any], Any]], key: int, reference: weakref.ref[Any]) -> None:
-    entry = made.get(key)
-    if entry is not None and entry[0] is reference:
-        del made[key]
 
 
 @dataclass(slots=True, eq=False)
@@ -231,12 +216,9 @@ class Bindable(Picklable, Generic[DriverT]):
         return self._view(instance, function=func.__get__(instance, owner), binds=False, batcher=None)
 
     def _view(self, key: object, **changes: Any) -> Self:
-        """Return a view that belongs to `key`: its state is that of this object, with `changes`.
-
-        The attributes of the function stand before those of the public class, in a class of its views.
-        """
+        """Return a view that belongs to `key`: its state is that of this object, with `changes`."""
         shared = self._shared
-        if shared.view_class is None:
+        if shared.view_class is None:  # made so that the function's own docstring stands before the class's
             names = ("__annotations__", "__doc__", "__module__")
             hidden = {name: shared.attributes[name] for name in names if name in shared.attributes}
             base = shared.public_class
@@ -247,7 +229,9 @@ class Bindable(Picklable, Generic[DriverT]):
         return view
 
     def with_call_options(self, options: CallOptions) -> Self:
-        """Return a view of this object, for calls with `options`."""
+        """Return a view of this object, for calls with `options`; this object if they are its own."""
+        if options == self._shared.call_options:
+            return self
         return self._view(self._owner(), call_options=options, batcher=None)  # finds how to read its calls
 
     @property
@@ -283,3 +267,37 @@ class Bindable(Picklable, Generic[DriverT]):
             if (value := getattr(options, field.name)) != field.default or field.name in POSITIONAL
         ]
         return f"<batched {self._name}{bound}, {', '.join(told)}>"
+
+
+class ThroughClass:
+    """A batched method found through its class: `Cls.embed(instance, x)` is `instance.embed(x)`."""
+
+    def __init__(self, batched_function: Any, func: Callable[..., Any], owner: type | None) -> None:
+        update_wrapper(self, func)
+        self.batched_function = batched_function
+        self._owner = owner
+
+    def __call__(self, instance: object, /, *args: Any, **named: Any) -> Any:
+        return self._call("__call__", instance, *args, **named)
+
+    def _call(self, name: str, instance: object, /, *args: Any, **named: Any) -> Any:
+        return getattr(self.batched_function.__get__(instance, type(instance)), name)(*args, **named)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else self.batched_function.__get__(instance, owner)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._owner, self.batched_function._shared.attribute)  # noqa: SLF001
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "plain_function":  # for pickles
+            return self.batched_function.plain_function
+        if name.startswith("_") or not hasattr(type(self.batched_function), name):
+            raise AttributeError(f"a batched method has no attribute {name!r}")
+        if name in self.batched_function.ways_to_call:
+            return partial(self._call, name)
+        belonging = f"{self.batched_function.__qualname__}.{name}"
+        raise AttributeError(f"{belonging} belongs to each instance: use an instance")
+
+    def __repr__(self) -> str:
+        return repr(self.batched_function)

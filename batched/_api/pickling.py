@@ -11,8 +11,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from batched._api.through_class import ThroughClass
-from batched._core.options import NO_OPTIONS, CallOptions, Options
+from batched._core.options import CallOptions, Options
 
 if TYPE_CHECKING:
     from batched._api.binding import Shared
@@ -63,13 +62,11 @@ def _remake(
 ) -> Any:
     if getattr(func, "__name__", None) == "plain_function":
         func = func.__wrapped__  # type: ignore[attr-defined]
-    made = public_class(func, options)
-    return made if call_options == NO_OPTIONS else made.with_call_options(call_options)
+    return public_class(func, options).with_call_options(call_options)
 
 
 def _rebind(key: object, name: str, call_options: CallOptions) -> Any:
-    bound = getattr(key, name)
-    return bound if call_options == NO_OPTIONS else bound.with_call_options(call_options)
+    return getattr(key, name).with_call_options(call_options)
 
 
 def _found_by_name(func: FunctionType) -> object:
@@ -77,4 +74,4 @@ def _found_by_name(func: FunctionType) -> object:
     found: Any = sys.modules.get(func.__module__)
     for name in func.__qualname__.split("."):
         found = getattr(found, name, None)
-    return found.batched_function if isinstance(found, ThroughClass) else found
+    return getattr(found, "batched_function", found)  # of a method that is found through its class

@@ -31,7 +31,7 @@ class BlockingCallWarning(RuntimeWarning):
 
 
 def copied(error: BaseException) -> BaseException:
-    """One caller's own copy of `error`; a `BatchError` from the original if it cannot be copied.
+    """Return a copy of `error` for one caller; a `BatchError` from the original if it cannot be copied.
 
     Callers that share an error object would grow its traceback and overwrite its context for each
     other. `copy.copy` calls the class with `args`, which fails or changes the message wherever
@@ -60,7 +60,7 @@ def copied(error: BaseException) -> BaseException:
         put("__context__", error.__context__)
         put("__suppress_context__", error.__suppress_context__)
         return BaseException.with_traceback(twin, error.__traceback__)
-    except Exception:  # noqa: BLE001  whatever a stranger's class does here, its caller is answered
+    except Exception:  # noqa: BLE001  of the user's class; the caller gets an answer in any case
         return _wrapped(error)
 
 
@@ -72,19 +72,19 @@ def raise_as_was(error: BaseException) -> NoReturn:
     finally:
         if context is not None:
             error.__context__ = context
-        # Else the error, its traceback and this frame would keep each other until the collector comes.
+        # Else the error, its traceback and this frame would keep each other alive until the collector runs.
         del error, context
 
 
 def for_event_loop(error: BaseException) -> Exception:
-    """`error`, or a `BatchError` from it if a task that raised it would break its event loop."""
+    """Return `error`, or a `BatchError` from it if a task that raised it would break its event loop."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return _wrapped(error)
 
 
 def for_iterator(error: BaseException) -> BaseException:
-    """`error`, or a `BatchError` from it if an iterator that raised it would seem to have ended."""
+    """Return `error`, or a `BatchError` from it if an iterator that raised it would seem to have ended."""
     return _wrapped(error) if isinstance(error, StopIteration) else error
 
 
@@ -95,7 +95,7 @@ def _wrapped(error: BaseException) -> BatchError:
 
 
 def without_own_frames(error: BaseException) -> BaseException:
-    """Start the traceback in the batch function: frames before it, some of a loop's, would keep the batch."""
+    """Return `error`, its traceback cut to start in the batch function: our frames keep the batch alive."""
     trace = error.__traceback__
     while trace and trace.tb_frame.f_globals.get("__name__", "").startswith(("batched._", "asyncio.")):
         trace = trace.tb_next

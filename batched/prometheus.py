@@ -1,7 +1,7 @@
 """All live batchers on a Prometheus page: `Collector()`, once. Needs `pip install prometheus-client`.
 
-Every process has a page of its own. Under a server with several workers, such as gunicorn, whichever answers
-a scrape would speak for itself alone, and the multi-process mode of `prometheus_client` has no room for
+Every process has a page of its own. Under a server with several workers, such as gunicorn, a scrape would
+show only the worker that happens to answer it, and the multi-process mode of `prometheus_client` takes no
 collectors. So let each worker serve a page on a port of its own, and have Prometheus scrape them all:
 
     import prometheus_client  # in gunicorn.conf.py
@@ -50,7 +50,7 @@ __all__ = ["Collector"]
 Live: TypeAlias = "list[tuple[ThreadDriver | LoopDriver, Stats]]"
 """The batchers of one name."""
 Totals: TypeAlias = "Counter[tuple[str, str]]"
-"""What only grows: by the metric, and "" or the label within it, which of a histogram is a bound or "sum"."""
+"""Counts by metric and label: "" where a metric has no label, a bound or "sum" in a histogram."""
 
 _COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "accepted_items": ("Items taken from callers", lambda s: s.total_accepted),
@@ -67,11 +67,9 @@ _COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
         lambda s: s.processing_time.sum + sum(s.running),
     ),
 }
-_REASONS = tuple(reason.value for reason in StartReason)
-_CHOICES = tuple(choice.value for choice in Choice)
-_LABELLED: dict[str, tuple[str, str, tuple[str, ...], Callable[[Stats], Mapping[str, float]]]] = {
-    "batches": ("Runs of the batch function by why they started", "reason", _REASONS, lambda s: s.closed),
-    "chosen_batches": ("Runs, where lengths are known, by choice", "how", _CHOICES, lambda s: s.chosen),
+_LABELLED: dict[str, tuple[str, str, Iterable[str], Callable[[Stats], Mapping[str, float]]]] = {
+    "batches": ("Runs of the batch function by why they started", "reason", StartReason, lambda s: s.closed),
+    "chosen_batches": ("Runs, where lengths are known, by choice", "how", Choice, lambda s: s.chosen),
 }
 # Every bound is a series: so each is twice the one before, from 64 microseconds to 4.5 minutes, and up to
 # 4,096 items. All of them are bounds of the buckets that are counted, so that the figures are exact.
@@ -112,7 +110,7 @@ _GAUGES: dict[str, tuple[str, Callable[[Live], float | None]]] = {
         _mean_s("length_ms"),
     ),
     "learned_delay_seconds": (
-        "For how long the last batches were held back for company",
+        "For how long the last batches were held back for more calls",
         _mean_s("wait_ms"),
     ),
     "learned_capacity_items_per_second": (
@@ -163,11 +161,11 @@ class Collector:
 
 
 class _History:
-    """What earlier scrapes have told, so that no counter falls."""
+    """The figures of earlier scrapes, so that no counter falls."""
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self._counters: dict[Counters, str] = {}  # of the batchers that lived then; they outlive these
+        self._counters: dict[Counters, str] = {}  # of the batchers that lived then, which these outlive
         self._gone: dict[str, Totals] = {}
         self._told: dict[str, Totals] = {}
 
@@ -205,7 +203,7 @@ def _read() -> tuple[dict[str, Live], dict[Counters, str]]:
 
 
 def _last_stats(counters: Counters) -> Stats:
-    """Return what a batcher that is gone has done; what it left behind counts as cancelled."""
+    """Return the last figures of a batcher that is gone; the items that it left behind count as cancelled."""
     stats = counters.snapshot(waiting=0, running=[], again=0, fits=None, learned=None)
     executed_or_late = stats.total_processed + stats.total_expired
     return replace(stats, total_cancelled=stats.total_accepted - executed_or_late)

@@ -59,7 +59,7 @@ class TaskReadAhead(ReadAhead):
         self._error: BaseException | None = None
         self._more = asyncio.Event()
         self._has_room = asyncio.Event()
-        # Weak: a cancelled consumer may be all that refers to its iterator, which must not refer back to it.
+        # Weak: the iterator must not keep a cancelled consumer alive, which may be all that refers to it.
         self._consumer: Callable[[], asyncio.Task[Any] | None] = lambda: None
         self._cancels = 0
 
@@ -177,7 +177,7 @@ class TaskReadAhead(ReadAhead):
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Look at the error of a task, so that the loop does not log it."""
+    """Retrieve the error of a task, so that the loop does not log it."""
     if not task.cancelled():
         task.exception()
 

@@ -30,7 +30,7 @@ DriverT = TypeVar("DriverT", bound="Driver")
 _new: Any = object.__new__
 
 # A batcher is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
-# The same thread may come back, as the garbage collector may run code that calls.
+# Reentrant, as the garbage collector may run code that makes another batcher.
 _making: Any = RLock()
 if hasattr(os, "register_at_fork"):  # the thread that holds the lock may be the parent's
     os.register_at_fork(after_in_child=_making._at_fork_reinit)  # noqa: SLF001
@@ -96,7 +96,7 @@ class Shared(Generic[DriverT]):
     views: dict[int, Shared[DriverT]]
     """The views of the binding, for the decorated function itself; a view is bound, and has none."""
     is_method: bool = False
-    """Whether `function` is not bound yet to the instance that its view belongs to."""
+    """Whether `function` still takes the instance of its view as its first argument."""
     binds: bool = True
     """Whether this is the decorated function itself, which binds to instances; a view is bound."""
     call_options: CallOptions = NO_OPTIONS
@@ -134,7 +134,7 @@ class Bindable(Picklable, Generic[DriverT]):
 
     _shared: Shared[DriverT]
     _key: object
-    """The object that the batcher belongs to: an instance, or a class; None means this very object."""
+    """The object that the batcher belongs to: an instance or a class; None for this object itself."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class Bindable(Picklable, Generic[DriverT]):
     def _view(self, key: object, **changes: Any) -> Self:
         """Return a view that belongs to `key`: its state is that of this object, with `changes`."""
         shared = self._shared
-        if shared.view_class is None:  # made so that the function's own docstring stands before the class's
+        if shared.view_class is None:  # its docstring, for instance, is that of the function
             names = ("__annotations__", "__doc__", "__module__")
             hidden = {name: shared.attributes[name] for name in names if name in shared.attributes}
             base = shared.public_class

@@ -1,4 +1,4 @@
-"""What decorators, and `options`, are given: a batch function, and options that say what they may be.
+"""The arguments of decorators and of `options`: a batch function, and options, which are checked.
 
 The functions that take options get their signatures and docstrings from the table of options.
 """
@@ -100,12 +100,10 @@ def takes_options(kind: type[Options]) -> Callable[[FunctionT], FunctionT]:
 
 
 def takes_changes(kind: type[Options | CallOptions]) -> Callable[[FunctionT], FunctionT]:
-    """Return a decorator that gives a method the signature and the docstring of the live options of `kind`.
-
-    An option that is left out stays as it is, so the default is `...`.
-    """
+    """Return a decorator that gives a method the signature and docstring of the live options of `kind`."""
     types = get_type_hints(kind)
     rows = {row.name: row for row in fields(kind) if row.name in live_options(kind)}
+    # The default is `...`: an option that is left out stays as it is.
     parameters = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=types[name]) for name in rows
     ]
@@ -120,7 +118,7 @@ def _rows(kind: type[Options]) -> dict[str, Field[Any]]:
 
 def _documented(function: FunctionT, signature: Signature, rows: dict[str, Field[Any]]) -> FunctionT:
     function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__qualname__ = function.__name__  # as callers know it
+    function.__qualname__ = function.__name__  # the name that callers see
     documentation = function.__doc__ or ""  # none with `python -OO`
     indent = documentation[: documentation.find(_ROWS)].rpartition("\n")[2]
     wrapper = TextWrapper(110, indent, f"{indent}    ", break_on_hyphens=False)
@@ -154,7 +152,7 @@ def is_stream(func: Any, options: Options) -> bool:
 
 
 def written_for_class(func: Any) -> bool:
-    """Whether `func` was written as a class method: from Python 3.13 on only its code tells."""
+    """Whether `func` was written as a class method: from Python 3.13 on, only its code shows that."""
     if not isinstance(func, FunctionType):
         return False
     place = func.__qualname__.rpartition(".")[0]
@@ -172,7 +170,7 @@ def _code_of(func: Any) -> tuple[Any, Any]:
     func = getattr(func, "__func__", func)  # class and static methods
     while isinstance(func, partial):
         func = func.func
-    return func, getattr(type(func), "__call__", None)  # noqa: B004  not whether there is one
+    return func, getattr(type(func), "__call__", None)  # noqa: B004  the method itself is needed
 
 
 def changed(options: CallOptions, changes: Mapping[str, object]) -> CallOptions:
@@ -182,11 +180,11 @@ def changed(options: CallOptions, changes: Mapping[str, object]) -> CallOptions:
         found = _known(options, **changes)
     except TypeError:  # a value is not hashable, or refused
         pass
-    # Outside the `except`: the error that is raised here has no other as its context.
+    # Outside the `except`: so the error that is raised here has no other one as its context.
     return found or _known.__wrapped__(options, **changes)
 
 
-# Callers that give the same options with every call give equal ones.
+# Many callers give the same options with every call.
 @lru_cache(maxsize=128, typed=True)
 def _known(options: CallOptions, /, **changes: Any) -> CallOptions:
     check_names("options has no option", "has", changes, live_options(CallOptions))

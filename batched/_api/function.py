@@ -41,13 +41,13 @@ class DecoratedFunction(Bindable[DriverT]):
         if shared.binds and written_for_class(shared.binding.func):
             raise self._misplaced()
         if isinstance(owner, DecoratedFunction) and owner is not self:
-            owner._find()  # noqa: SLF001  further views of it then have the batcher from the start
+            owner._find()  # noqa: SLF001  so that further views of it have the batcher from the start
         batcher = shared.binding.batcher(owner)
         shared.collator = batcher.collator
         shared.read = partial(_refuse_call, self._name) if shared.streams else batcher.collator.read
         if shared.call_options is not NO_OPTIONS:
             shared.read = partial(shared.call_options.read, shared.read)
-        shared.batcher = batcher  # last: a thread that sees it uses the others
+        shared.batcher = batcher  # last: a thread that sees the batcher uses the other two
         if shared.is_method and shared.call_options is NO_OPTIONS:
             shared.binding.share(owner, shared)
         return batcher
@@ -122,7 +122,7 @@ class DecoratedFunction(Bindable[DriverT]):
             raise TypeError(f"{self._name} does not stream: only a batch function that is a generator does")
         call: Call = self._shared.collator.one(self, args, named, monotonic())
         self._shared.call_options.apply_to(call)
-        call.keep_errors = False  # there is no place in a stream but its end
+        call.keep_errors = False  # a stream has no place for an error but its end
         call.note_context()
         return call
 
@@ -219,4 +219,4 @@ async def _answer_with_cache(batcher: Driver, call: Any, name: str, *, waits: bo
         if call.missing or call.error is not None:
             batcher.refuse(call)
     finally:
-        call.watches.clear()  # an error's traceback may keep the call, but must not keep them
+        call.watches.clear()  # an error may keep the call alive by its traceback, but not these

@@ -35,7 +35,7 @@ class ReadAhead(ABC):
 
     @abstractmethod
     def _post(self, call: Call) -> None:
-        """Queue `call`, unless the cache knew all of it."""
+        """Queue `call`, unless the cache has answered all of it."""
 
     def room(self) -> int:
         """Return how many elements may be read now, to be queued as one call."""
@@ -128,7 +128,7 @@ class ReadAhead(ABC):
     def finish(self) -> None:
         """Raise the error that ended the source, if one did."""
         if self._errors:
-            raise_as_was(self._errors.pop())  # no longer found by way of its own traceback, which leads here
+            raise_as_was(self._errors.pop())  # removed: its traceback leads to this frame
 
 
 class SizedAnswers:
@@ -150,14 +150,14 @@ class SizedAnswers:
     __length_hint__ = __len__
 
     def __bool__(self) -> bool:
-        return True  # as any iterator is
+        return True  # an iterator is true, however many answers are left
 
 
 def length_of(sources: tuple[object, ...]) -> int | None:
     """Return how many elements the shortest of the sources says that it has, None if one does not say."""
     try:
         length = min(length_hint(source, -1) for source in sources)
-    except Exception:  # noqa: BLE001  of the source's own making, and nothing depends on it
+    except Exception:  # noqa: BLE001  of the source; nothing depends on its length
         return None
     return None if length < 0 else length
 
@@ -199,7 +199,9 @@ class _ThreadReadAhead(ReadAhead):
         try:
             elements.extend(islice(source, room))
         except BaseException as broken:  # noqa: BLE001  raised after the answers of the elements before
-            error = without_own_frames(broken)  # else its traceback would lead here, and so to itself
+            error = without_own_frames(
+                broken
+            )  # else its traceback would lead to this frame, and so to itself
         if elements:
             self.take(elements)
         if len(elements) < room:

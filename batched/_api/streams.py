@@ -34,7 +34,7 @@ class _Consumer(Generic[T]):
             return False
         if call.missing:
             return True
-        if not call.results:  # asked again: the last pieces may have come since
+        if not call.results:  # asked again: the last pieces may have come in between
             if call.error is not None:
                 self._refuse()
             self._ended = True

@@ -18,7 +18,7 @@ def parameters_of(func: Callable[..., Any], *, bound: bool) -> list[inspect.Para
     """Return the parameters that callers of `func` see, an empty list if it has no signature."""
     try:
         parameters = list(inspect.signature(getattr(func, "__func__", func)).parameters.values())
-    except (TypeError, ValueError):  # as of some callables in C
+    except (TypeError, ValueError):  # some callables in C have none
         return []
     bound = bound or inspect.ismethod(func)
     return parameters[1:] if bound else parameters
@@ -123,10 +123,7 @@ class ColumnCollator:
         return columns
 
     def place(self, piece: Slice, part: list[Any]) -> list[Any]:
-        """Write `part` over the items of the first column that it answers; return these items.
-
-        The first column becomes the list of results.
-        """
+        """Write `part` over the items of the first column, which becomes the results; return these items."""
         call, start, stop = piece
         results = call.results = call.inputs[0]
         overwritten: list[Any] = results[start:stop]

@@ -42,13 +42,10 @@ class NumpyArrays:
             return None
         if dtype.kind == "O":
             return value
-        info = None
-        if dtype.kind in "iu":
-            info = self._numpy.iinfo(dtype)
-        elif dtype.kind in "fc":
-            info = self._numpy.finfo(dtype)
-        if dtype.kind in "biufc":
-            return _number(value, dtype.kind, info, dtype)
+        if dtype.kind in "biu":
+            return _number(value, dtype.kind, None if dtype.kind == "b" else self._numpy.iinfo(dtype), dtype)
+        if dtype.kind in "fc":
+            return _number(value, dtype.kind, self._numpy.finfo(dtype), dtype)
         try:
             filled = self._numpy.full((), value, dtype)
             held = dtype.kind not in "SU" or (isinstance(value, str | bytes) and filled[()] == value)
@@ -194,7 +191,6 @@ _TABLE: dict[str, tuple[str, Callable[[Any], Library]]] = {
     "numpy": ("ndarray", NumpyArrays),
     "torch": ("Tensor", TorchArrays),
 }
-_made: dict[str, Library] = {}
 LIBRARIES: dict[type, Library] = {}
 """The library of each type of array that `library_of` has been asked about."""
 
@@ -208,8 +204,7 @@ def library_of(value: object) -> Library | None:
         module = sys.modules.get(module_name)
         array_type = getattr(module, array_name, None)  # None too while the module is still being imported
         if array_type is not None and isinstance(value, array_type):
-            library = _made.setdefault(module_name, make(module))
-            LIBRARIES[type(value)] = library
+            LIBRARIES[type(value)] = library = LIBRARIES.setdefault(array_type, make(module))
             return library
     return None
 

@@ -38,10 +38,7 @@ Shape: TypeAlias = "_Node | bool"
 
 
 def flatten(outputs: Any, leaves: list[Leaf], path: tuple[Any, ...] = ()) -> Shape:
-    """Append the arrays in `outputs` to `leaves` and return how they are nested.
-
-    `TypeError` if there is anything else in `outputs`.
-    """
+    """Append the arrays in `outputs` to `leaves`; return how they are nested. `TypeError` for others."""
     if library_of(outputs) is not None:
         leaves.append(Leaf(path, outputs))
         return True

@@ -25,10 +25,9 @@ class Splitter:
         self._left = options.padding_side == "left"
 
     def split(self, outputs: Any, batch: Batch, rows: int) -> list[Any]:
-        """Return the answer to each slice of a batch of so many `rows`.
+        """Return the answer to each slice of a batch of so many `rows`: a copy, a `BatchError`, or a `Part`.
 
-        That is a copy, nested as `outputs` are; a `Part` if the slice is not its whole call; or a
-        `BatchError`.
+        It is a `Part` if the slice is not its whole call.
         """
         leaves: list[Leaf] = []
         try:
@@ -126,10 +125,7 @@ class Splitter:
     def _unpadded(
         self, leaf: Leaf, features: list[int], piece: Slice, places: range, returned: Outputs
     ) -> Any:
-        """Return the rows at `places`, which answer `piece`, without the padding of `features`.
-
-        A list of rows, where the caller's rows differ in shape.
-        """
+        """Return the rows at `places` without the padding of `features`: a list, if they differ in shape."""
         call, first, last = piece
         array = leaf.array
         length = self._length(leaf, features, piece)

@@ -30,7 +30,7 @@ class _Entry:
     def __init__(self, queue: Queue, number: int) -> None:
         self.queue = queue
         self.turn = 0.0  # when its last batch was taken, if any was
-        self.number = number  # of that turn
+        self.number = number  # of its last turn, or of its creation
         self.is_full = False
         self.is_large = False  # whether only large calls wait
 
@@ -58,16 +58,16 @@ class KeyedQueues:
         self.lengths = lengths  # what is known of the lengths of items, if they are measured
         self._new = kind if lengths is None else partial(kind, lengths=lengths)
         self.items = 0  # waiting, of all keys
-        self.chunk: int | None = None  # as that of a queue; set for each when its turn comes
+        self.chunk: int | None = None  # the limit on large calls, given to each queue when its turn comes
         self.batch_size = batch_size
         self.threshold = threshold
         self._entries: dict[Hashable, _Entry] = {}
         self._full_keys = 0
         self._numbers = count()
         self._credit = 0.0  # batches of the reserve that keys of large calls have not used
-        # All keys, and those that are full, by whether only large calls wait.
-        self._waiting = [LazyHeap(partial(_since, large)) for large in (False, True)]
-        self._full = [LazyHeap(partial(_since_if_full, large)) for large in (False, True)]
+        # The keys with small calls and the others; then those of each that are full.
+        self._waiting = [LazyHeap(partial(_since, large, False)) for large in (False, True)]  # noqa: FBT003
+        self._full = [LazyHeap(partial(_since, large, True)) for large in (False, True)]  # noqa: FBT003
         self._by_age = LazyHeap(_oldest)
         self._heaps = (*self._waiting, *self._full, self._by_age)
 
@@ -212,10 +212,7 @@ def _oldest(entry: _Entry) -> Rank | None:
     return entry.oldest() if entry.queue.items else None
 
 
-def _since(large: bool, entry: _Entry) -> Rank | None:  # noqa: FBT001
-    """Return since when a key waits for its turn, of the keys of large calls only or of the others."""
-    return entry.since() if entry.queue.items and entry.is_large is large else None
-
-
-def _since_if_full(large: bool, entry: _Entry) -> Rank | None:  # noqa: FBT001
-    return _since(large, entry) if entry.is_full else None
+def _since(large: bool, full: bool, entry: _Entry) -> Rank | None:  # noqa: FBT001
+    """Return since when a key waits for its turn, None if it is not one of the keys meant."""
+    is_meant = entry.queue.items and entry.is_large is large and (entry.is_full or not full)
+    return entry.since() if is_meant else None

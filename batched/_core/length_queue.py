@@ -1,8 +1,7 @@
 """The waiting calls of one batcher that knows lengths: batches within a budget, and of near lengths.
 
-In order of arrival it is the queue that other functions have, the budget apart. Where padding costs more than
-that allows, the classes of calls take turns to lead a batch, and share it only where they are of near
-lengths.
+Where padding is cheap, this is the plain queue with a budget. Where it is costly, small and large calls take
+turns to lead a batch, and share it only if their lengths are near.
 """
 
 from __future__ import annotations
@@ -50,7 +49,8 @@ class LengthQueue(Queue):
     def __init__(self, batch_size: int, threshold: int, lengths: Lengths) -> None:
         self.lengths: Lengths = lengths  # pyright: ignore[reportIncompatibleVariableOverride]
         self._remainders = _Remainders()
-        self._passed_over = {False: False, True: False}  # the oldest, in the last batch that its class led
+        # Whether the last batch that a class has led left out its oldest item; the key: whether it is large.
+        self._passed_over = {False: False, True: False}
         self._led = False  # whether large calls have led the last batch, before small ones
         super().__init__(batch_size, threshold)
 
@@ -118,10 +118,9 @@ class LengthQueue(Queue):
         return _Sight(small, large[: self._most_large(small_items, look, large)], small_items, room)
 
     def _by_arrival(self, sight: _Sight) -> tuple[list[Item], int, bool]:
-        """Return the batch in order of arrival.
+        """Return the batch in order of arrival, the share of large calls in it, and whether it is crowded.
 
-        Also returns how many items in it are the share of large calls, and whether there are so many small
-        ones that large ones have no more than that.
+        It is where so many small items wait that large calls get no more than their share.
         """
         small, large, small_items, room = sight
         chosen = self.lengths.fitting([*small, *large], room)
@@ -133,7 +132,7 @@ class LengthQueue(Queue):
         return chosen, share, True
 
     def _by_length(self, sight: _Sight, share: int, *, is_crowded: bool) -> tuple[list[Item], bool]:
-        """Return a batch of near lengths, and whether large calls lead it.
+        """Return a batch of near lengths, and whether large calls lead it, so that it has their oldest item.
 
         Classes do not mix here, unless they are of near lengths: large calls lead every other batch at most,
         and pay for it with what they have saved.
@@ -192,7 +191,7 @@ class LengthQueue(Queue):
             if not call.waiting:
                 continue
             seen.append(call)
-            if call.size == 1:  # half of the time that choosing takes is saved here
+            if call.size == 1:  # this saves half of the time that choosing takes
                 items.append((length_at(call, 0), len(items), call, 0))
                 continue
             for start, stop in self._remainders.of(call):

@@ -190,7 +190,7 @@ def _takes(function: Any, count: int) -> bool:
     """Whether `function` can be called with `count` arguments, as far as its signature says."""
     try:
         known = signature(function)
-    except (TypeError, ValueError):  # of some callables in C
+    except (TypeError, ValueError):  # some callables in C have none
         return True
     try:
         known.bind(*range(count))

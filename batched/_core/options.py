@@ -266,7 +266,7 @@ class CallOptions:
 
 
 NO_OPTIONS = CallOptions()
-"""The options of calls that say nothing else; a view that has them is known by this very object."""
+"""The options of plain calls: a view without options of its own has this very object."""
 
 
 def live_options(kind: type[Options | CallOptions]) -> list[str]:

@@ -119,8 +119,7 @@ class Stats:
     learned: Learned | None
     """What it has learned; None before, and with `adaptive=False` or `timeout_ms=0`.
 
-    Event loops that each batch for their own callers learn apart: it is what the loop has learned which has
-    answered the most batches.
+    Event loops learn apart: these are the figures of the loop that has answered the most batches.
     """
     wait: Distribution
     """Seconds from each item's call to the start of its batch."""

@@ -1,6 +1,4 @@
-"""What stands before the queue: calls that are divided into parts, and put together again.
-
-By key (`group_by`), by what a cache knows, in order of length.
+"""Calls that are divided before the queue, by key, by length or by what a cache knows, and joined again.
 
 May import `_collate`, `_core`, `_policy` and `errors`.
 """

@@ -31,11 +31,11 @@ class CachingCollator(LayeredCollator):
     ) -> None:
         super().__init__(collator, layers)
         self._store = Store(options.cache, name)
-        self.callers_ask = False  # whether callers, not the driver, tell the cache: then they may await it
+        self.callers_ask = False  # whether callers, which can await it, use the cache, not the driver
         self._watches: WeakValueDictionary[Hashable, Watch] = WeakValueDictionary()
         self._cache_key = options.cache_key
         self._name = name
-        # Instances give different answers, unless `cache_key` says otherwise; and a cache may outlive them.
+        # Instances give different answers, unless there is a `cache_key`; and a cache may outlive them.
         self._owner = uuid4().hex if bound and options.cache_key is None else None
 
     def let_callers_ask(self) -> None:
@@ -43,7 +43,7 @@ class CachingCollator(LayeredCollator):
         self.callers_ask = self._store.awaits = not self._store.is_mapping
 
     def own(self, call: Call) -> None:
-        """Do nothing: the inputs of a cached call that has misses are copied already."""
+        """Do nothing: the inputs of a cached call have been copied if some of its items are misses."""
 
     def _layered(self, call: Call) -> Call:
         """Return a cached call in the place of `call`."""
@@ -136,7 +136,7 @@ class CachingCollator(LayeredCollator):
 
     async def keep(self, cached: CachedCall) -> None:
         """Store the results that the caller of `cached`, which is answered, has to store."""
-        # Others end the caller's task: they are its cancel, its end, or Ctrl-C.
+        # Any other error ends the task of the caller: that is cancelled or closed, or Ctrl-C came.
         await self._keep(cached.to_store, Faults(self._name), Exception, SystemExit)
 
     async def _keep(
@@ -169,10 +169,7 @@ class CachingCollator(LayeredCollator):
 
 
 def _own(result: Any) -> Any:
-    """Return a copy of arrays and of Python's own containers, which are easily changed in place.
-
-    Other results are shared.
-    """
+    """Return a copy of an array or a container, which are easily changed in place; else `result` itself."""
     library = library_of(result)
     if library is not None:
         return library.copy(result)

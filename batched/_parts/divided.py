@@ -21,9 +21,7 @@ class Part(Call):
     @property
     def whole_size(self) -> int:
         """How many items the parent has: a list is no small call because it is divided."""
-        parent: Any = self.parent
-        size: int = parent.size
-        return size
+        return self.parent.size  # type: ignore[union-attr,no-any-return]
 
 
 class Divided(Call):

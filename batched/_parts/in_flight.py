@@ -100,13 +100,13 @@ class Miss:
         self.items = items
 
     def release(self) -> list[Item]:
-        """Forget the call and the items, which are over; return the items."""
+        """Forget the call and the items, which are no longer in flight; return the items."""
         self.call = None  # it refers to this
         items, self.items = self.items, []
         return items
 
     def extend(self, deadline: float | None) -> None:
-        """Let it wait as long as a call that has joined."""
+        """Extend the deadline of the miss call to that of a call that has joined."""
         parts: Sequence[Call] = () if self.call is None else self.call.parts or (self.call,)
         for part in parts:
             if part.deadline is not None:
@@ -177,7 +177,7 @@ class InFlight:
                     call.fail(result)
                     unwanted += call.leave()
                 else:
-                    if to_store:  # one of the callers that have not left
+                    if to_store:  # the first caller that has not left stores it
                         call.to_store.append((item.key, result))
                         to_store = False
                     call.collator.give(call, place, result)
@@ -193,7 +193,7 @@ class InFlight:
             item.waiting = [(other, place) for other, place in item.waiting if other is not call]
             if item.miss is not None:
                 misses[item.miss] = None
-            elif not item.waiting:  # it was never queued, as something was wrong with a later item
+            elif not item.waiting:  # never queued, because a later item of the call was refused
                 self._forget(item)
         unwanted: list[Call] = []
         for miss in misses:

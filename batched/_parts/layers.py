@@ -111,7 +111,7 @@ class Measuring:
         return call
 
     def note(self, batch: Batch) -> None:
-        """Count what padding to the longest item would follow."""
+        """Count the lengths of the items, and what they add up to if padded to the longest."""
         longest = real = 0.0
         for call, start, stop in batch.slices:
             length, total = extent(call, start, stop)
@@ -148,7 +148,7 @@ class LayeredCollator:
         return self._layered(self._collator.chunk(function, items, now))
 
     def own(self, call: Call) -> None:
-        """Copy what of the inputs the caller could still change."""
+        """Copy the inputs that the caller could still change."""
         for part in call.parts or (call,):
             self._collator.own(part)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import mul
 
 OVERHEAD_S = 100e-6  # what a batch costs besides the function: to choose it, start it and hand it out
-TOO_SHORT_S = 1e-6  # for a clock
+TOO_SHORT_S = 1e-6  # clocks measure no less
 _OUTLIERS = 5  # batches; from then on a batch that takes very long is known to be an outlier
 
 _BATCHES = 15  # the costs are those of about so many batches
@@ -13,7 +13,7 @@ _FADE_OF_BATCH = 1 / _BATCHES
 _SIMILAR = 0.1  # of the mean size: sizes that differ less tell little of what an item costs
 
 _FORGET = 1 / 32  # the costs of lengths are those of about so many batches
-_DRIFT = 1 / 16  # how fast all costs together follow, which batches of one size tell too
+_DRIFT = 1 / 16  # how fast all costs follow together, where batches of one size tell no more
 _FIT_EACH = 16  # so many batches are fitted one by one, ...
 _FIT_EVERY = 4  # ... and then so many at a time
 _RIDGE = 0.01  # sizes and lengths that differ less, squared, hardly tell the costs apart
@@ -79,9 +79,8 @@ class BatchCost:
 class LengthCost:
     """The cost where items are padded, `fixed + (each_alone + per_length * longest) * n`, fitted likewise.
 
-    Every batch counts by how far off the fit is in percent, so the long ones do not decide alone.
-    Where all batches have one size and length, the costs keep the proportion that was known; if none was,
-    they are equal.
+    The error of a batch counts in percent of its time, so long batches do not decide alone. Where all batches
+    have one size and length, the costs keep the proportion that was known; if none was, they are equal.
     """
 
     def __init__(self) -> None:
@@ -121,7 +120,7 @@ class LengthCost:
         self._varies = self._varies or (self._seen > 2 and longest != self._length)  # noqa: PLR2004
         weight = max(_FORGET, 1 / (self._seen - 1))
         self._length += weight * (longest - self._length)
-        # Divided by the duration, all count by how far off the fit is in percent.
+        # Divided by the duration: the errors of all batches count in percent.
         row = (1 / duration, size / duration, size * longest / duration)
         self._sums = [old * drift + value for old, value in zip(self._sums, row, strict=True)]
         drift *= drift / keep

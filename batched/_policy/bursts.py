@@ -14,7 +14,7 @@ from batched._policy.cohorts import SOME
 _CLOSE = 1 / 16  # of a fixed cost: calls at most so far apart are of one burst, ...
 _QUIET = 3.0  # ... which is over when no call has come for so many of its mean gaps
 _ALONE = 4  # calls in a row that were not close to the one before: no bursts any more
-_LONGEST = 8.0  # fixed costs: a night without calls is a gap like any other
+_LONGEST = 8.0  # fixed costs: a longer gap, such as a night, counts as this one
 _GAPS = 32  # so many at a time are learned from, ...
 _OLD_GAPS = 1 / 2  # ... and so much counts what earlier ones told
 
@@ -44,7 +44,7 @@ class Bursts:
             if gap > 0.0:
                 last = time
             else:
-                gap = 0.0  # of two threads, the one that came later was faster
+                gap = 0.0  # two threads have queued their calls in the other order
             if gap < near:
                 close += 1
                 close_s += gap
@@ -67,10 +67,7 @@ class Bursts:
         return self._new_gaps >= _GAPS
 
     def learn(self, unit: float, late_s: float, items_per_call: float) -> None:
-        """Find out how many items should wait for the next call of a burst, and how long.
-
-        The fixed cost is `unit`, and a wait ends `late_s` too late.
-        """
+        """Learn how many items should wait for the next call of a burst, and how long: `late_s` more than due."""
         new, passed = self._new_gaps, self.last - self._gaps_since
         self._gaps += new
         self._gaps_s += min(passed, _LONGEST * unit * new)

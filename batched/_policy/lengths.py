@@ -26,7 +26,7 @@ Item: TypeAlias = tuple[float, int, CallT, int]
 """A waiting item: its length, its place in the order of arrival, its call, and its place in the call."""
 
 _CHEAP = 1 / 4  # of a batch: padding that takes no more is no reason to leave items out
-_LOOK_S = 1e-6  # what it takes to look at an item, ...
+_LOOK_S = 1e-6  # the time to look at an item, ...
 _TRY_S = 30e-9  # ... and at each of the batches that may end with it
 
 

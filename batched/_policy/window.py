@@ -1,4 +1,4 @@
-"""When a batch starts that is not full: the plain window, and what any rule says of it."""
+"""When an incomplete batch starts: the plain window, and the reasons and figures that any window gives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 ANY_NUMBER = 1 << 60
-"""More calls than will ever come."""
+"""More calls than will ever come: none of them ends a wait."""
 
 
 class StartReason(StrEnum):

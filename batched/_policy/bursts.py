@@ -67,7 +67,7 @@ class Bursts:
         return self._new_gaps >= _GAPS
 
     def learn(self, unit: float, late_s: float, items_per_call: float) -> None:
-        """Learn how many items should wait for the next call of a burst, and how long: `late_s` more than due."""
+        """Learn how many items should wait for the next call of a burst; a wait ends `late_s` too late."""
         new, passed = self._new_gaps, self.last - self._gaps_since
         self._gaps += new
         self._gaps_s += min(passed, _LONGEST * unit * new)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from time import perf_counter
-from typing import NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias
 
 import batched
 
@@ -64,30 +64,26 @@ class Classifier:
         return list(hidden @ self.weights[-1])
 
     # Beyond 64 the arithmetic outweighs the reading of the weights: little is left to save, and all callers
-    # of a batch wait for its end. The window is about the time that one item takes alone: it costs a caller
-    # that stays alone no more than as much again.
+    # of a batch wait for its end. The window is about the time that one item takes alone: so a call that
+    # stays alone takes twice that time at most.
     @batched.dynamically(batch_size=64, timeout_ms=3)
     def predict(self, vectors: list[Vector]) -> list[Vector]:
-        """Do the same for all callers together."""
+        """Do the same for the vectors of many callers at once."""
         return self.forward(vectors)
 
 
 class OneByOne:
     """What callers do without batching: take turns, since a model serves one call at a time.
 
-    They queue. Behind a bare lock, the caller that has just had a turn often takes the next one too, and
-    batching would get the credit for its own fairness.
+    The turns are those of a queue. With a bare lock, a caller that has just had a turn often takes the next
+    one too, and part of what batching gains would be fairness.
     """
 
     def __init__(self, function: Callable[[list[Vector]], list[Vector]]) -> None:
         self._function = function
         self._worker = ThreadPoolExecutor(1)
 
-    @overload
-    def __call__(self, vectors: list[Vector], /) -> list[Vector]: ...
-    @overload
-    def __call__(self, vector: Vector, /) -> Vector: ...
-    def __call__(self, asked: Vector | list[Vector], /) -> Vector | list[Vector]:
+    def __call__(self, asked: Any, /) -> Any:
         """Call the function with a list of one, for each item."""
         if isinstance(asked, list):
             return [self(vector) for vector in asked]
@@ -223,7 +219,7 @@ def tabulate(names: list[str], alone: list[Outcome], shared: list[Outcome], mean
     table.add_section()
     table.add_row("[bold]batched")
     for name, outcome, before in zip(names, shared, alone, strict=True):
-        # A batch has items of all callers, so its size is no caller's own.
+        # A batch has items of all kinds of callers, so there is one mean size for all.
         batch = f"{mean_batch:.1f}" if name == names[-1] else ""
         table.add_row(name, *outcome.figures(), batch, f"{outcome.rate() / before.rate():.1f} x")
     return table

@@ -223,7 +223,16 @@ def _totals(stats: Stats) -> Totals:
 
 
 def _families(batchers: dict[str, Live], totals: dict[str, Totals]) -> Iterator[Metric]:
-    yield from _counters(totals)
+    for metric, (text, _) in _COUNTERS.items():
+        counter = CounterMetricFamily(f"batched_{metric}", text, labels=["name"])
+        for name, figures in totals.items():
+            counter.add_metric([name], figures[metric, ""])
+        yield counter
+    for metric, (text, label, values, _) in _LABELLED.items():
+        counter = CounterMetricFamily(f"batched_{metric}", text, labels=["name", label])
+        for (name, figures), value in product(totals.items(), values):
+            counter.add_metric([name, value], figures[metric, value])
+        yield counter
     for metric, (text, bounds, _) in _HISTOGRAMS.items():
         histogram = HistogramMetricFamily(f"batched_{metric}", text, labels=["name"])
         for name, figures in totals.items():
@@ -236,16 +245,3 @@ def _families(batchers: dict[str, Live], totals: dict[str, Totals]) -> Iterator[
             if (figure := read(each)) is not None:
                 gauge.add_metric([name], figure)
         yield gauge
-
-
-def _counters(totals: dict[str, Totals]) -> Iterator[Metric]:
-    for metric, (text, _) in _COUNTERS.items():
-        family = CounterMetricFamily(f"batched_{metric}", text, labels=["name"])
-        for name, figures in totals.items():
-            family.add_metric([name], figures[metric, ""])
-        yield family
-    for metric, (text, label, values, _) in _LABELLED.items():
-        family = CounterMetricFamily(f"batched_{metric}", text, labels=["name", label])
-        for (name, figures), value in product(totals.items(), values):
-            family.add_metric([name, value], figures[metric, value])
-        yield family

@@ -82,8 +82,7 @@ class TaskReadAhead(ReadAhead):
             reading.cancel()
             if not reading.done():
                 await asyncio.wait([reading])
-            if not reading.cancelled():
-                reading.exception()  # its coroutine may have been collected
+            _retrieve(reading)  # its coroutine may have been collected
         self.finish()
 
     # -- the reader ---------------------------------------------------------------------------------------

@@ -72,7 +72,14 @@ class ReadAhead(ABC):
     def _posted(self, elements: list[Any]) -> Call | None:
         """Return the call of `elements`, None if they are several and one of them is refused."""
         try:
-            call = self._call_of(elements)
+            call: Call = self._collator.chunk(self._function, elements, monotonic())
+            self._collator.own(call)
+            call.note_context()
+            self._options.apply_to(call)
+            for part in (call, *call.parts):
+                part.keep_errors = True
+                if self._options.priority is None:
+                    part.bulk = True
             self._post(call)
         except ClosedError:
             raise
@@ -84,18 +91,6 @@ class ReadAhead(ABC):
             call.waiter = call.loop = None
             call.waiting = call.missing = 0
             call.results = without_own_frames(error)
-        return call
-
-    def _call_of(self, elements: list[Any]) -> Call:
-        """Return the call for some elements, which keeps errors in their places."""
-        call: Call = self._collator.chunk(self._function, elements, monotonic())
-        self._collator.own(call)
-        call.note_context()
-        self._options.apply_to(call)
-        for part in (call, *call.parts):
-            part.keep_errors = True
-            if self._options.priority is None:
-                part.bulk = True
         return call
 
     def answers(self, call: Call, presentable: Callable[[BaseException], BaseException]) -> Iterator[Any]:

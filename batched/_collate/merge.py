@@ -141,12 +141,5 @@ class Merger:
 
 def _axes_as_long(rows: Array, padded: list[tuple[int, ...]]) -> list[_Axes]:
     """Return for each axis of the rows of an output the axes of features that are as long."""
-    return [
-        {
-            (index, axis)
-            for index, shape in enumerate(padded)
-            for axis, size in enumerate(shape)
-            if size == length
-        }
-        for length in rows.shape[1:]
-    ]
+    sizes = {(index, axis): size for index, shape in enumerate(padded) for axis, size in enumerate(shape)}
+    return [{each for each, size in sizes.items() if size == length} for length in rows.shape[1:]]

@@ -142,7 +142,8 @@ class LengthQueue(Queue):
             share = min(int(self._credit), room - small_items)
         leads = not small or (sight.both and not self._led and share >= _least_share(room))
         lead, others = (large, small) if leads else (small, large)
-        due = None if self._passed_over[leads] else self._urgent(lead)
+        urgent = None if self._passed_over[leads] else self.lengths.urgent
+        due = next((item for item in lead if item[2] is urgent), None)
         most = share if sight.both and leads else room
         chosen, self.lengths.how = choose(lead, most, self.lengths, due)
         if sight.both and len(chosen) < room:
@@ -169,10 +170,6 @@ class LengthQueue(Queue):
         # The limit is meant in time, and these may take longer than others: a list has its longest first.
         longest = cost.each_of(max(map(_LENGTH, large[:most])))
         return max(int(most * cost.each / longest), 1) if longest > cost.each else most
-
-    def _urgent(self, lead: list[Item]) -> Item | None:
-        urgent = self.lengths.urgent
-        return None if urgent is None else next((item for item in lead if item[2] is urgent), None)
 
     def _filled(self, chosen: list[Item], others: list[Item], room: int) -> list[Item]:
         """Return `chosen`, and the items of the other class that are so long that they cost less here."""

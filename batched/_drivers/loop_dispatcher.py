@@ -154,6 +154,7 @@ class LoopDispatcher(Dispatcher):
                     batcher.running.finish(batch, parts, monotonic())
             except Exception as fault:  # noqa: BLE001  of this library
                 self._give_up(fault, batch)
+            self.inbox.has_moved = False  # its task looks, or plans, in any case
 
     def _give_up(self, error: BaseException, batch: Batch | None = None) -> None:
         """Answer `batch`, or else all calls, with `error`, a fault of this library. Needs the lock."""

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import batched
 
-# One thread for the arithmetic, in both rounds: what is gained is then gained by batching alone. A BLAS with
-# as many threads as cores has them wait for each other whenever a caller needs one of those cores, and now
-# and then takes ten times as long. The usual ones read this variable when numpy loads them.
+# One thread for the arithmetic, in both rounds, so that all gain is that of batching. The threads of a BLAS
+# that has one per core wait for each other whenever a caller needs a core, and sometimes take ten times as
+# long. The usual ones read this variable when numpy loads them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 try:
@@ -41,7 +41,7 @@ Vector: TypeAlias = NDArray[np.float32]
 LAYERS = (1024, 4096, 4096, 256)
 THREADS = 16
 TASKS = 64
-LIST_SHARE = 32  # the list has as many items as so many threads or tasks together
+LIST_SHARE = 32  # the list has as many items as this many threads or tasks together
 ITEMS_EACH = 20
 QUICK_ITEMS_EACH = 2
 
@@ -238,7 +238,7 @@ def main() -> int:
     crowds = make_crowds(QUICK_ITEMS_EACH if parser.parse_args().quick else ITEMS_EACH)
 
     model = Classifier()
-    model.forward(crowds[0].vectors)  # the first product pays for memory that later ones find mapped
+    model.forward(crowds[0].vectors)  # the first product also waits for memory to be mapped
 
     console = Console(highlight=False)
     alone = run_crowds("one by one", OneByOne(model.forward), crowds, console)

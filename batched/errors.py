@@ -11,7 +11,7 @@ __all__ = ["BatchError", "BlockingCallWarning", "ClosedError", "QueueFullError",
 
 
 class BatchError(ValueError):
-    """A batch came back wrong, or its error could not be handed on as it was (see `__cause__`)."""
+    """The outputs of a batch were wrong, or its error could not be raised as it was (see `__cause__`)."""
 
 
 class QueueFullError(RuntimeError):
@@ -42,7 +42,7 @@ def copied(error: BaseException) -> BaseException:
     try:
         base: Any = next(c for c in cls.__mro__ if c.__module__ == "builtins")
         args = base.__reduce__(error)[1]
-        if isinstance(error, BaseExceptionGroup):  # a subclass may have more of them
+        if isinstance(error, BaseExceptionGroup):  # a subclass may have more arguments
             args = (error.message, error.exceptions)
         twin: BaseException = base.__new__(cls, *args)
         base.__init__(twin, *args)
@@ -89,7 +89,7 @@ def for_iterator(error: BaseException) -> BaseException:
 
 
 def _wrapped(error: BaseException) -> BatchError:
-    wrapped = BatchError(f"the batch function raised {type(error).__qualname__}, see the error above")
+    wrapped = BatchError(f"the batch function raised {type(error).__qualname__}: see `__cause__`")
     wrapped.__cause__ = error
     return wrapped
 

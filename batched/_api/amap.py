@@ -35,12 +35,12 @@ def amap_items(
 
 
 class TaskReadAhead(ReadAhead):
-    """The calls of a map whose consumer is a task.
+    """The calls of a map with a task as its consumer.
 
     Another task reads the elements. They are queued when there are enough for one call, or when the source
     makes its reader wait, so that the elements of a slow source are answered as they come.
 
-    With `ask`, the cache is asynchronous: this asks it for a call.
+    With `ask`, the cache is asynchronous: `ask(call)` asks it for a call.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class TaskReadAhead(ReadAhead):
                 self.pop()
                 self._has_room.set()
         finally:
-            self.end()  # first, so that the reader queues nothing more, and to cancel it is no error
+            self.end()  # first: now the reader queues nothing more, and its cancel is no error
             for call in self.calls:
                 self._leave(call)
             reading.cancel()
@@ -114,7 +114,7 @@ class TaskReadAhead(ReadAhead):
             await self._has_room.wait()
 
     def _queue(self) -> None:
-        """Queue the elements read, unless the consumer is about to leave; if it stays, it asks again."""
+        """Queue the elements read, unless the consumer is being cancelled; if it goes on, it asks again."""
         consumer = self._consumer()
         if consumer is not None and consumer.cancelling() > self._cancels:
             return

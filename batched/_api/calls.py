@@ -1,6 +1,6 @@
 """The two kinds of decorated functions: called from threads and tasks, or from tasks only.
 
-The same for lists and arrays; the collator knows the difference.
+Both are for lists and for arrays: the collator knows the difference.
 """
 
 from __future__ import annotations

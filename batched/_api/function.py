@@ -162,7 +162,7 @@ class DecoratedFunction(Bindable[DriverT]):
                 "the items in the queue have not been measured"
             )
         batcher = self._batcher
-        with _configuring:  # two threads that change different options must not undo each other
+        with _configuring:  # else two threads that change different options could undo each other's change
             batcher.configure(replace(batcher.options, **changes))
 
     @takes_changes(CallOptions)

@@ -168,7 +168,7 @@ def map_items(
 
 
 class _ThreadReadAhead(ReadAhead):
-    """The calls of a map whose consumer is a thread."""
+    """The calls of a map with a thread as its consumer."""
 
     _batcher: ThreadDriver
 

@@ -25,7 +25,7 @@ class NumpyArrays:
 
     def __init__(self, numpy: Any) -> None:
         self._numpy = numpy
-        # The type of arrays that are never `unfit`, though a subclass may be: a call is read in a tenth less.
+        # Arrays of this very type are never `unfit`. Not to ask for them saves a tenth of reading a call.
         self.always_fit: type | None = numpy.ndarray
         self._masked = numpy.ma.MaskedArray
         # What two arrays must have in common to be joined. In C: it runs for every feature.

@@ -27,7 +27,7 @@ class Feature(NamedTuple):
 
 
 class Signature:
-    """What calls have in common that may share a batch: one object for all of them, so cheap to compare."""
+    """The key of calls that may share a batch: one object for all of them, so it is cheap to compare."""
 
     __slots__ = ("__weakref__", "_kinds", "_lengths", "_of_two_axes", "_ragged", "features", "fills", "keys")
 
@@ -116,7 +116,7 @@ class Signatures:
         self._name = name
         self._pad_of = options.pad_of
         self._last: Signature | None = None  # of the last call
-        # Of calls that wait, and the last new ones: calls that are alike must find each other.
+        # Of the calls that wait, and the newest ones: equal calls must get the same object.
         self.known: WeakValueDictionary[tuple[tuple[Any, ...], ...], Signature] = WeakValueDictionary()
         self._newest: deque[Signature] = deque(maxlen=_REMEMBERED)
 

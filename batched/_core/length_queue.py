@@ -156,7 +156,7 @@ class LengthQueue(Queue):
         large_taken = sum([item[2].large for item in chosen])
         credit = self._credit + len(chosen) * RESERVE
         if sight.both and not is_crowded and self.lengths.how != Choice.ARRIVAL:
-            # In order of arrival they would have had the room that small calls leave.
+            # In order of arrival, large calls would have had the room that small ones leave.
             credit += (len(chosen) - large_taken) * (sight.room - sight.small_items) / sight.small_items
         self._credit = min(max(credit - large_taken, 0.0), self._most_saved)
         self._large_items -= large_taken
@@ -167,7 +167,7 @@ class LengthQueue(Queue):
         cost = self.lengths.cost
         if not large or not cost.each or self.chunk is None or most > self.chunk:
             return most
-        # The limit is meant in time, and these may take longer than others: a list has its longest first.
+        # The limit stands for a time, and these items may take longer: a list has its longest items first.
         longest = cost.each_of(max(map(_LENGTH, large[:most])))
         return max(int(most * cost.each / longest), 1) if longest > cost.each else most
 
@@ -204,7 +204,7 @@ def _least_share(room: int) -> int:
 
 
 class _Remainders:
-    """The ranges of places that wait, of calls where these are not just the last places."""
+    """The places that wait, as ranges, of calls of which other items wait than just the last ones."""
 
     def __init__(self) -> None:
         self._ranges: dict[Call, list[_Range]] = {}

@@ -10,7 +10,7 @@ from math import inf
 
 from batched._policy.window import Learned, short
 
-_SECONDS: tuple[float, ...] = tuple(1e-6 * 2.0 ** (index / 8) for index in range(8 * 60))  # nothing is longer
+_SECONDS: tuple[float, ...] = tuple(1e-6 * 2.0 ** (index / 8) for index in range(8 * 60))  # 60 doublings
 _SIZE_BITS = 12
 
 
@@ -87,9 +87,9 @@ class Stats:
     """
 
     queue_size: int
-    """Waiting; those of a caller that has left may count until the next batch is chosen."""
+    """Items that wait; those of a caller that has left may count until the next batch is chosen."""
     running_items: int
-    """In the batches that run."""
+    """Items in the batches that run."""
     running: tuple[float, ...]
     """For how many seconds each batch that runs has been running: a health check needs no more."""
     total_accepted: int
@@ -103,7 +103,7 @@ class Stats:
     total_expired: int
     """Left before execution because of their deadline."""
     total_rejected: int
-    """Not taken from callers, for want of room in the queue."""
+    """Not taken from callers, because the queue had no room."""
     total_cached: int
     """Answered by the cache, or by an equal item in flight; not counted as accepted."""
     total_batches: int
@@ -128,10 +128,7 @@ class Stats:
     batch_size: Distribution
     """Items per run."""
     padding: Padding
-    """How much of what the function was given was padding, or will be.
-
-    In elements of arrays, and in the units of `length` for lists.
-    """
+    """How much padding the function was given, in elements of arrays or, for lists, in units of `length`."""
     fits_memory: int | None
     """The most items of a batch as far as memory is known to go; None if it has never run out."""
 
@@ -175,7 +172,7 @@ class _Histogram:
     """Counts values in buckets, by the upper bound of each."""
 
     growth = 1.0
-    """That of a `Distribution`."""
+    """The `growth` of its `Distribution`."""
 
     def __init__(self) -> None:
         self._counts: defaultdict[float, int] = defaultdict(int)

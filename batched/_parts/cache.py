@@ -24,7 +24,7 @@ from batched._parts.store import UNKNOWN, AsynchronousCacheError, Faults, Store,
 
 
 class CachingCollator(LayeredCollator):
-    """Another collator whose calls are looked up first."""
+    """Another collator, with a cache in front of it."""
 
     def __init__(
         self, collator: Divisible, layers: list[Layer], options: Options, name: str, *, bound: bool
@@ -123,7 +123,7 @@ class CachingCollator(LayeredCollator):
         """Store results that have landed. Must be called before they are answered, and without a lock.
 
         Whatever the cache raises is logged: the callers are still to be answered. Returns a Ctrl-C that came
-        meanwhile, which the driver of an event loop raises when that is done.
+        meanwhile: the driver of an event loop raises it once the callers have their answers.
         """
         if self.callers_ask:
             return None
@@ -164,7 +164,7 @@ class CachingCollator(LayeredCollator):
         """Give a call one of its results, and with the last one its answer."""
         cached.results[place] = _own(result)
         if cached.missing == 1 and not cached.many and cached.error is None:
-            cached.results = cached.results[0]  # first: a late caller that sees nothing missing takes it
+            cached.results = cached.results[0]  # set first: a late caller takes it once nothing is missing
         cached.missing -= 1
 
 

@@ -20,12 +20,12 @@ class Part(Call):
 
     @property
     def whole_size(self) -> int:
-        """How many items the parent has: a list is no small call because it is divided."""
+        """How many items the parent has: a large list stays a large call when it is divided."""
         return self.parent.size  # type: ignore[union-attr,no-any-return]
 
 
 class Divided(Call):
-    """A list whose parts are queued in its place. It is answered when all of them are, or one has failed."""
+    """A list with parts that are queued in its place. It is done when all parts are, or one has failed."""
 
     __slots__ = ("_parts",)
 

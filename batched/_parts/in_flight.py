@@ -45,7 +45,7 @@ class CachedCall(Call):
         self.to_store: list[tuple[Hashable, Any]] = []
         """The keys and results that this caller stores in the cache, where callers do that."""
         self.watches: dict[int, Watch] = {}
-        """By place, for the items that were not known when the cache was about to be asked."""
+        """The watches of the items that had no result when the cache was asked, by place."""
         self.in_flight: InFlight | None = None
         self.joined: list[Item] = []
         """The items in flight that this call waits for."""
@@ -101,7 +101,7 @@ class Miss:
 
     def release(self) -> list[Item]:
         """Forget the call and the items, which are no longer in flight; return the items."""
-        self.call = None  # it refers to this
+        self.call = None  # the call refers back to this object
         items, self.items = self.items, []
         return items
 

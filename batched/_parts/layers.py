@@ -18,7 +18,7 @@ from batched.errors import BatchError
 
 
 class Divisible(Collator, Protocol):
-    """A collator whose calls can be divided by item."""
+    """A collator that can divide its calls by item."""
 
     def items(self, call: Call) -> Iterable[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Return each item of `call`, as the arguments that it was passed as; of arrays, one for all."""
@@ -64,8 +64,8 @@ class Grouping:
 class Measuring:
     """A layer: calls know the lengths of their items.
 
-    The items of a list are in order of length, the longest first, so that however it is divided each part
-    has like ones; what comes back for them is put in the order of the list.
+    The items of a list are put in order of length, the longest first, so that batches of it have items of
+    like length. Their answers are put back into the order of the list.
     """
 
     def __init__(self, collator: Divisible, length: Callable[..., Any] | None, name: str) -> None:
@@ -126,7 +126,7 @@ Layer: TypeAlias = Grouping | Measuring
 
 
 class LayeredCollator:
-    """Another collator whose calls go through layers."""
+    """Another collator, with layers in front of it."""
 
     def __init__(self, collator: Divisible, layers: Sequence[Layer]) -> None:
         self._collator = collator

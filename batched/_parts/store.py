@@ -22,11 +22,11 @@ _logger = logging.getLogger("batched")
 
 
 class AsynchronousCacheError(TypeError):
-    """Raised where a cache can only be awaited, but its callers are threads."""
+    """Raised for a cache that can only be awaited, where callers are threads."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name}: a cache with asynchronous get and set is for batched.aio, whose callers can await it"
+            f"{name}: a cache with asynchronous get and set is for batched.aio, where callers can await it"
         )
 
 

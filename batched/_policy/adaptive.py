@@ -19,10 +19,10 @@ from batched._policy.window import ANY_NUMBER, Learned, StartReason, Window
 
 # Chosen by simulation, where the results are flat around all of them.
 _COLD = 2  # cohorts: until then the plain window holds, ...
-_WARM = 6  # ... and until then none: batches must differ in size to tell the fixed cost from that of an item
+_WARM = 6  # ... and until then no batch waits: sizes must differ to tell the fixed cost from that of an item
 _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
 _CHUNK = 5.0  # fixed costs that a chunk of a large call may take
-_NOT_FELT_S = 20e-6  # to wake up a worker takes as long, so a lower fixed cost is not worth a wait
+_NOT_FELT_S = 20e-6  # waking a worker takes as long, so a lower fixed cost is not worth a wait
 
 
 class AdaptiveWindow(Window):
@@ -48,7 +48,7 @@ class AdaptiveWindow(Window):
         self._held = _Held()
         self._items_per_call = 1.0
         # The batch that ended last, if its cohort has not begun. That begins with the first call that came
-        # after the answers, because some of the calls that came before are told of only then.
+        # after the answers, because some of the calls that came before are reported only then.
         self._ended = inf
         self._ended_answered = 0
         self._popped = 0.0  # when a batch started
@@ -62,7 +62,7 @@ class AdaptiveWindow(Window):
     def arrived(self, times: list[float]) -> None:
         """Learn that calls, one at least, have come at these `times`, in about this order."""
         ended = self._ended
-        if times[0] >= ended:  # most often; else another one may be the first after the answers
+        if times[0] >= ended:  # the usual case; else a later call may be the first one after the answers
             self._begin_cohort()
         elif ended != inf and max(times) >= ended:
             first = next(at for at, time in enumerate(times) if time >= ended)
@@ -141,7 +141,7 @@ class AdaptiveWindow(Window):
         if duration <= 2.0 * (cost.fixed + cost.each * size) + _NOT_FELT_S:
             return False
         self.is_suspended = False
-        # It was not told of the calls that came meanwhile.
+        # The calls that came while it was suspended have not been reported.
         self._ended = inf
         self._cohorts.forget()
         self._bursts.forget()
@@ -160,7 +160,7 @@ class AdaptiveWindow(Window):
 
     @property
     def cohorts(self) -> int:
-        """The number of batches that it has learned from, as to what their callers did next."""
+        """The number of batches of which it has seen what their callers did next."""
         return self._cohorts.count
 
     def learned(self) -> Learned | None:
@@ -198,12 +198,12 @@ class _Held:
         self._due = due
 
     def is_over(self, now: float) -> bool:
-        """Whether the next batch was held back, and is no more."""
+        """Whether the next batch was held back, and may start now."""
         due, self._due = self._due, None
         if self._since is None:
             return False
         if due is not None and now >= due:
-            # Step by step: one pause of the machine is not worth more than any other late wake-up.
+            # In steps: a long pause of the machine must not count more than any other late wake-up.
             self.late_s *= 1.1 if now - due > self.late_s else 0.9
         return True
 

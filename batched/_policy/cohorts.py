@@ -41,11 +41,11 @@ class Cohorts:
         self.back = 0  # calls since, within a unit
         self._late = 0  # calls since, after more than a unit
         self._step = 0.0  # the first edge, in seconds
-        # Calls that come by the clock look like returning ones: either where other calls waited at the end of
-        # a batch or where none did, but not in both cases. So each case has a profile. Instead of the weight
-        # of old cohorts falling, that of new ones grows.
+        # Calls that come at fixed times look like returning ones, but only where other calls waited at the
+        # end of a batch, or only where none did. So each case has a profile. Instead of the weight of old
+        # cohorts falling, that of new ones grows.
         self._profiles = (_Profile(), _Profile())
-        self._profile = self._profiles[0]  # that the cohort belongs to
+        self._profile = self._profiles[0]  # the one that the cohort belongs to
         self._weight = 0.0  # of one caller of the cohort
         self._next_weight = 1.0  # of all callers of the next cohort
         self._background = 0.0  # calls that came too late to belong to a cohort ...
@@ -83,7 +83,7 @@ class Cohorts:
         self._next_weight = weight / _KEEP
 
     def forget(self) -> None:
-        """Go on without a cohort: some calls were not told of."""
+        """Go on without a cohort: some of its calls have not been reported."""
         self.size = self.back = self._late = 0
 
     def arrived(self, times: Sequence[float]) -> None:

@@ -134,7 +134,9 @@ def _split(in_order: list[Item[CallT]], room: int, rule: Lengths) -> Iterator[tu
     cost = rule.cost
     another = cost.another_batch
     each = [cost.each_of(item[0]) for item in in_order]
-    totals: list[float] = []  # of the items up to the last, by where its batch starts, from `first` on
+    totals: list[
+        float
+    ] = []  # seconds for all items up to `last`, for each start of its batch from `first` on
     starts: list[int] = []
     seconds = real = 0.0
     first = 0
@@ -144,7 +146,7 @@ def _split(in_order: list[Item[CallT]], room: int, rule: Lengths) -> Iterator[tu
         size = last - first + 1
         while size > 1 and (
             size > room
-            or (each[first] - each[first + size // 2]) * (size - size // 2) > another  # in two it takes less
+            or (each[first] - each[first + size // 2]) * (size - size // 2) > another  # two batches take less
             or rule.exceeds(size, in_order[first][0], real)
         ):
             real -= in_order[first][0]

@@ -58,7 +58,7 @@ class Learned:
 
 
 def short(value: float) -> str:
-    """Return three digits of `value`, or more of a large one, but never a power of ten for it."""
+    """Return `value` with three digits, a large one with all before the point, never with an exponent."""
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"  # noqa: PLR2004
 
 
@@ -66,7 +66,7 @@ class Window:
     """A batch that is not full starts when its oldest item is `timeout_s` old."""
 
     learns = False
-    """Whether it has to be told of calls and batches, as an `AdaptiveWindow`."""
+    """Whether calls and batches are to be reported to it, as to an `AdaptiveWindow`."""
     is_suspended = False
     """Whether batches are so short that no wait can save anything: only `resumes` is asked then."""
 
@@ -75,7 +75,7 @@ class Window:
         self.awaited = ANY_NUMBER
         """How many more calls end the wait that `start` has asked for."""
         self.reason = StartReason.WINDOW
-        """Why the batch starts, once `start` has returned a time that has come."""
+        """Why the batch starts, once the time that `start` has returned has come."""
 
     def start(self, oldest: float, items: int, now: float) -> float:  # noqa: ARG002  it learns nothing
         """Return when to start a batch that is not full: `items` wait, the first of them since `oldest`."""

@@ -73,9 +73,8 @@ class Binding(Generic[DriverT]):
 
     def share(self, instance: object, shared: Shared[DriverT]) -> None:
         """Have further views of `instance` use `shared`, which has its batcher."""
-        key = id(instance)
-        shared.reference = weakref.ref(instance, partial(self.views.pop, key))
-        self.views[key] = shared
+        shared.reference = weakref.ref(instance, partial(self.views.pop, id(instance)))
+        self.views[id(instance)] = shared
 
 
 @dataclass(slots=True, eq=False)
@@ -206,14 +205,14 @@ class Bindable(Picklable, Generic[DriverT]):
             raise self._misplaced()
         if isinstance(func, classmethod):
             key = owner or type(instance)
-            return self._view(key, function=func.__get__(None, key), binds=False, batcher=None)
+            return self._view(key, function=func.__get__(None, key), binds=False)
         if isinstance(func, staticmethod | MethodType) or not hasattr(type(func), "__get__"):
             return self
         if instance is None:
             return ThroughClass(self, shared.function, owner)  # type: ignore[return-value]  # its public face is the same
         if type(func) is FunctionType:
-            return self._view(instance, is_method=True, binds=False, batcher=None)
-        return self._view(instance, function=func.__get__(instance, owner), binds=False, batcher=None)
+            return self._view(instance, is_method=True, binds=False)
+        return self._view(instance, function=func.__get__(instance, owner), binds=False)
 
     def _view(self, key: object, **changes: Any) -> Self:
         """Return a view that belongs to `key`: its state is that of this object, with `changes`."""
@@ -224,7 +223,7 @@ class Bindable(Picklable, Generic[DriverT]):
             base = shared.public_class
             shared.view_class = type(base.__name__, (base,), {"__slots__": (), **hidden})
         view: Self = _new(shared.view_class)
-        view._shared = replace(shared, views={}, **changes)
+        view._shared = replace(shared, views={}, batcher=None, **changes)  # it finds its batcher when called
         view._key = key
         return view
 
@@ -232,7 +231,7 @@ class Bindable(Picklable, Generic[DriverT]):
         """Return a view of this object, for calls with `options`; this object if they are its own."""
         if options == self._shared.call_options:
             return self
-        return self._view(self._owner(), call_options=options, batcher=None)  # finds how to read its calls
+        return self._view(self._owner(), call_options=options)
 
     @property
     def _name(self) -> str:

@@ -24,8 +24,7 @@ from batched._parts.cache import CachingCollator
 from batched._parts.stack import join
 
 Driver: TypeAlias = ThreadDriver | LoopDriver
-
-DriverT = TypeVar("DriverT", bound="Driver")
+DriverT = TypeVar("DriverT", bound=Driver)
 
 _new: Any = object.__new__
 
@@ -57,8 +56,7 @@ class Binding(Generic[DriverT]):
         if made is not None:
             return made
         try:
-            # `pop` is no Python code, so Ctrl-C cannot interrupt it: a new instance may have the address of
-            # this one, and must not find its entry.
+            # `pop` is no Python code, so Ctrl-C cannot interrupt it: no new instance of this address finds it.
             reference = weakref.ref(key, partial(self._made.pop, id(key)))
         except TypeError:
             raise TypeError(

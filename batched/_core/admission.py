@@ -6,8 +6,6 @@ from batched._core.call import Call
 from batched._core.options import Options
 from batched.errors import QueueFullError
 
-__all__ = ["Admission", "is_guarded"]
-
 
 def is_guarded(options: Options) -> bool:
     """Whether calls are admitted one by one: they are counted, divided or looked up."""

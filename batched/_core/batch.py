@@ -9,8 +9,6 @@ from batched._core.call import DONE, Call, Slice, Wrapper
 from batched._policy.window import StartReason
 from batched.errors import SlowConsumerError
 
-__all__ = ["Batch", "Collator"]
-
 
 class Collator(Protocol):
     """How arguments become calls, many inputs one, and one output many. Knows no caller, nor what waits."""

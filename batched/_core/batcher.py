@@ -23,8 +23,6 @@ from batched._core.running import Running
 from batched._core.stats import Stats
 from batched._policy.window import Learned
 
-__all__ = ["Batcher", "snapshot"]
-
 
 class Batcher:
     """What waits is in `calls`, what runs in `running`; `next_batch` decides what goes from one to the other.

@@ -10,8 +10,6 @@ from typing import Any, Literal, Protocol, Self, TypeAlias
 
 from batched._core.task_awaitable import Waiter
 
-__all__ = ["DONE", "Call", "Divides", "Done", "Row", "Slice", "Wrapper", "completed", "release_inputs"]
-
 
 class Done(Enum):
     """The type of `DONE`."""

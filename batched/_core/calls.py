@@ -15,8 +15,6 @@ from batched._core.options import Options
 from batched._core.queue import Queue
 from batched.errors import QueueFullError
 
-__all__ = ["Calls", "NewQueue"]
-
 NewQueue: TypeAlias = Callable[[int, int], Queue | KeyedQueues]
 """Makes the queue, from `batch_size` and `small_batch_threshold`."""
 

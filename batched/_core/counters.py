@@ -10,8 +10,6 @@ from batched._core.stats import Padding, Sizes, Stats, Times
 from batched._policy.lengths import Choice
 from batched._policy.window import Learned, StartReason
 
-__all__ = ["Counters"]
-
 _RUNS = 256  # counted at once, ...
 _WAITS = 512  # ... as are the waits of calls: together they take a fraction of the time
 

@@ -7,8 +7,6 @@ from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.batch_cost import LengthCost
 from batched._policy.window import Window
 
-__all__ = ["new_window"]
-
 
 def new_window(options: Options, cost: LengthCost | None = None, old: Window | None = None) -> Window:
     """Return the window that `options` ask for: the `old` one, with all it has learned, if it still fits.

@@ -6,8 +6,6 @@ from collections import deque
 
 from batched._core.call import Call
 
-__all__ = ["Inbox"]
-
 
 class Inbox:
     """Calls on their way to the queue, and when they are reason to wake the driver. Needs no lock."""

@@ -10,8 +10,6 @@ from batched._core.delay import new_window
 from batched._core.options import Options
 from batched._policy.window import StartReason
 
-__all__ = ["NextBatch"]
-
 
 class NextBatch:
     """Decides on the next batch of a queue: when it starts, how large it is, and which calls it has.

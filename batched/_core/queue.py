@@ -19,8 +19,6 @@ from batched._core.batch import Batch
 from batched._core.call import Call, Slice
 from batched._policy.lengths import Lengths
 
-__all__ = ["PAID_OUT", "RESERVE", "Queue"]
-
 RESERVE = 1 / 8
 _SAVED = 4  # batches
 _LATELY = 100  # batches

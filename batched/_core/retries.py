@@ -8,8 +8,6 @@ from batched._core.batch import Batch
 from batched._core.call import Call, Slice
 from batched._core.memory_limit import MemoryLimit, is_out_of_memory
 
-__all__ = ["Retries"]
-
 
 class Retries:
     """The halves of batches that failed, which run before any other batch."""

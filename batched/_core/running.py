@@ -11,8 +11,6 @@ from batched._core.next_batch import NextBatch
 from batched._core.retries import Retries
 from batched.errors import without_own_frames
 
-__all__ = ["Running"]
-
 
 class Running:
     """The batches that a driver has taken, and those that failed and run again in halves.

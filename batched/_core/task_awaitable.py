@@ -7,8 +7,6 @@ from collections.abc import Callable, Generator, Iterable
 from contextvars import Context
 from typing import Any, Self
 
-__all__ = ["Waiter", "wake_all"]
-
 
 class Waiter:
     """What a task of an event loop can await, once. Only for the thread of that loop.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from batched._drivers.loop_dispatcher import LoopDispatcher
 
-__all__ = ["BatchTask"]
-
 
 class BatchTask:
     """Runs the next batch of a dispatcher, and further ones as long as they are due at once."""

@@ -9,8 +9,6 @@ from asyncio import _get_running_loop
 
 from batched.errors import BlockingCallWarning
 
-__all__ = ["LoopWarning"]
-
 
 class LoopWarning:
     """Warns of the first call of a batcher that blocks an event loop."""

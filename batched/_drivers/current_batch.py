@@ -8,8 +8,6 @@ from contextvars import Context, ContextVar
 
 from batched._core.batch import Batch
 
-__all__ = ["DROP_DEPARTED", "IN_THREAD", "RUNNING", "CurrentBatch", "current_batch"]
-
 RUNNING: ContextVar[Batch] = ContextVar("batched.running")
 """Set by drivers in the context of an `async def` batch function."""
 

@@ -20,8 +20,6 @@ from batched._core.call import Call
 from batched._core.lazy_heap import DeadlineHeap
 from batched._drivers.fork_and_exit import start_thread
 
-__all__ = ["DeadlineWatch"]
-
 _MANY = 1024
 
 _logger = logging.getLogger("batched")

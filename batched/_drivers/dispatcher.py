@@ -10,8 +10,6 @@ from batched._core.batcher import Batcher
 from batched._core.call import Call, release_inputs
 from batched._drivers.driver import Driver
 
-__all__ = ["Dispatcher"]
-
 
 class Dispatcher(ABC):
     """Asks a batcher for batches, and runs them.

@@ -18,8 +18,6 @@ from batched._parts.cache import CachingCollator
 from batched._parts.in_flight import InFlight
 from batched.errors import ClosedError, raise_as_was
 
-__all__ = ["Driver"]
-
 
 class Driver(ABC):
     """One decorated function's way to its batchers, for callers."""

@@ -32,8 +32,6 @@ from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.wakeups import set_unless_done, watch
 from batched.errors import ClosedError
 
-__all__ = ["LoopDriver"]
-
 _LOOK_S = 0.1  # how often `aclose`, while it waits for other loops, looks whether they still run
 
 

@@ -10,8 +10,6 @@ import threading
 import weakref
 from typing import Protocol, runtime_checkable
 
-__all__ = ["live", "park_at_exit", "register", "start_thread"]
-
 
 class Forkable(Protocol):
     """A batcher, in a child process too."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from batched._core.call import Call
     from batched._drivers.thread import ThreadDriver
 
-__all__ = ["settle", "submit", "wake_callers"]
-
 _logger = logging.getLogger("batched")
 
 

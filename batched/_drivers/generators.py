@@ -6,8 +6,6 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
-__all__ = ["run_steps", "walk_steps"]
-
 _UNCLOSED = "%s: the generator could not be closed"
 
 _logger = logging.getLogger("batched")

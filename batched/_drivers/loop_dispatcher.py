@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from batched._core.call import Call
     from batched._drivers.event_loop import LoopDriver
 
-__all__ = ["LoopDispatcher"]
-
 LookT = TypeVar("LookT")
 
 _logger = logging.getLogger("batched")

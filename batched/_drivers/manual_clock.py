@@ -13,8 +13,6 @@ from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.stats import Stats
 
-__all__ = ["ManualDriver"]
-
 
 class _NoItems:
     """Stands for the collator where calls have no items: no function runs."""

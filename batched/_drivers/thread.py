@@ -31,8 +31,6 @@ from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import Bell, set_unless_done, tell, watch
 from batched.errors import ClosedError
 
-__all__ = ["ThreadDriver"]
-
 _inherited: list[object] = []
 
 

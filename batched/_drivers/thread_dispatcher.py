@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from batched._core.call import Call
     from batched._drivers.thread import ThreadDriver
 
-__all__ = ["ThreadDispatcher"]
-
 
 class ThreadDispatcher(Dispatcher):
     """Asks the batcher for batches, and runs them, in the threads of `workers`."""

@@ -19,19 +19,6 @@ from batched._core.task_awaitable import wake_all
 from batched._drivers.fork_and_exit import park_at_exit
 from batched.errors import copied, for_event_loop
 
-__all__ = [
-    "FUTURE",
-    "Bell",
-    "own_errors",
-    "refusal",
-    "release",
-    "resolve_on_loop",
-    "set_unless_done",
-    "tell",
-    "watch",
-    "within",
-]
-
 _FEW = 1024
 _TURN_S = 0.001
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from batched._drivers.thread_dispatcher import ThreadDispatcher
 
-__all__ = ["Workers"]
-
 _logger = logging.getLogger("batched")
 
 

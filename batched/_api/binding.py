@@ -56,7 +56,7 @@ class Binding(Generic[DriverT]):
         if made is not None:
             return made
         try:
-            # `pop` is no Python code, so Ctrl-C cannot interrupt it: no new instance of this address finds it.
+            # `pop` is no Python code, so Ctrl-C cannot interrupt it: no new instance finds this entry.
             reference = weakref.ref(key, partial(self._made.pop, id(key)))
         except TypeError:
             raise TypeError(

@@ -203,7 +203,7 @@ class Judge:
                 else "it is no fault of the function"
             )
         if "will never fit" in str(error):
-            fits = all(bound is None or ask.size <= bound for bound in self.bounds)
+            fits = all(bound is None or ask.size <= bound for bound in self.bounds.copy())
             return "there is room" if fits or ask.way.endswith("map") else ""
         for kind, expected in (("short", BatchError), ("nothing", TypeError)):
             if type(error) is expected:

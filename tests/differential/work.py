@@ -184,11 +184,12 @@ class Work:
         groups = {plan.group_of(number) for number in numbers if number != SCRIBBLED}
         if plan.options.get("group_by") and len(groups) > 1:
             self.violated(f"a batch of several groups: {numbers}")
-        if None not in self.budgets and batch.size > 1:
+        budgets = self.budgets.copy()  # another thread adds to it
+        if None not in budgets and batch.size > 1:
             lengths = [length_of(number) for number in numbers]
             cost = max(lengths) * batch.size if plan.shape == "arrays" else sum(lengths)
             multiple = plan.options.get("pad_to_multiple_of") or 1
-            if cost > max(self.budgets) + multiple * batch.size:
+            if cost > max(budgets) + multiple * batch.size:
                 self.violated(f"a batch of lengths {lengths}")
         if batch.number % 8 == 0 and plan.shape != "arrays":
             self._check_contexts(items)

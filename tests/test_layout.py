@@ -1,8 +1,9 @@
-"""The cut between the modules: who may import whom, and what a module is allowed to know."""
+"""The cut between the modules: which module may import which, and what a module is allowed to know."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -135,6 +136,44 @@ def test_no_name_that_says_nothing() -> None:
     """No file is called utils, helpers, manager or the like."""
     words = {word for module in MODULES for part in module.split(".") for word in part.split("_")}
     assert set() == {word.removesuffix("s") for word in words} & SAYS_NOTHING
+
+
+def members(tree: ast.AST) -> Iterator[str]:
+    """Yield each class below `tree`, and `Class.name` of its methods and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+            for child in ast.walk(node):
+                match child:
+                    case (
+                        ast.FunctionDef(name)
+                        | ast.AsyncFunctionDef(name)
+                        | ast.AnnAssign(ast.Name(name))
+                        | ast.Attribute(ast.Name("self"), name)
+                    ):
+                        yield f"{node.name}.{name}"
+
+
+def test_the_page_on_the_architecture_names_what_there_is() -> None:
+    """Files, classes and their members, functions named with their file, and modules in the picture."""
+    root = PACKAGE.parent
+    page = (root / "docs" / "architecture.md").read_text()
+    files = set(re.findall(r"`([\w/]+\.(?:py|toml))`", page))
+    assert [file for file in files if not (PACKAGE / file).exists() and not (root / file).exists()] == []
+
+    named = set(re.findall(r"`(_?[A-Z]\w*(?:\.\w+)?)`", page))
+    assert named - {name for tree in MODULES.values() for name in members(tree)} == {
+        "TypedDict",
+        "WeakKeyDictionary",
+    }
+
+    placed = re.findall(r"`(\w+)`(?:,| in|)\s\(?`(_\w+/\w+)\.py`", page)
+    strays = [name for name, file in placed if name not in defined(file.replace("/", "."))]
+    assert strays == []
+
+    last = {part for module in MODULES for part in module.split(".")}
+    for label in re.findall(r'\["(\w[\w, ]*)<br/>', page):
+        assert set(label.split(", ")) <= last
 
 
 def test_import_loads_only_the_standard_library_and_starts_no_thread() -> None:

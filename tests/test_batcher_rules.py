@@ -658,3 +658,20 @@ def test_a_call_that_has_failed_is_not_late_too() -> None:
     stats = driver.stats(7.0)
     assert call.error is error
     assert (stats.total_failed, stats.total_cancelled, stats.total_expired) == (2, 4, 0)
+
+
+def test_inputs_are_kept_while_a_part_runs_though_the_caller_has_taken_its_error() -> None:
+    """A call that keeps errors was answered by the failure of its first part, and forgets what it got."""
+    driver = ManualDriver(Options(batch_size=1, timeout_ms=0))
+    call = Call().begin(echo, "three rows", 3, False, 0.0, keep_errors=True)
+    driver.push(call)
+    batches = []
+    for _ in range(3):
+        assert driver.delay(0.0) == 0.0
+        batches.append(driver.pop(0.0))
+    assert driver.fail(batches[0], ValueError(), 1.0) == [call]
+    call.results = None
+    driver.finish(batches[1], 1.0)
+    assert call.inputs == "three rows"
+    driver.finish(batches[2], 1.0)
+    assert call.inputs is None

@@ -653,6 +653,30 @@ def test_a_finalizer_of_an_item_may_ask_the_batcher(flavour: Flavour, count: int
         assert flavour.call(fn, 1) == 1
 
 
+class Answer:
+    """A result whose finalizer asks the batcher."""
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+
+    def __del__(self) -> None:
+        self.fn().stats  # noqa: B018
+
+
+def test_a_finalizer_of_a_result_may_ask_the_batcher(flavour: Flavour) -> None:
+    """Also of a call that had a deadline, while others wait: no lock is held while it is forgotten."""
+    found: list[Any] = []
+    gate = Gate(lambda items: [Answer(lambda: found[0]) for _ in items], shut=True)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=0)
+    found.append(fn)
+    futures = [flavour.start(fn.options(deadline_ms=60_000), item) for item in range(6)]
+    gate.open()
+    while futures:
+        futures.pop(0).result(PATIENCE_S)
+    assert fn.stats.total_processed == 6
+    found.append(None)
+
+
 # -- the end --------------------------------------------------------------------------------------------
 
 

@@ -889,3 +889,43 @@ def test_a_batch_is_not_lost_where_answering_those_who_are_late_fails(
     assert due.result(PATIENCE_S) == 4
     assert [future.result(PATIENCE_S) for future in first] == [1, 2]
     assert fn(5) == 5
+
+
+def test_a_callback_of_a_future_comes_before_the_next_batch() -> None:
+    """A call that it cancels never runs, and its time is not that of a batch."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+    first, second = fn.submit("first"), fn.submit("second")
+    cancelled: list[bool] = []
+    first.add_done_callback(lambda _: cancelled.append(second.cancel()))
+    gate.open()
+    assert first.result(PATIENCE_S) == "first"
+    assert fn("third") == "third"
+    assert cancelled == [True]
+    assert gate.batches == [["first"], ["third"]]
+
+
+def test_a_worker_ends_though_a_task_that_the_function_left_behind_exits() -> None:
+    """Its loop is closed as the worker ends; what a task raises then holds up no `aclose`."""
+
+    async def lingering() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise SystemExit
+
+    kept = []
+
+    async def function(items: list[int]) -> list[int]:
+        kept.append(asyncio.create_task(lingering()))
+        await asyncio.sleep(0)
+        return items
+
+    fn = batched.dynamically(function, timeout_ms=0)
+    assert fn(1) == 1
+
+    async def close() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await fn.aclose()
+
+    asyncio.run(close())

@@ -119,7 +119,8 @@ class Call(Waiter):
     def has_all_results(self) -> bool:
         """Whether every item has been answered, so that no part runs; asked as the last answer comes."""
         is_answered = not self.missing and self.error is None and self.left is None
-        return is_answered and not isinstance(self.results, BaseException)
+        # A caller that has its answer may have taken it away.
+        return is_answered and self.results is not None and not isinstance(self.results, BaseException)
 
     # -- a call and its parts: most calls are their only part ---------------------------------------------
 

@@ -37,6 +37,8 @@ class Calls:
         """Calls that have waited for room and now are in the queue."""
         self.released: list[Call] = []
         """Calls that have ended: their inputs are to be released, without the lock."""
+        self.gone: list[Call] = []
+        """Calls that are to be kept until the lock is free: the finalizer of an item may call the batcher."""
         self.begin(options)
 
     def begin(self, options: Options) -> None:
@@ -66,7 +68,8 @@ class Calls:
             del inbox.arriving[: len(new)]  # last, so that Ctrl-C loses nothing
         while gone:
             gone -= 1
-            self.drop(inbox.leaving.popleft())
+            self.gone.append(inbox.leaving.popleft())
+            self.drop(self.gone[-1])
 
     def add(self, calls: list[Call]) -> None:
         """Put `calls` into the queue."""

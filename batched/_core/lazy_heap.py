@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from math import inf
 from typing import Generic, TypeVar
+from weakref import ref
 
 from batched._core.call import Call
 
@@ -87,17 +88,38 @@ class DeadlineHeap(LazyHeap[EntryT, float]):
             yield self.pop()
 
 
-class Deadlines(DeadlineHeap[Call]):
-    """The calls that wait and have a deadline."""
+class Deadlines:
+    """The calls that wait and have a deadline.
+
+    They are kept by the queue, not here: a call that has been answered is to end without the lock, as the
+    finalizer of its result may call the batcher.
+    """
 
     def __init__(self) -> None:
-        super().__init__(_deadline_of)
+        self._heap: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)
+        self.entries = self._heap.entries
+
+    def add(self, call: Call, deadline: float) -> None:
+        """Watch `call`."""
+        self._heap.add(ref(call), deadline)
+
+    def first(self) -> Call | None:
+        """Return the call with the next deadline, if there is one."""
+        first = self._heap.first()
+        return None if first is None else first()
 
     def start(self) -> float:
         """Return when to start for the call with the next deadline; `inf` if there is none."""
         first = self.first()
         return inf if first is None else first.latest_start()
 
+    def passed(self, now: float) -> Iterator[Call]:
+        """Remove and return the calls with a deadline that has passed."""
+        for reference in self._heap.passed(now):
+            if (call := reference()) is not None:
+                yield call
 
-def _deadline_of(call: Call) -> float | None:
-    return call.deadline if call.waiting else None
+
+def _deadline_of(reference: ref[Call]) -> float | None:
+    call = reference()
+    return call.deadline if call is not None and call.waiting else None

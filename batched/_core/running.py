@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from batched._core.batch import Batch, Collator
-from batched._core.call import Call
+from batched._core.call import Call, Slice
 from batched._core.calls import Calls
 from batched._core.next_batch import NextBatch
 from batched._core.retries import Retries
@@ -32,7 +32,7 @@ class Running:
 
     def has_retry(self, now: float) -> bool:
         """Whether a half of a batch that failed is to run at `now`. Forgets the halves without a caller."""
-        self._calls.counters.left(self.retries.prune(), now)
+        self._forget(self.retries.prune(), now)
         return bool(self.retries.batches)
 
     def finish(self, batch: Batch, parts: list[Any], now: float) -> None:
@@ -58,7 +58,7 @@ class Running:
             self._next_batch.resize(self.retries.memory.limit)
             del self.since[batch]
             self._calls.counters.ran(batch, now - started)
-            self._calls.counters.left(batch.prune(), started)
+            self._forget(batch.prune(), started)
             self.retries.add(batch)
         else:
             error = without_own_frames(error)
@@ -71,10 +71,11 @@ class Running:
 
     def give_up(self, batch: Batch, error: BaseException) -> None:
         """Answer the calls of `batch` with `error`, a fault of this library."""
+        if self.since.pop(batch, None) is None:
+            return  # it has ended before the fault
         done = batch.fail(error, self._collator, streams=self._streams)
-        if self.since.pop(batch, None) is not None:
-            self._calls.counters.processed += batch.size
-            self._calls.counters.failed += batch.failed
+        self._calls.counters.processed += batch.size
+        self._calls.counters.failed += batch.failed
         try:
             self._calls.answer(done)
             self._release(batch)
@@ -107,8 +108,8 @@ class Running:
                     self._next_batch.resize(memory.limit)
                 self._next_batch.learn(batch, started, now)
         finally:  # also after a fault of this library
-            self._release(batch)
             self._calls.answer(done)
+            self._release(batch)
 
     def _release(self, batch: Batch) -> None:
         """Drop the items of calls that have failed, and release the inputs of calls that have ended."""
@@ -121,5 +122,8 @@ class Running:
         for call, start, stop in batch.slices:
             if not call.missing and (alone or stop - start == call.size or call.has_all_results):
                 calls.released.append(call)
-        if calls.deadlines.entries and not calls.queue.items:
-            calls.deadlines.clear()  # an idle batcher holds on to no call
+
+    def _forget(self, slices: list[Slice], started: float) -> None:
+        """Count items that will not run again, as their callers have left."""
+        self._calls.counters.left(slices, started)
+        self._calls.gone += [call for call, _, _ in slices]

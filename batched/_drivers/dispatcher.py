@@ -34,19 +34,20 @@ class Dispatcher(ABC):
 
     def __exit__(self, *_: object) -> None:
         calls = self.batcher.calls
-        answered = released = landed = interrupt = None
-        if calls.answered:
+        landed = interrupt = None
+        try:
             answered, calls.answered = calls.answered, []
-        if calls.released:
             released, calls.released = calls.released, []
-        if calls.let_in:
-            self._let_in(calls.let_in)
-            calls.let_in.clear()
-        if calls.in_flight is not None:
-            landed = calls.in_flight.take_landed()
-        inbox = calls.inbox
-        has_moved, inbox.has_moved = inbox.has_moved, False
-        self.lock.release()
+            gone, calls.gone = calls.gone, []
+            if calls.let_in:
+                self._let_in(calls.let_in)
+                calls.let_in.clear()
+            if calls.in_flight is not None:
+                landed = calls.in_flight.take_landed()
+            has_moved, calls.inbox.has_moved = calls.inbox.has_moved, False
+        finally:
+            self.lock.release()
+        del gone  # without the lock
         if released:  # first: a caller that has its answer finds its instance kept by no batch
             release_inputs(released)
         if landed:

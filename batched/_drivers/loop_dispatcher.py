@@ -94,7 +94,12 @@ class LoopDispatcher(Dispatcher):
         self.inbox.wake_after = None
         self._busy += 1
         self._driver.resting.pop(self._key, None)
-        BatchTask(self, loop, self._driver.task_name)
+        try:
+            BatchTask(self, loop, self._driver.task_name)
+        except BaseException:  # Ctrl-C
+            self._busy -= 1
+            self.inbox.wake_after = 1
+            raise
 
     # -- for the tasks ------------------------------------------------------------------------------------
 

@@ -87,5 +87,6 @@ class ManualDriver:
 
     def _release(self) -> None:
         calls = self.batcher.calls
+        calls.gone.clear()
         released, calls.released = calls.released, []
         release_inputs(released)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import logging
 from contextvars import copy_context
 from functools import partial
 from inspect import isasyncgen
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from batched._core.batch import Batch
     from batched._core.call import Call
     from batched._drivers.thread import ThreadDriver
+
+_logger = logging.getLogger("batched")
 
 
 class ThreadDispatcher(Dispatcher):
@@ -95,7 +98,9 @@ class ThreadDispatcher(Dispatcher):
                 batcher.running.fail(batch, error, now)
             else:
                 batcher.running.finish(batch, parts, now)
-            if self.workers.is_alone:  # else another worker has the turn
+            # Not if another worker has the turn, nor before callers that were answered, and callbacks of
+            # their futures, had a chance to call again or to leave.
+            if self.workers.is_alone and not (batcher.calls.answered or batcher.calls.released):
                 if self._driver.closed:
                     batcher.next_batch.drain()
                 return batcher.next(now)
@@ -153,10 +158,13 @@ class ThreadDispatcher(Dispatcher):
     def end_thread(self) -> None:
         """Release what belongs to this thread, which ends."""
         me = _thread.get_ident()
+        IN_THREAD.pop(me, None)
         runner = self.runners.pop(me, None)
         if runner is not None:
-            runner.close()
-        IN_THREAD.pop(me, None)
+            try:
+                runner.close()
+            except BaseException:  # of a task that the function has left behind
+                _logger.exception("%s: the event loop of a worker could not be closed", self.name)
 
     # -- for callers --------------------------------------------------------------------------------------
 

@@ -580,7 +580,7 @@ def listed(size: int, arrived: float = 0.0) -> Call:
 
 @pytest.mark.parametrize("ends", ["late", "closed"])
 def test_no_call_seems_answered_without_an_error(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A caller that looks while its call is dropped, as one may whose deadline has passed, finds why."""
+    """A late caller may look while its call is dropped: it finds the error."""
     driver = ManualDriver(Options(batch_size=8, timeout_ms=9000), Queue, COLLATOR)
     calls = [single(), listed(3)]
     found = []

@@ -654,7 +654,7 @@ def test_a_finalizer_of_an_item_may_ask_the_batcher(flavour: Flavour, count: int
 
 
 class Answer:
-    """A result whose finalizer asks the batcher."""
+    """A result with a finalizer that asks the batcher."""
 
     def __init__(self, fn: Any) -> None:
         self.fn = fn

@@ -748,7 +748,7 @@ def test_a_loop_that_is_closed_with_a_wake_up_pending_is_collected() -> None:
     gate.open()
     until(
         lambda: fn._batcher.batcher.inbox.wake_after == 1
-    )  # a look at the stats would let the worker know who has left
+    )  # a look at the stats would tell the worker which calls were left
     loop.close()
     gone = weakref.ref(loop)
     del loop

@@ -2,7 +2,7 @@
 
 Pure: a driver tells the time and does the waiting. Callers put calls into the `inbox`; a driver asks `next`
 for the batch to run, or for how long to wait, and reports the batch by `running.finish` or `running.fail`.
-After each step it takes what there is in `calls.answered`, `calls.let_in` and `calls.released`.
+After each step it takes the calls in `calls.answered`, `let_in`, `released` and `gone`.
 
 Nothing is assigned to a batch before a driver is free to run it (late binding), so the queue keeps growing
 behind a running batch. All but the inbox needs the lock of the driver.

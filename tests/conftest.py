@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.flavours import FLAVOURS, STREAMING, Flavour
-from tests.gate import PATIENCE_S
+from tests.kit.flavours import FLAVOURS, STREAMING, Flavour
+from tests.kit.gate import PATIENCE_S
 
 # A busy machine, or a tracer, is no failure.
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])

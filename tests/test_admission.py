@@ -19,8 +19,8 @@ from batched._core.call import Call
 from batched._core.inbox import Inbox
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
-from tests.flavours import Flavour, blocked, outside
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.flavours import Flavour, blocked, outside
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 def hold(flavour: Flavour, **options: Any) -> tuple[Gate, Any, Future[Any]]:

@@ -25,7 +25,7 @@ import batched
 import batched.aio.inference
 from batched import BatchError, ClosedError, QueueFullError, aio
 from batched._core.batcher import Batcher
-from tests.gate import PATIENCE_S, AsyncGate, Gate, turns, turns_until, until
+from tests.kit.gate import PATIENCE_S, AsyncGate, Gate, turns, turns_until, until
 
 ROOT = Path(__file__).parents[1]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from batched import BatchError, QueueFullError, aio, current_batch
-from tests.gate import PATIENCE_S, AsyncGate, Gate, turns, until
+from tests.kit.gate import PATIENCE_S, AsyncGate, Gate, turns, until
 
 REQUEST: contextvars.ContextVar[str] = contextvars.ContextVar("request")
 

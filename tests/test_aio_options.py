@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from batched import DONE, ClosedError, QueueFullError, aio
-from tests.gate import AsyncGate, turns
+from tests.kit.gate import AsyncGate, turns
 
 
 async def held(**options: Any) -> tuple[AsyncGate, Any, asyncio.Task[Any]]:

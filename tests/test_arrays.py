@@ -27,8 +27,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from batched import BatchError, aio, inference
-from tests.flavours import Flavour, as_async
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.flavours import Flavour, as_async
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 ROOT = Path(__file__).parent.parent
 

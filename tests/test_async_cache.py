@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from batched import ClosedError, QueueFullError, aio
-from tests.flavours import as_async
-from tests.gate import turns, turns_until
+from tests.kit.flavours import as_async
+from tests.kit.gate import turns, turns_until
 
 
 class Remote:

@@ -28,7 +28,7 @@ from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
 from batched._parts.layers import Grouping
 from batched.errors import ClosedError, QueueFullError
-from tests.flavours import size_of
+from tests.kit.flavours import size_of
 
 WINDOW_S = 1.0
 COLLATOR = ListCollator("f")

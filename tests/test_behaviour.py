@@ -25,8 +25,8 @@ from batched._core.keyed_queues import KeyedQueues
 from batched._core.next_batch import NextBatch
 from batched._core.queue import Queue
 from batched._core.running import Running
-from tests.flavours import Flavour, batchers
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.flavours import Flavour, batchers
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 # -- one item or a list ---------------------------------------------------------------------------------
 

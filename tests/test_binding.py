@@ -23,7 +23,7 @@ import pytest
 
 import batched
 from batched import aio, inference
-from tests.gate import PATIENCE_S, until
+from tests.kit.gate import PATIENCE_S, until
 
 
 class Embedder:

@@ -15,7 +15,7 @@ import pytest
 
 import batched
 from batched import BlockingCallWarning, inference
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 def on_loop(work: Callable[[], Any]) -> list[warnings.WarningMessage]:

@@ -30,8 +30,8 @@ from batched import BatchError, QueueFullError
 from batched._core.call import completed
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._parts.in_flight import InFlight
-from tests.flavours import Flavour, batchers, blocked, outside, size_of
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.flavours import Flavour, batchers, blocked, outside, size_of
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 def nothing_is_left(fn: Any) -> None:

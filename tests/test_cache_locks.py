@@ -15,8 +15,8 @@ import pytest
 
 import batched
 from batched import aio
-from tests.flavours import Flavour
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 class Client:

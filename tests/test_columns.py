@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import batched
-from tests.flavours import Flavour
-from tests.gate import PATIENCE_S, until
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, until
 
 
 class Pairs:

@@ -16,8 +16,8 @@ import pytest
 import batched
 import batched.inference
 from batched._drivers.workers import Workers
-from tests.flavours import Flavour
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.test_lifecycle import run
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import batched
-from tests.flavours import Flavour
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 def test_queued_items_follow_at_the_next_batch(flavour: Flavour) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import batched
-from tests.flavours import Flavour
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 REQUEST: contextvars.ContextVar[str] = contextvars.ContextVar("request")
 

@@ -15,7 +15,7 @@ import batched
 from batched import QueueFullError
 from batched._core.call import Call
 from batched._core.lazy_heap import Deadlines
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.test_lifecycle import run
 
 

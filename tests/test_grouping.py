@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import BatchError
-from tests.flavours import Flavour, batchers, size_of
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.flavours import Flavour, batchers, size_of
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 def parity(item: int) -> int:

@@ -27,7 +27,7 @@ from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.batch_cost import LengthCost
 from batched._policy.lengths import Lengths, _split, choose, longest_first
 from benchmarks.lengths import Server, by_length, in_order_of_arrival, saturated
-from tests.gate import Gate
+from tests.kit.gate import Gate
 from tests.test_batcher_rules import COLLATOR, BatcherRules, echo
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import tqdm.asyncio
 
 import batched
 from batched import BatchError, ClosedError
-from tests.flavours import Flavour
-from tests.gate import PATIENCE_S, Gate, turns, turns_until, until
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate, turns, turns_until, until
 
 BAD = 3.5
 """An item that the callbacks below do not take."""

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batched import BatchError, inference
-from tests.flavours import Flavour
-from tests.gate import PATIENCE_S, Gate
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate
 
 
 class Bad(Exception):

@@ -19,7 +19,7 @@ from batched._drivers.manual_clock import ManualDriver
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.batch_cost import BatchCost
 from batched._policy.window import Window
-from tests.gate import Gate
+from tests.kit.gate import Gate
 
 TIMEOUT_S = 0.005
 FIXED_S = 0.004

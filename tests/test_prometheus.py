@@ -33,8 +33,8 @@ from batched._core.stats import Stats
 from batched._drivers.thread import ThreadDriver
 from batched._policy.window import StartReason
 from batched.prometheus import Collector
-from tests.flavours import Flavour
-from tests.gate import PATIENCE_S, Gate, turns_until, until
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate, turns_until, until
 from tests.test_lifecycle import run as run_script
 
 DASHBOARD = Path(__file__).parents[1] / "examples" / "embedding_service_dashboard.json"

@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 import batched
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 pytestmark = [
     pytest.mark.ray,

@@ -19,8 +19,8 @@ import pytest
 
 import batched
 from batched import aio
-from tests.flavours import as_async
-from tests.gate import PATIENCE_S, until
+from tests.kit.flavours import as_async
+from tests.kit.gate import PATIENCE_S, until
 
 pytestmark = pytest.mark.redis
 

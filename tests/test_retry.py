@@ -19,8 +19,8 @@ from batched import BatchError
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.memory_limit import MemoryLimit, is_out_of_memory
-from tests.flavours import Flavour
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 class Bad(Exception):

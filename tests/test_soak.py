@@ -19,8 +19,8 @@ import torch
 import batched
 from batched import inference
 from batched._core.keyed_queues import KeyedQueues
-from tests.flavours import size_of
-from tests.gate import until
+from tests.kit.flavours import size_of
+from tests.kit.gate import until
 
 
 class Odd(Exception):

@@ -16,8 +16,8 @@ from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.counters import Counters
 from batched._core.stats import Distribution, Sizes, Times
-from tests.flavours import Flavour
-from tests.gate import PATIENCE_S, Gate, until
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 def exact_percentile(values: list[Any], percent: float) -> Any:

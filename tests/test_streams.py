@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import DONE, AsyncStream, BatchError, ClosedError, QueueFullError, SlowConsumerError, Stream, aio
-from tests.flavours import Flavour, Tasks, blocked
-from tests.gate import PATIENCE_S, turns_until, until
+from tests.kit.flavours import Flavour, Tasks, blocked
+from tests.kit.gate import PATIENCE_S, turns_until, until
 
 
 class Steps:

@@ -25,7 +25,7 @@ from batched._core.call import Call
 from batched._drivers import futures, wakeups
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.wakeups import release
-from tests.gate import PATIENCE_S, Gate, turns, turns_until, until
+from tests.kit.gate import PATIENCE_S, Gate, turns, turns_until, until
 
 
 def workers() -> list[threading.Thread]:

@@ -20,7 +20,7 @@ from batched import aio
 from batched._core.call import Call
 from batched._core.task_awaitable import wake_all
 from batched._drivers.wakeups import watch
-from tests.gate import PATIENCE_S
+from tests.kit.gate import PATIENCE_S
 
 
 class Timer:

@@ -20,7 +20,7 @@ from batched import aio
 from batched._core.keyed_queues import KeyedQueues
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
-from tests.gate import PATIENCE_S, until
+from tests.kit.gate import PATIENCE_S, until
 
 
 class Flavour:

@@ -60,7 +60,7 @@ class Service:
         self.noted = folder / "batches"
         for file in (self.log, self.gate, self.noted):
             file.touch()
-        paths = [str(ROOT), str(ROOT / "examples"), str(ROOT / "tests")]
+        paths = [str(ROOT), str(ROOT / "examples"), str(ROOT / "tests" / "kit")]
         self.environment = {**os.environ, "GATED_SERVICE": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
         self.clients = ThreadPoolExecutor(64)
         self.start()

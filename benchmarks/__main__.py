@@ -13,10 +13,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks.measure import LIMIT_S, Effort, Row, environment, time_limit
-from benchmarks.ours import use_defaults
-from benchmarks.table import table
-from benchmarks.workloads import WORKLOADS
+from benchmarks.kit.measure import LIMIT_S, Effort, Row, environment, time_limit
+from benchmarks.kit.ours import use_defaults
+from benchmarks.kit.table import table
+from benchmarks.kit.workloads import WORKLOADS
 
 
 def main() -> int:

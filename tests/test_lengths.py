@@ -26,7 +26,7 @@ from batched._drivers.manual_clock import ManualDriver
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.batch_cost import LengthCost
 from batched._policy.lengths import Lengths, _split, choose, longest_first
-from benchmarks.lengths import Server, by_length, in_order_of_arrival, saturated
+from benchmarks.simulated.lengths import Server, by_length, in_order_of_arrival, saturated
 from tests.kit.gate import Gate
 from tests.test_batcher_rules import COLLATOR, BatcherRules, echo
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import optimum, rules, scenarios
-from benchmarks.scenarios import Scenario
-from benchmarks.simulation import simulate
+from benchmarks.simulated import optimum, rules, scenarios
+from benchmarks.simulated.scenarios import Scenario
+from benchmarks.simulated.simulation import simulate
 
 POISSON = [(16, 32, 0.1), (64, 8, 0.5), (16, 32, 0.8)]
 CLOSED = [(16, 32, 1, 0.05), (64, 32, 20, 0.05), (16, 32, 40, 0.1), (16, 32, 20, 1.0), (64, 32, 64, 0.02)]

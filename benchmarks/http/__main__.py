@@ -27,9 +27,9 @@ from benchmarks.http.report import (
 )
 from benchmarks.http.servers import SERVERS, Server, started
 from benchmarks.http.trouble import Trouble, look_for
-from benchmarks.measure import Row
-from benchmarks.measure import environment as about_this_machine
-from benchmarks.table import table
+from benchmarks.kit.measure import Row
+from benchmarks.kit.measure import environment as about_this_machine
+from benchmarks.kit.table import table
 
 _CONNECTIONS = (1, 8, 32, 128)
 _CACHE = Path.home() / ".cache" / "batched-benchmarks" / "http"

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from time import sleep
 
-from benchmarks.bare import device
+from benchmarks.kit.bare import device
 
 __all__ = ["BAD", "BATCH_SIZE", "COUNTS", "MODEL", "WINDOW_S", "Counts", "Model", "load"]
 

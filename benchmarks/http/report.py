@@ -11,7 +11,7 @@ from rich.table import Table
 from benchmarks.http.load import Cell
 from benchmarks.http.servers import SERVERS
 from benchmarks.http.trouble import Trouble
-from benchmarks.measure import Row
+from benchmarks.kit.measure import Row
 
 __all__ = ["TITLES", "cells_table", "goal_rows", "picture", "trouble_rows", "trouble_table"]
 

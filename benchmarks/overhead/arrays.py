@@ -13,7 +13,9 @@ from batched import inference
 from batched._collate.arrays import FeatureCollator
 from batched._core.batch import Batch
 from batched._core.options import ArrayOptions
-from benchmarks.features import (
+from benchmarks.kit.measure import Effort, Row, Stopwatch, interleave, share, times
+from benchmarks.kit.rival import beside_rival
+from benchmarks.overhead.features import (
     BATCH,
     CALLERS,
     Features,
@@ -24,8 +26,6 @@ from benchmarks.features import (
     rows,
     sums,
 )
-from benchmarks.measure import Effort, Row, Stopwatch, interleave, share, times
-from benchmarks.rival import beside_rival
 
 __all__ = ["equal_rows", "ragged_rows"]
 

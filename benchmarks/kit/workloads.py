@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from benchmarks import arrays, loops, overhead, traffic, waiting
-from benchmarks.measure import Effort, Row
+from benchmarks.kit.measure import Effort, Row
+from benchmarks.load import traffic, waiting
+from benchmarks.overhead import arrays, costs, loops
 
 __all__ = ["WORKLOADS"]
 
 WORKLOADS: dict[str, Callable[[Effort], Iterator[Row]]] = {
-    "sync": overhead.sync_round_trip,
-    "method": overhead.method_door,
-    "acall": overhead.acall_round_trip,
-    "list": overhead.long_list,
-    "list-memory": overhead.list_memory,
-    "tasks": overhead.singles_from_tasks,
-    "threads": overhead.singles_from_threads,
-    "backlog": overhead.waiting_singles,
-    "pending-memory": overhead.pending_memory,
+    "sync": costs.sync_round_trip,
+    "method": costs.method_door,
+    "acall": costs.acall_round_trip,
+    "list": costs.long_list,
+    "list-memory": costs.list_memory,
+    "tasks": costs.singles_from_tasks,
+    "threads": costs.singles_from_threads,
+    "backlog": costs.waiting_singles,
+    "pending-memory": costs.pending_memory,
     "ragged-rows": arrays.ragged_rows,
     "equal-rows": arrays.equal_rows,
     "closed-loops": traffic.closed_loops,
@@ -28,7 +29,7 @@ WORKLOADS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "learning": waiting.learning,
     "patience": waiting.patience,
     "returning": waiting.returning,
-    "idle": overhead.idle,
+    "idle": costs.idle,
     "loop-await": loops.idle_await,
     "loop-tasks": loops.singles,
     "loop-list": loops.long_list,

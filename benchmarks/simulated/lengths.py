@@ -1,7 +1,7 @@
 """Whom to batch with whom, simulated: items of many lengths, padded to the longest of their batch.
 
-`python -m benchmarks.lengths` prints the latencies and the capacities of what ships, and of a queue in order
-of arrival, over what padding costs.
+`python -m benchmarks.simulated.lengths` prints the latencies and the capacities of what ships, and
+of a queue in order of arrival, over what padding costs.
 """
 
 from __future__ import annotations

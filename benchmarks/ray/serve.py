@@ -1,4 +1,4 @@
-"""`python -m benchmarks.ray_serve`: `batched` beside `@serve.batch`, in one replica of a local Ray.
+"""`python -m benchmarks.ray.serve`: `batched` beside `@serve.batch`, in one replica of a local Ray.
 
 The same function with the same options, in one process and on one event loop, in turns. The calls are made
 inside the replica, so that what Ray's router and HTTP cost is in none of the figures.
@@ -29,9 +29,9 @@ from rich.table import Table
 
 import batched
 from batched import aio
-from benchmarks.bare import Function, capacity, device, echo
-from benchmarks.callers import Acall, closed_loop, open_loop, poisson, round_trips
-from benchmarks.measure import LIMIT_S, Effort, Samples, Stopwatch, environment, interleave
+from benchmarks.kit.bare import Function, capacity, device, echo
+from benchmarks.kit.callers import Acall, closed_loop, open_loop, poisson, round_trips
+from benchmarks.kit.measure import LIMIT_S, Effort, Samples, Stopwatch, environment, interleave
 
 BATCH = 32
 WINDOW_MS = 10.0  # the default of `@serve.batch`
@@ -318,7 +318,7 @@ def shown(value: float, unit: str) -> str:
 def main() -> int:
     """Measure, and print one table."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.ray_serve", description=sys.modules[__name__].__doc__
+        prog="python -m benchmarks.ray.serve", description=sys.modules[__name__].__doc__
     )
     parser.add_argument("--quick", action="store_true", help="a smoke test: the figures mean nothing")
     effort = Effort(quick=parser.parse_args().quick)

@@ -15,7 +15,7 @@ from threading import Event, Thread
 from time import perf_counter, sleep
 from typing import Any, Self
 
-from benchmarks.measure import LIMIT_S
+from benchmarks.kit.measure import LIMIT_S
 
 __all__ = [
     "Gate",

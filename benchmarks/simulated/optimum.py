@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.simulation import Service
+from benchmarks.simulated.simulation import Service
 
 __all__ = ["Means", "closed_loop", "poisson"]
 

@@ -10,8 +10,8 @@ from statistics import median
 from timeit import repeat
 from typing import Any
 
-from benchmarks.bare import Gate, LoopHandOff, ThreadHandOff, TwoLocks, echo, joined_slices
-from benchmarks.callers import (
+from benchmarks.kit.bare import Gate, LoopHandOff, ThreadHandOff, TwoLocks, echo, joined_slices
+from benchmarks.kit.callers import (
     Acall,
     Call,
     around_asynchronously,
@@ -20,8 +20,8 @@ from benchmarks.callers import (
     closed_tasks,
     closed_threads,
 )
-from benchmarks.fresh import beside_bare, in_own_process
-from benchmarks.measure import (
+from benchmarks.kit.fresh import beside_bare, in_own_process
+from benchmarks.kit.measure import (
     Effort,
     Row,
     Samples,
@@ -32,8 +32,8 @@ from benchmarks.measure import (
     share,
     times,
 )
-from benchmarks.ours import dynamically
-from benchmarks.rival import beside_rival
+from benchmarks.kit.ours import dynamically
+from benchmarks.kit.rival import beside_rival
 
 __all__ = [
     "acall_round_trip",
@@ -59,7 +59,7 @@ def sync_round_trip(effort: Effort) -> Iterator[Row]:
     # Each in a process of its own: which of several pairs of threads the system leaves on one core, where a
     # switch takes a tenth of what it takes to wake another core, is chance.
     alone_trip = {
-        name: partial(in_own_process, "benchmarks.fresh", "round trip", name, 2 * trips)
+        name: partial(in_own_process, "benchmarks.kit.fresh", "round trip", name, 2 * trips)
         for name in ("ours", "locks", "executor", "queue + lock")
     }
     samples = interleave(effort, effort.of(9, 1), **alone_trip)

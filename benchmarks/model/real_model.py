@@ -1,4 +1,4 @@
-"""`python -m benchmarks.real_model`: sentences of many lengths, embedded by MiniLM for concurrent callers.
+"""Sentences of many lengths, embedded by MiniLM for concurrent callers, beside other batchers.
 
 What callers of one sentence each get through every library, as a share of `encode` of all sentences as one
 list, which is free to sort them. Every library has a process of its own, which loads the model once; in each
@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.embedding import BATCH, Embedder
-from benchmarks.lengths import draw
-from benchmarks.measure import Effort, Row, Samples, environment, share, times
-from benchmarks.rival import RIVAL, home
-from benchmarks.table import shown, table
+from benchmarks.kit.measure import Effort, Row, Samples, environment, share, times
+from benchmarks.kit.rival import RIVAL, home
+from benchmarks.kit.table import shown, table
+from benchmarks.model.embedding import BATCH, Embedder
+from benchmarks.simulated.lengths import draw
 
 __all__ = ["make_sentences"]
 
@@ -106,7 +106,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.real_model", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.model.real_model", description=__doc__)
     parser.add_argument("--passes", type=int, default=2, metavar="N", help="over all ways (default 2)")
     parser.add_argument("--sentences", type=int, default=256, metavar="N", help="in each (default 256)")
     parser.add_argument("--list", type=int, default=2000, metavar="N", help="in the long list (default 2000)")

@@ -15,8 +15,8 @@ from time import perf_counter
 from typing import Any
 
 import batched
-from benchmarks.bare import LoopHandOff, capacity, device
-from benchmarks.callers import (
+from benchmarks.kit.bare import LoopHandOff, capacity, device
+from benchmarks.kit.callers import (
     Acall,
     closed_tasks,
     closed_threads,
@@ -25,9 +25,9 @@ from benchmarks.callers import (
     poisson,
     run_precisely,
 )
-from benchmarks.measure import Effort, Row, Samples, Stopwatch, interleave, share, times
-from benchmarks.ours import dynamically
-from benchmarks.rival import beside_rival
+from benchmarks.kit.measure import Effort, Row, Samples, Stopwatch, interleave, share, times
+from benchmarks.kit.ours import dynamically
+from benchmarks.kit.rival import beside_rival
 
 __all__ = ["closed_loops", "list_beside_singles", "poisson_arrivals", "singles_beside_lists"]
 

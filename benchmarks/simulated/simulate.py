@@ -1,4 +1,4 @@
-"""`python -m benchmarks.simulate`: hold the shipped patience against the optimum, and against others."""
+"""The mean latency of the patience that ships, beside the exact optimum and the rules of others."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from benchmarks import optimum, rules, scenarios
-from benchmarks.goals import GOALS
-from benchmarks.scenarios import Scenario
-from benchmarks.simulation import Outcome, Rule, simulate
+from benchmarks.kit.goals import GOALS
+from benchmarks.simulated import optimum, rules, scenarios
+from benchmarks.simulated.scenarios import Scenario
+from benchmarks.simulated.simulation import Outcome, Rule, simulate
 
 __all__ = ["main"]
 
@@ -280,7 +280,7 @@ def _lines(axes: Any, places: list[Any], found: list[Found]) -> None:
 
 def main() -> int:
     """Simulate what the arguments ask for; return 1 if a goal is missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.simulate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.simulated.simulate", description=__doc__)
     parser.add_argument("--only", default="poisson,closed,random", help="some of poisson,closed,random")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what every scenario gave to FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw mean latencies")

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Protocol
 
 from batched._core.call import Call
-from benchmarks.processes import Traffic
+from benchmarks.simulated.processes import Traffic
 
 __all__ = ["Outcome", "Rule", "Service", "simulate"]
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from time import process_time, sleep
 from typing import Any
 
-from benchmarks.bare import Gate, ThreadHandOff, TwoLocks, echo
-from benchmarks.callers import around_synchronously
-from benchmarks.measure import LIMIT_S, Effort, Samples, interleave, peak_rss, time_limit
+from benchmarks.kit.bare import Gate, ThreadHandOff, TwoLocks, echo
+from benchmarks.kit.callers import around_synchronously
+from benchmarks.kit.measure import LIMIT_S, Effort, Samples, interleave, peak_rss, time_limit
 
 __all__ = ["beside_bare", "in_own_process"]
 
-_CHECKOUT = Path(__file__).parents[1]
+_CHECKOUT = Path(__file__).parents[2]
 
 
 def in_own_process(module: str, *arguments: object, path: Path | None = None) -> float:

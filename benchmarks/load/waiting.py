@@ -12,14 +12,14 @@ from typing import Any
 
 import batched
 from batched._policy.adaptive import AdaptiveWindow
-from benchmarks.bare import capacity, device
-from benchmarks.callers import Acall, Call, closed_threads, mean_latency, poisson, run_precisely
-from benchmarks.fresh import in_own_process
-from benchmarks.measure import Effort, Row, Samples, interleave, share, times
-from benchmarks.processes import Stream, Traffic, closed, exponential, poisson_times
-from benchmarks.rival import RIVAL, home
-from benchmarks.rules import Shipped
-from benchmarks.simulation import Service, simulate
+from benchmarks.kit.bare import capacity, device
+from benchmarks.kit.callers import Acall, Call, closed_threads, mean_latency, poisson, run_precisely
+from benchmarks.kit.fresh import in_own_process
+from benchmarks.kit.measure import Effort, Row, Samples, interleave, share, times
+from benchmarks.kit.rival import RIVAL, home
+from benchmarks.simulated.processes import Stream, Traffic, closed, exponential, poisson_times
+from benchmarks.simulated.rules import Shipped
+from benchmarks.simulated.simulation import Service, simulate
 
 __all__ = ["learning", "patience", "returning"]
 
@@ -86,12 +86,14 @@ def _beside_rival(effort: Effort, what: str, percent: int, rate: float) -> Itera
     best: dict[int, float] = {}
     for timeout_ms in _TIMEOUTS_MS:
         effort.announce(f"{RIVAL} with {timeout_ms} ms")
-        best[timeout_ms] = in_own_process("benchmarks.rival", "latency", timeout_ms, *arguments, path=path)
+        best[timeout_ms] = in_own_process(
+            "benchmarks.kit.rival", "latency", timeout_ms, *arguments, path=path
+        )
     timeout_ms = min(best, key=lambda timeout_ms: best[timeout_ms])
     against = f"{RIVAL} at its best of {_TIMEOUTS_MS} ms: {timeout_ms} ms"
     contenders = {
-        "ours": lambda: in_own_process("benchmarks.rival", "latency", 5, *arguments),
-        against: lambda: in_own_process("benchmarks.rival", "latency", timeout_ms, *arguments, path=path),
+        "ours": lambda: in_own_process("benchmarks.kit.rival", "latency", 5, *arguments),
+        against: lambda: in_own_process("benchmarks.kit.rival", "latency", timeout_ms, *arguments, path=path),
     }
     yield times(name, what, interleave(effort, effort.of(3, 1), **contenders), against)
 

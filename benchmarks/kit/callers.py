@@ -12,8 +12,8 @@ from threading import Barrier, Thread
 from time import perf_counter
 from typing import Any, TypeVar
 
-from benchmarks.bare import Gate
-from benchmarks.measure import LIMIT_S, Stopwatch
+from benchmarks.kit.bare import Gate
+from benchmarks.kit.measure import LIMIT_S, Stopwatch
 
 __all__ = [
     "Acall",

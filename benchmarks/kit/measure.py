@@ -21,7 +21,7 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any, Self
 
-from benchmarks.goals import GOALS, Goal
+from benchmarks.kit.goals import GOALS, Goal
 
 __all__ = [
     "LIMIT_S",

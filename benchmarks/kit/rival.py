@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from benchmarks.bare import device, echo
-from benchmarks.callers import (
+from benchmarks.kit.bare import device, echo
+from benchmarks.kit.callers import (
     around_synchronously,
     closed_tasks,
     closed_threads,
@@ -23,8 +23,8 @@ from benchmarks.callers import (
     poisson,
     run_precisely,
 )
-from benchmarks.fresh import in_own_process
-from benchmarks.measure import LIMIT_S, Effort, Row, Samples, interleave, time_limit
+from benchmarks.kit.fresh import in_own_process
+from benchmarks.kit.measure import LIMIT_S, Effort, Row, Samples, interleave, time_limit
 
 __all__ = ["RIVAL", "beside_rival", "home"]
 
@@ -131,7 +131,7 @@ def threads(each: int) -> float:
 def ragged_rows(each: int) -> float:
     """Return the CPU seconds per row of 256 tasks whose rows differ in length."""
     from batched import inference  # noqa: PLC0415  as above
-    from benchmarks.features import BATCH, CALLERS, rows, sums  # noqa: PLC0415  numpy is for arrays only
+    from benchmarks.overhead.features import BATCH, CALLERS, rows, sums  # noqa: PLC0415  numpy is for arrays only
 
     fn = inference.dynamically(sums, batch_size=BATCH, timeout_ms=0)
     passed = rows(CALLERS * each)
@@ -146,7 +146,7 @@ def ragged_rows(each: int) -> float:
 def equal_rows(count: int) -> float:
     """Return the rows a second of one call of many."""
     from batched import inference  # noqa: PLC0415  as above
-    from benchmarks.features import block, doubled  # noqa: PLC0415  as above
+    from benchmarks.overhead.features import block, doubled  # noqa: PLC0415  as above
 
     fn = inference.dynamically(doubled, batch_size=1024, timeout_ms=0)
     assert fn(block(1))[0, 1] == 2  # noqa: PLR2004  1, doubled

@@ -18,14 +18,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks.measure import LIMIT_S, Stopwatch, time_limit
+from benchmarks.kit.measure import LIMIT_S, Stopwatch, time_limit
 
 __all__ = ["BATCH", "Embedder", "p99"]
 
 BATCH = 32
 _TURN = 8  # sentences
 _SAME = 0.999  # the least cosine of two vectors that pass as the same
-_CHECKOUT = Path(__file__).parents[1]
+_CHECKOUT = Path(__file__).parents[2]
 
 Job = dict[str, Any]
 Ask = Callable[[str], Awaitable[Any]]

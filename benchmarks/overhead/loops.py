@@ -15,12 +15,22 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from benchmarks.bare import LoopTask, LoopTurn, capacity, device, echo
-from benchmarks.callers import Acall, around_asynchronously, closed_tasks, run_precisely
-from benchmarks.fresh import beside_bare
-from benchmarks.measure import LIMIT_S, Effort, Row, Stopwatch, above, interleave, share, time_limit, times
-from benchmarks.ours import dynamically_on_loops
-from benchmarks.rival import RIVAL, beside_rival
+from benchmarks.kit.bare import LoopTask, LoopTurn, capacity, device, echo
+from benchmarks.kit.callers import Acall, around_asynchronously, closed_tasks, run_precisely
+from benchmarks.kit.fresh import beside_bare
+from benchmarks.kit.measure import (
+    LIMIT_S,
+    Effort,
+    Row,
+    Stopwatch,
+    above,
+    interleave,
+    share,
+    time_limit,
+    times,
+)
+from benchmarks.kit.ours import dynamically_on_loops
+from benchmarks.kit.rival import RIVAL, beside_rival
 
 __all__ = ["closed_loop", "idle", "idle_await", "long_list", "singles"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from random import Random
 
-from benchmarks.processes import (
+from benchmarks.simulated.processes import (
     Caller,
     Stream,
     Traffic,
@@ -21,7 +21,7 @@ from benchmarks.processes import (
     periodic_times,
     poisson_times,
 )
-from benchmarks.simulation import Service
+from benchmarks.simulated.simulation import Service
 
 __all__ = ["Scenario", "closed_loops", "poisson", "random_scenario"]
 

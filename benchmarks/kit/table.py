@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.measure import Row
+from benchmarks.kit.measure import Row
 
 __all__ = ["shown", "table"]
 

@@ -1,0 +1,1 @@
+"""What every benchmark needs: callers, bare limits, turns, tables."""

@@ -1,0 +1,1 @@
+"""What callers get when the batch function takes time."""

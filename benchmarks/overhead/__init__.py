@@ -1,0 +1,1 @@
+"""What a call costs when the batch function costs nothing."""

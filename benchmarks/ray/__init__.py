@@ -1,0 +1,1 @@
+"""Beside the batcher of Ray Serve, in one replica."""

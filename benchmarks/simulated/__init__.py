@@ -1,0 +1,1 @@
+"""Rules of batching on a clock that is turned by hand, beside the exact optimum."""

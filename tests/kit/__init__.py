@@ -1,1 +1,1 @@
-"""Fakes and ways to call that many tests share: gates, flavours, a service whose model waits for a gate."""
+"""Fakes, batch functions and ways to call that many tests share; the first line of each file says which."""

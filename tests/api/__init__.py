@@ -1,0 +1,1 @@
+"""What a user holds: `batched/_api`, `batched/aio` and `batched/inference.py`."""

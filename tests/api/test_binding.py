@@ -1,0 +1,293 @@
+"""How a batched function binds: as a function does, with a batcher for every instance."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import functools
+import inspect
+import pydoc
+import threading
+import types
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import batched
+from batched import aio, inference
+from tests.kit.gate import PATIENCE_S
+
+
+class Embedder:
+    """Remembers which instance ran which batch."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.batches: list[list[int]] = []
+
+    @batched.dynamically(timeout_ms=0)
+    def embed(self, numbers: list[int]) -> list[int]:
+        """Embed numbers."""
+        self.batches.append(numbers)
+        return [number + self.offset for number in numbers]
+
+    @batched.dynamically(timeout_ms=0)
+    @classmethod
+    def of_class(cls, numbers: list[int]) -> list[str]:
+        return [f"{cls.__name__} {number}" for number in numbers]
+
+    @staticmethod
+    @batched.dynamically(timeout_ms=0)
+    def static(numbers: list[int]) -> list[int]:
+        return [-number for number in numbers]
+
+    @batched.dynamically(timeout_ms=0)
+    @staticmethod
+    def static_too(numbers: list[int]) -> list[int]:
+        return [-number for number in numbers]
+
+
+class Louder(Embedder):
+    @batched.dynamically(timeout_ms=0)
+    def embed(self, numbers: list[int]) -> list[int]:
+        return [10 * number for number in super().embed(numbers)]
+
+
+def test_every_instance_has_its_own_batcher() -> None:
+    """Two instances never mix, nor do their stats."""
+    one, two = Embedder(1), Embedder(2)
+    assert (one.embed(1), two.embed(1), one.embed([5, 6])) == (2, 3, [6, 7])
+    assert (one.batches, two.batches) == ([[1], [5, 6]], [[1]])
+    assert (one.embed.stats.total_processed, two.embed.stats.total_processed) == (3, 1)
+    assert set(vars(one)) == {"offset", "batches"}
+
+
+def test_fifty_threads_on_a_fresh_instance_share_one_worker() -> None:
+    """The first calls of all come together."""
+    threads = set()
+
+    class Model:
+        @batched.dynamically(timeout_ms=0)
+        def run(self, items: list[int]) -> list[int]:
+            threads.add(threading.get_ident())
+            return items
+
+    model = Model()
+    barrier = threading.Barrier(50)
+
+    def call(item: int) -> int:
+        barrier.wait(PATIENCE_S)
+        return model.run(item)
+
+    with ThreadPoolExecutor(50) as pool:
+        assert list(pool.map(call, range(50))) == list(range(50))
+    assert len(threads) == 1
+    assert model.run.stats.total_processed == 50
+
+
+def test_class_methods_and_static_methods() -> None:
+    """A class method has a batcher for each class, a static method, in either order, one for all."""
+    assert Embedder.of_class([1, 2]) == ["Embedder 1", "Embedder 2"]
+    assert Embedder(0).of_class(1) == "Embedder 1"
+    assert Louder(0).of_class(1) == "Louder 1"
+    assert Louder.of_class([1]) == ["Louder 1"]
+    assert (
+        Embedder.static(1) == Embedder(0).static(1) == Embedder.static_too(1) == Louder(0).static_too(1) == -1
+    )
+
+
+@pytest.mark.parametrize(
+    "decorator",
+    [batched.dynamically, inference.dynamically, aio.dynamically, aio.inference.dynamically],
+    ids=["lists", "arrays", "aio", "aio-arrays"],
+)
+def test_above_the_decorator_classmethod_is_refused_at_first_use(decorator: Any) -> None:
+    """From Python 3.13 on the class would be an item; up to 3.12 `classmethod` has what it wraps bind."""
+
+    class Model:
+        @classmethod
+        @decorator(timeout_ms=0)
+        def embed(cls, items: Any) -> Any:
+            return items
+
+    as_from_3_13 = types.MethodType(vars(Model)["embed"].__func__, Model)
+    uses: list[Callable[[], Any]] = [
+        lambda: Model.embed([1]),
+        lambda: Model().embed(1),
+        lambda: Model.embed.stats,
+        lambda: as_from_3_13.options(deadline_ms=1000).amap([1]),
+        lambda: as_from_3_13.stats,
+        lambda: as_from_3_13.configure(batch_size=1),
+        lambda: ended(as_from_3_13([1])),
+        lambda: ended(as_from_3_13.acall(1)),
+    ]
+    if hasattr(as_from_3_13, "submit"):
+        uses += [lambda: as_from_3_13.submit([1]), lambda: as_from_3_13.map([1])]
+    for use in uses:
+        with pytest.raises(TypeError, match=r"Model\.embed: write @dynamically above @classmethod"):
+            use()
+
+
+def ended(coroutine: Any) -> Any:
+    return asyncio.run(coroutine)
+
+
+def test_a_metaclass_may_have_batched_methods() -> None:
+    """Their first parameter is a class too, and each class has a batcher of its own."""
+
+    class Meta(type):
+        @batched.dynamically(timeout_ms=0)
+        def named(cls, items: list[int]) -> list[str]:
+            return [f"{cls.__name__} {item}" for item in items]
+
+    class One(metaclass=Meta):
+        pass
+
+    class Two(One):
+        pass
+
+    assert (One.named(1), Two.named([2]), Meta.named(Two, 3)) == ("One 1", ["Two 2"], "Two 3")
+
+
+def test_super_reaches_the_batcher_of_the_parent_class() -> None:
+    """An overridden method and its parent's are two functions with two batchers."""
+    louder = Louder(1)
+    assert louder.embed([1, 2]) == [20, 30]
+    assert louder.batches == [[1, 2]]
+
+
+def test_two_methods_of_one_function_do_not_mix() -> None:
+    """The name of the function is nothing that a batcher is found by."""
+
+    def make(factor: int) -> Callable[[Any, list[int]], list[int]]:
+        def method(self: Any, items: list[int]) -> list[int]:
+            return [factor * item for item in items]
+
+        return method
+
+    class Model:
+        double = batched.dynamically(make(2), timeout_ms=0)
+        triple = batched.dynamically(make(3), timeout_ms=0)
+
+    model = Model()
+    assert (model.double(1), model.triple(1)) == (2, 3)
+
+
+def test_callables_that_do_not_bind_are_shared() -> None:
+    """A callable object, a bound method, a partial and a builtin stay what they are, in a class too."""
+
+    class Adder:
+        def __call__(self, items: list[int]) -> list[int]:
+            return [item + 1 for item in items]
+
+        def add(self, items: list[int]) -> list[int]:
+            return [item + 2 for item in items]
+
+    class Service:
+        one = batched.dynamically(Adder(), timeout_ms=0)
+        two = batched.dynamically(Adder().add, batch_size=64, timeout_ms=0)
+        sort = batched.dynamically(sorted, timeout_ms=0)
+
+    assert (Service().one(1), Service.one(1), Service().two([1])) == (2, 2, [3])
+    assert Service.one.stats.total_processed == 2
+    assert Service().sort([3, 1]) == [1, 3]
+    assert batched.dynamically(functools.partial(pow_all, 2), timeout_ms=0)([2, 3]) == [4, 9]
+
+
+def pow_all(exponent: int, items: list[int]) -> list[int]:
+    return [item**exponent for item in items]
+
+
+def test_through_the_class_a_method_takes_the_instance_first() -> None:
+    """As every function does; what belongs to an instance says so."""
+    embedder = Embedder(1)
+    assert Embedder.embed(embedder, 1) == 2
+    assert Embedder.embed(embedder, numbers=[1]) == [2]
+    assert Embedder.embed.submit(embedder, 1).result(PATIENCE_S) == 2
+    assert list(Embedder.embed.map(embedder, [1, 2])) == [2, 3]
+    for name in ("options", "stats", "shutdown"):
+        assert not hasattr(Embedder.embed, name)
+        with pytest.raises(AttributeError, match=rf"Embedder.embed.{name} .* use an instance"):
+            getattr(Embedder.embed, name)
+    with pytest.raises(AttributeError):
+        Embedder.embed.nothing  # noqa: B018
+
+
+def test_a_batched_function_looks_like_its_function() -> None:
+    """Name, docstring, signature and `__wrapped__`, on the function, the class and the instance."""
+    embedder = Embedder(1)
+    for found in (Embedder.embed, embedder.embed):
+        assert (found.__name__, found.__doc__) == ("embed", "Embed numbers.")
+        assert found.__qualname__ == "Embedder.embed"
+        assert found.__module__ == __name__
+    assert list(inspect.signature(Embedder.embed).parameters) == ["self", "numbers"]
+    assert list(inspect.signature(embedder.embed).parameters) == ["numbers"]
+    assert inspect.iscoroutinefunction(embedder.embed.acall)
+    assert embedder.embed.__wrapped__([1]) == [2]
+    assert Embedder.embed.__wrapped__(embedder, [1]) == [2]
+    assert "Embedder.embed" in repr(embedder.embed)
+    assert "batch_size=32" in repr(Embedder.embed)
+    assert embedder.embed == embedder.embed
+    assert embedder.embed != Embedder(1).embed
+    assert len({embedder.embed, embedder.embed, embedder.embed.options(deadline_ms=1)}) == 2
+    assert "Embed numbers" in pydoc.render_doc(Embedder)
+
+
+def test_an_attribute_of_a_callable_object_hides_no_method() -> None:
+    """Others can be read, as those of a function can."""
+
+    class Model:
+        def __init__(self) -> None:
+            self.map, self.options, self._ask, self._open, self.size = 1, 2, 3, 4, 5
+
+        def __call__(self, items: list[int]) -> list[int]:
+            return items
+
+    fn = batched.dynamically(Model(), timeout_ms=0)
+    assert (fn(1), list(fn.map([2])), fn.options(priority="bulk")(3), fn.size) == (1, [2], 3, 5)
+
+
+def test_a_class_with_batched_methods_can_be_inspected_and_mocked() -> None:
+    """By `inspect`, `mock.create_autospec` and abstract base classes."""
+    assert "embed" in dict(inspect.getmembers(Embedder))
+    fake = mock.create_autospec(Embedder, instance=True)
+    fake.embed.return_value = 3
+    assert fake.embed([1]) == 3
+
+    class Base(abc.ABC):
+        @batched.dynamically
+        @abc.abstractmethod
+        def run(self, items: list[int]) -> list[int]: ...
+
+    with pytest.raises(TypeError, match="abstract"):
+        Base()  # type: ignore[abstract]
+
+
+def test_views_with_options_share_the_batcher() -> None:
+    """`options` makes no new queue, on a function as on an instance, before the first use and after."""
+    fn = batched.dynamically(lambda xs: xs, timeout_ms=0)
+    assert fn.options(deadline_ms=9000)(1) == fn(1) == fn.options(priority="bulk").options()(1) == 1
+    assert fn.stats.total_processed == 3
+    embedder = Embedder(0)
+    embedder.embed.options(priority="bulk")(1)
+    embedder.embed(1)
+    assert embedder.embed.stats.total_processed == 2
+
+
+def test_what_is_shared_by_the_accesses_of_an_instance_is_what_a_caller_sees() -> None:
+    """One batcher, one configuration; options of single calls belong to their view alone."""
+    one, two = Embedder(1), Embedder(2)
+    for embedder in (one, two):
+        embedder.embed(1)
+    hurried = one.embed.options(deadline_ms=PATIENCE_S * 1000)
+    one.embed.configure(batch_size=5)
+    assert "batch_size=5" in repr(one.embed)
+    assert "batch_size=32" in repr(two.embed)
+    assert (hurried(1), one.embed(1), two.embed(1)) == (2, 2, 3)
+    assert one.embed == one.embed != hurried
+    assert one.embed.__wrapped__.__self__ is hurried.__wrapped__.__self__ is one
+    assert not hasattr(batched.BatchedFunction, "__wrapped__")
+    assert list(inspect.signature(batched.BatchedFunction).parameters) == ["func", "options"]

@@ -1,0 +1,182 @@
+"""Instances with batched methods: of any kind, and their batchers end with them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import gc
+import traceback
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import batched
+from tests.kit.gate import PATIENCE_S, until
+
+
+class Embedder:
+    """Adds what an instance has."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+    @batched.dynamically(timeout_ms=0)
+    def embed(self, numbers: list[int]) -> list[int]:
+        return [number + self.offset for number in numbers]
+
+
+def test_a_batched_bound_method_kept_by_its_instance_is_collected_with_it() -> None:
+    """`self.embed = batched.dynamically(self._embed)` makes no leak."""
+
+    class Model:
+        def __init__(self) -> None:
+            self.run = batched.dynamically(self._run, timeout_ms=0)
+
+        def _run(self, items: list[int]) -> list[int]:
+            return items
+
+    model = Model()
+    assert model.run(1) == 1
+    thread = model.run._batcher.workers.threads[0]
+    reference = weakref.ref(model)
+    del model
+    until(lambda: gc.collect() is not None and reference() is None)
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+@dataclasses.dataclass(frozen=True, eq=True)
+class Frozen:
+    values: list[int]  # unhashable
+
+    @batched.dynamically(timeout_ms=0)
+    def run(self, items: list[int]) -> list[int]:
+        return [item + self.values[0] for item in items]
+
+
+class SlotsWeak:
+    __slots__ = ("__weakref__", "offset")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+    @batched.dynamically(timeout_ms=0)
+    def run(self, items: list[int]) -> list[int]:
+        return [item + self.offset for item in items]
+
+
+class SlotsDict:
+    __slots__ = ("__dict__",)
+
+    @batched.dynamically
+    def run(self, items: list[int]) -> list[int]:
+        return items
+
+
+class SlotsOnly:
+    __slots__ = ()
+
+    @batched.dynamically
+    def run(self, items: list[int]) -> list[int]:
+        return items
+
+
+@pytest.mark.parametrize("make", [lambda n: Frozen([n]), SlotsWeak])
+def test_instances_of_any_kind_work_and_end(make: Callable[[int], Any]) -> None:
+    """Frozen, unhashable, slotted: each has its own batcher, whose thread ends with the instance."""
+    one, two = make(1), make(2)
+    assert (one.run(1), two.run(1), one.run.stats.total_processed) == (2, 3, 1)
+    thread = one.run._find().workers.threads[0]
+    twin = copy.copy(one)
+    assert twin.run([1, 1]) == [2, 2]
+    assert twin.run.stats.total_processed == 2
+    assert one.run.stats.total_processed == 1
+    del one
+    gc.collect()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert (two.run(1), twin.run(1)) == (3, 2)
+
+
+@pytest.mark.parametrize("kind", [SlotsOnly, SlotsDict])
+def test_an_instance_that_cannot_be_referred_to_weakly_is_refused(kind: Any) -> None:
+    """The error says what is missing."""
+    with pytest.raises(TypeError, match=rf"{kind.__name__} .* must include '__weakref__'"):
+        kind().run(1)
+
+
+def test_an_error_whose_frames_were_cleared_keeps_no_instance_alive() -> None:
+    """As `unittest` clears them; nothing of ours on the way to the function leads there either."""
+
+    class Model:
+        @batched.dynamically(timeout_ms=0)
+        def fail(self, items: list[int]) -> list[int]:
+            raise ZeroDivisionError
+
+    model = Model()
+    with pytest.raises(ZeroDivisionError) as caught:
+        model.fail(1)
+    traceback.clear_frames(caught.value.__traceback__)
+    batcher = model.fail._find()
+    until(lambda: batcher.batcher.inbox.wake_after == 1)
+    reference = weakref.ref(model)
+    del model
+    assert reference() is None
+
+
+def test_an_idle_instance_is_collected_and_its_thread_ends() -> None:
+    """Nothing of the library keeps it, by any way it was called."""
+    embedder = Embedder(1)
+    embedder.embed(1)
+    embedder.embed.submit(1).result(PATIENCE_S)
+    list(embedder.embed.map([1, 2]))
+    embedder.embed.options(deadline_ms=50_000)(1)
+    batcher = embedder.embed._find()
+    thread = batcher.workers.threads[0]
+    until(lambda: batcher.batcher.inbox.wake_after == 1)
+    reference = weakref.ref(embedder)
+    del embedder
+    assert reference() is None
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def test_an_instance_lives_until_its_calls_are_answered() -> None:
+    """Also when the future is all that is left of them."""
+    assert Embedder(1).embed.submit([1, 2]).result(PATIENCE_S) == [2, 3]
+    assert batched.dynamically(lambda xs: xs, timeout_ms=1).submit(1).result(PATIENCE_S) == 1
+
+
+def test_a_bound_method_keeps_its_instance_and_its_instance_does_not_keep_it() -> None:
+    """As Python's own do, at the first access as at every other; it stays bound where it is put."""
+    method = Embedder(1).embed
+    again = method.__wrapped__.__self__.embed
+    for bound in (method, again):
+        gc.collect()
+        assert bound([1, 2]) == [2, 3]
+        assert bound.__wrapped__([1]) == [2]
+
+    class Service:
+        first = method
+        second = again
+
+    assert (Service().first(1), Service.second(1), Service().second([3])) == (2, 2, [4])
+    reference = weakref.ref(method.__wrapped__.__self__)
+    batcher = again._find()
+    until(lambda: batcher.batcher.inbox.wake_after == 1)
+    del method, again, bound, Service
+    gc.collect()
+    assert reference() is None
+
+
+def test_an_instance_in_the_place_of_a_dead_one_has_a_batcher_of_its_own() -> None:
+    """Python gives the ids of dead instances to new ones."""
+    ids = set()
+    for offset in range(300):
+        embedder = Embedder(offset)
+        ids.add(id(embedder))
+        assert [embedder.embed(1), embedder.embed(1), *embedder.embed([1])] == [offset + 1] * 3
+        assert embedder.embed.stats.total_processed == 3
+    assert len(ids) < 300

@@ -1,0 +1,63 @@
+"""How far `map` and `amap` read ahead."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import batched
+from tests.kit.gate import PATIENCE_S, Gate
+
+
+def test_map_reads_no_further_ahead_than_three_batches() -> None:
+    """A huge iterable is consumed as its consumer goes, and dropped when it leaves."""
+    read = []
+
+    def source() -> Any:
+        for item in range(10**9):
+            read.append(item)
+            yield item
+
+    fn = batched.dynamically(Gate(), batch_size=4, timeout_ms=0)
+    answers = fn.map(source())
+    assert read == []
+    assert [next(answers) for _ in range(10)] == list(range(10))
+    assert len(read) <= 10 + 3 * 4
+    answers.close()
+    accepted = fn.stats.total_accepted
+    assert accepted <= 10 + 3 * 4
+    with pytest.raises(TypeError, match="not iterable"):
+        fn.map(3)
+
+
+def test_amap_answers_a_slow_source_as_it_comes() -> None:
+    """An item is answered before the next one is there, and leaving ends the reader."""
+    fn = batched.dynamically(Gate(), batch_size=4, timeout_ms=0)
+    closed = []
+
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        wanted = asyncio.Event()
+
+        async def source() -> Any:
+            try:
+                for item in range(100):
+                    yield item
+                    await wanted.wait()
+                    wanted.clear()
+            finally:
+                closed.append(True)
+
+        items = source()
+        answers = fn.amap(items)
+        for expected in range(5):
+            assert await anext(answers) == expected
+            wanted.set()
+        await answers.aclose()
+        await items.aclose()
+        assert asyncio.all_tasks() == before
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    assert closed == [True]

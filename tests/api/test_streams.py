@@ -1,0 +1,267 @@
+"""The iterators over a stream, in threads and on event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+import batched
+import batched.inference
+from batched import DONE, AsyncStream, SlowConsumerError, Stream, aio
+from tests.kit.gate import PATIENCE_S, turns_until, until
+from tests.kit.steps import Steps, counting, endless
+
+
+def test_the_last_piece_comes_before_the_error_that_follows_it() -> None:
+    """Both may come after a consumer has seen no piece, and before it asks whether that is all."""
+
+    class Late:
+        """Pieces that come, with the end, when the consumer has just seen that there are none."""
+
+        def __init__(self, call: Any) -> None:
+            self.call = call
+            self.pieces: list[int] = []
+            self.asked = False
+
+        def __bool__(self) -> bool:
+            if not self.asked:
+                self.asked = True
+                self.pieces.append(7)
+                self.call.fail(ValueError("after it"))
+                return False
+            return bool(self.pieces)
+
+        def popleft(self) -> int:
+            return self.pieces.pop(0)
+
+        def clear(self) -> None:
+            self.pieces.clear()
+
+    fn = batched.dynamically(Steps(counting), timeout_ms=0)
+
+    def late() -> Any:
+        call = fn._find().collator.one(list, (1,), {}, 0.0)
+        call.results = Late(call)
+        call.loop = None
+        return call
+
+    stream = Stream(fn._find(), late())
+    assert next(stream) == 7
+    with pytest.raises(ValueError, match="after it"):
+        next(stream)
+
+    async def read() -> None:
+        call = late()
+        call.waiter = asyncio.Event()
+        astream = AsyncStream(fn._find(), call)
+        assert await anext(astream) == 7
+        with pytest.raises(ValueError, match="after it"):
+            await anext(astream)
+
+    asyncio.run(read())
+
+
+class Inherits(Steps):
+    pass
+
+
+class AsyncSteps:
+    async def __call__(self, items: list[Any]) -> AsyncIterator[Any]:
+        """Yield two pieces of each item."""
+        for step in range(2):
+            yield [(item, step) for item in items]
+
+
+class InheritsAsync(AsyncSteps):
+    pass
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [Inherits(lambda items, step: [(item, step) for item in items] if step < 2 else None), InheritsAsync()],
+    ids=["generator", "asynchronous"],
+)
+@pytest.mark.parametrize(
+    "wrapped",
+    [lambda f: f, lambda f: f.__call__, partial, lambda f: partial(partial(f.__call__)), staticmethod],
+    ids=["object", "method", "partial", "partials", "static method"],
+)
+def test_whatever_is_a_generator_streams(steps: Any, wrapped: Any) -> None:
+    """A callable object whose class inherits that, its method, and what either is wrapped in."""
+
+    async def pieces() -> list[Any]:
+        return [piece async for piece in aio.dynamically(wrapped(steps), timeout_ms=0).astream(5)]
+
+    assert list(batched.dynamically(wrapped(steps), timeout_ms=0).stream(5)) == [(5, 0), (5, 1)]
+    assert asyncio.run(pieces()) == [(5, 0), (5, 1)]
+
+
+def test_a_cancelled_task_has_left() -> None:
+    """And its cancellation is its own."""
+    steps = Steps(endless, shut=True)
+    fn = batched.dynamically(steps, timeout_ms=0)
+
+    async def read() -> None:
+        async for _ in fn.astream(1):
+            pass
+
+    async def main() -> None:
+        task = asyncio.create_task(read())
+        await asyncio.to_thread(steps.wait_for_step)
+        steps.let_through(3)
+        await asyncio.to_thread(lambda: until(lambda: steps.steps == 3))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+        steps.open()
+        assert await asyncio.to_thread(steps.closed.wait, PATIENCE_S)
+
+    asyncio.run(main())
+
+
+def never_waiting(items: list[Any]) -> Iterator[list[Any]]:
+    for _ in range(5_000_000):  # for ever, but that a loop that has no turn ends
+        yield items
+
+
+async def never_awaiting(items: list[Any]) -> AsyncIterator[list[Any]]:
+    for pieces in never_waiting(items):
+        yield pieces
+
+
+NEVER_WAIT = pytest.mark.parametrize("function", [never_waiting, never_awaiting])
+DECORATORS = pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically], ids=["", "aio"])
+
+
+@DECORATORS
+@NEVER_WAIT
+def test_callers_of_a_function_that_never_waits_leave_in_time(run: Any, decorate: Any, function: Any) -> None:
+    """By a deadline, or cancelled by another task, on an event loop that has its turns."""
+    taken = 0
+
+    async def read(view: Any) -> None:
+        nonlocal taken
+        async for _ in view.astream(1):
+            taken += 1
+
+    async def main() -> None:
+        fn = decorate(function, timeout_ms=0, max_pieces=1_000_000_000)
+        task = asyncio.create_task(read(fn))
+        await turns_until(lambda: taken)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(TimeoutError, match="did not answer within deadline_ms=30"):
+            await read(fn.options(deadline_ms=30))
+        await fn.aclose()
+
+    run(main())
+
+
+@DECORATORS
+@NEVER_WAIT
+def test_a_consumer_that_finds_all_pieces_leaves_turns_to_others(decorate: Any, function: Any) -> None:
+    """Its loop does not stand still until it has taken them."""
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        fn = decorate(function, timeout_ms=0, max_pieces=10_000)
+        stream = fn.astream(1)
+        await turns_until(lambda: fn.stats.total_processed == 1)  # it is as far behind as it may be
+        task = asyncio.create_task(others())
+        with pytest.raises(SlowConsumerError):
+            async for _ in stream:
+                pass
+        task.cancel()
+        await fn.aclose()
+
+    turns = 0
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    assert turns > 2
+
+
+def test_a_loop_that_is_busy_is_told_once_of_all_pieces() -> None:
+    """However many come meanwhile."""
+    told = []
+
+    class Loop(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(self, *args: Any, **named: Any) -> Any:
+            told.append(args)
+            return super().call_soon_threadsafe(*args, **named)
+
+    async def main() -> None:
+        steps = Steps(lambda items, step: [step] if step < 100 else None)
+        stream = batched.dynamically(steps, timeout_ms=0).astream(1)
+        assert steps.closed.wait(PATIENCE_S)
+        assert len(told) == 1
+        assert [piece async for piece in stream] == list(range(100))
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main())
+
+
+def read_in_a_thread(fn: Any, seed: int) -> None:
+    """Read streams to the end or not, close them or drop them."""
+    for turn in range(40):
+        item, want = (seed * 7 + turn * 3) % 12, (seed + turn) % 15
+        stream = fn.options(deadline_ms=20_000).stream(item) if turn % 2 else fn.stream(item)
+        pieces = [piece for _, piece in zip(range(want), stream, strict=False)]
+        assert pieces == [(item, step) for step in range(min(item, want))]
+        if turn % 3:
+            stream.close()
+
+
+async def read_in_a_task(fn: Any, seed: int) -> None:
+    """Read streams to the end or not."""
+    for turn in range(40):
+        item, want = (seed * 5 + turn * 3) % 12, 1 + (seed + turn) % 15
+        pieces: list[Any] = []
+        async for piece in fn.astream(item):
+            pieces.append(piece)
+            if len(pieces) == want:
+                break
+        assert pieces == [(item, step) for step in range(min(item, want))]
+
+
+def test_consumers_at_random_get_their_own_pieces_or_leave() -> None:
+    """Threads and tasks, ending, leaving early, dropped; then nothing is left."""
+
+    def generate(items: list[int]) -> Iterator[list[Any]]:
+        for step in range(max(items) + 1):
+            yield [(item, step) if step < item else DONE for item in items]
+
+    fn = batched.dynamically(generate, batch_size=8, timeout_ms=0.5, max_concurrent_batches=2)
+
+    async def tasks() -> None:
+        await asyncio.gather(*(read_in_a_task(fn, seed) for seed in range(20)))
+
+    readers: list[tuple[Any, ...]] = [(read_in_a_thread, fn, seed) for seed in range(4)]
+    readers += [(lambda: asyncio.run(tasks()),)] * 2
+    over: list[int] = []
+    threads = [
+        threading.Thread(target=lambda read, *args: over.append(read(*args)), args=reader, daemon=True)
+        for reader in readers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert over == [None] * 6
+    gc.collect()
+    until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
+    stats = fn.stats
+    assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
+    assert not fn._batcher.batcher.running.calls()
+    fn.shutdown()

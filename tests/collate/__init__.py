@@ -1,0 +1,1 @@
+"""What items are: `batched/_collate`."""

@@ -1,0 +1,238 @@
+"""Errors: those of a batch, those of an item, and what a caller sees of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import traceback
+import weakref
+from typing import Any
+
+import pytest
+
+from batched import BatchError
+from tests.kit.errors import OwnError
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate, until
+
+
+def broken(items: list[Any]) -> list[Any]:
+    """Raise an error with everything an error can have."""
+    try:
+        {}["missing"]
+    except KeyError as cause:
+        error = OwnError(7)
+        error.add_note("note")
+        raise error from cause
+    return items
+
+
+def test_an_error_comes_as_it_was_and_to_each_caller_its_own(flavour: Flavour) -> None:
+    """Type, message, attributes, notes, cause and the traceback into the function are kept."""
+    gate = Gate(broken, shut=True)
+    fn = flavour.decorate(gate, batch_size=3, timeout_ms=60_000)
+    futures = [flavour.start(fn, index) for index in range(3)]
+    gate.open()
+    errors = [future.exception(PATIENCE_S) for future in futures]
+    assert len({id(error) for error in errors}) == 3
+    for error in errors:
+        assert isinstance(error, OwnError)
+        assert (str(error), error.code, error.__notes__) == ("code 7", 7, ["note"])
+        assert isinstance(error.__cause__, KeyError)
+        frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+        assert frames[-2:] == ["__call__", "broken"]
+        assert not {"_run", "_work"} & set(frames)
+
+
+def test_a_failing_batch_fails_only_its_own_callers(flavour: Flavour) -> None:
+    """The next batch on the same worker is untouched, a hundred times over."""
+
+    def positive(items: list[int]) -> list[int]:
+        if min(items) < 0:
+            raise ValueError("negative")
+        return items
+
+    fn = flavour.decorate(positive, timeout_ms=0)
+    for item in range(100):
+        with pytest.raises(ValueError, match="^negative$"):
+            flavour.call(fn, -1)
+        assert flavour.call(fn, item) == item
+
+
+def test_an_exception_as_a_result_fails_its_own_item(flavour: Flavour) -> None:
+    """The neighbours in the batch get their results."""
+    gate = Gate(lambda xs: [OwnError(x) if x < 0 else x for x in xs], shut=True)
+    fn = flavour.decorate(gate, batch_size=3, timeout_ms=60_000)
+    futures = [flavour.start(fn, item) for item in (1, -2, 3)]
+    gate.open()
+    assert futures[0].result(PATIENCE_S) == 1
+    with pytest.raises(OwnError, match="^code -2$"):
+        futures[1].result(PATIENCE_S)
+    assert futures[2].result(PATIENCE_S) == 3
+    assert fn.stats.total_failed == 1
+
+
+def test_a_list_fails_with_its_first_failing_item_and_the_rest_is_dropped(flavour: Flavour) -> None:
+    """What of it has not started never runs."""
+    gate = Gate(lambda xs: [OwnError(x) if x in (3, 4) else x for x in xs])
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=0)
+    with pytest.raises(OwnError, match="^code 3$"):
+        flavour.call(fn, list(range(12)))
+    assert flavour.call(fn, 5) == 5
+    assert gate.batches == [[0, 1, 2, 3], [5]]
+    assert fn.stats.total_cancelled == 8
+
+
+def test_return_exceptions_leaves_them_in_their_places(flavour: Flavour) -> None:
+    """As `asyncio.gather` does: failing items, failing batches, and a failing single."""
+
+    def picky(items: list[int]) -> list[Any]:
+        if 5 in items:
+            raise ValueError("five")
+        return [OwnError(item) if item == 1 else item for item in items]
+
+    fn = flavour.decorate(picky, batch_size=2, timeout_ms=0).options(return_exceptions=True)
+    answer = flavour.call(fn, [0, 1, 2, 3, 4, 5, 6])
+    assert [0, OwnError, 2, 3, ValueError, ValueError, 6] == [
+        type(row) if isinstance(row, Exception) else row for row in answer
+    ]
+    assert isinstance(flavour.call(fn, 1), OwnError)
+    assert isinstance(flavour.call(fn, 5), ValueError)
+    assert flavour.call(fn, [1])[0].code == 1
+
+
+def test_errors_that_are_returned_are_each_callers_own(flavour: Flavour) -> None:
+    """As those that are raised: of a failing batch, a failing item, a list, two equal items of a cache."""
+    found = ValueError("found"), KeyError("raised")
+
+    def picky(items: list[str]) -> list[Any]:
+        if "raise" in items or "raise too" in items:
+            raise found[1]
+        return [found[0]] * len(items)
+
+    for options in ({}, {"cache": {}}):
+        gate = Gate(picky, shut=True)
+        fn = flavour.decorate(gate, batch_size=5, timeout_ms=0, **options)
+        view = fn.options(return_exceptions=True)
+        first = flavour.start(view, "first")
+        gate.wait_for_batch()
+        futures = [flavour.start(view, asked) for asked in ("a", "d", ["b", "c", "b"])]
+        gate.let_through(2)
+        errors: list[Any] = [first.result(PATIENCE_S), *found]
+        for future in futures:
+            answer = future.result(PATIENCE_S)
+            errors += answer if isinstance(answer, list) else [answer]
+        futures = [flavour.start(view, asked) for asked in ("raise", "raise too")]
+        gate.open()
+        errors += [future.result(PATIENCE_S) for future in futures]
+        assert list(map(type, errors)) == [ValueError] * 2 + [KeyError] + [ValueError] * 5 + [KeyError] * 2
+        assert len(set(map(id, errors))) == len(errors)
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, BaseException])
+def test_whatever_is_raised_reaches_the_caller_and_not_the_worker(
+    flavour: Flavour, kind: type[BaseException]
+) -> None:
+    """A task is spared what would break its event loop: it gets a BatchError from it."""
+
+    def fatal(items: list[int]) -> list[int]:
+        if 0 in items:
+            raise kind("stop")
+        return items
+
+    fn = flavour.decorate(fatal, timeout_ms=0)
+    if kind is StopIteration and flavour.name == "aio":
+        kind = RuntimeError  # Python's own doing, for a coroutine that raises it
+    error = flavour.start(fn, 0).exception(PATIENCE_S)
+    if flavour.in_tasks and kind is not RuntimeError:
+        assert isinstance(error, BatchError)
+        error = error.__cause__
+    assert type(error) is kind
+    assert flavour.call(fn, 1) == 1
+
+
+def test_an_error_that_cannot_be_copied_arrives_as_a_batch_error(flavour: Flavour) -> None:
+    """The original is its cause."""
+
+    class Stubborn(Exception):
+        __dict__ = None  # type: ignore[assignment]
+
+    def fail(items: list[Any]) -> list[Any]:
+        error = Stubborn("x")
+        raise error
+
+    fn = flavour.decorate(fail, timeout_ms=0)
+    error = flavour.start(fn, 1).exception(PATIENCE_S)
+    assert isinstance(error, BatchError)
+    assert isinstance(error.__cause__, Stubborn)
+
+
+def test_an_error_keeps_its_own_context_even_where_another_is_handled(flavour: Flavour) -> None:
+    """Calling from an `except` block must not overwrite what the function was handling."""
+
+    def fail(items: list[Any]) -> list[Any]:
+        try:
+            raise KeyError("inner")
+        except KeyError:
+            raise OwnError(1)  # noqa: B904
+
+    fn = flavour.decorate(fail, timeout_ms=0)
+
+    async def awaiting() -> BaseException | None:
+        try:
+            raise OSError("outer")
+        except OSError:
+            try:
+                await fn.acall(1)
+            except OwnError as error:
+                return error.__context__
+        return None
+
+    def blocking() -> BaseException | None:
+        try:
+            raise OSError("outer")
+        except OSError:
+            try:
+                fn(1)
+            except OwnError as error:
+                return error.__context__
+        return None
+
+    assert isinstance(asyncio.run(awaiting()) if flavour.in_tasks else blocking(), KeyError)
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_an_error_keeps_nothing_alive_once_its_caller_has_dropped_it(flavour: Flavour, awaits: bool) -> None:
+    """No cycle through its traceback: a failing batch's tensors are free at once, without the collector."""
+
+    class Tensor:
+        pass
+
+    tensors: list[weakref.ref[Tensor]] = []
+
+    def fail(items: list[Any]) -> list[Any]:
+        tensor = Tensor()
+        tensors.append(weakref.ref(tensor))
+        raise ValueError(items)
+
+    async def fail_too(items: list[Any]) -> list[Any]:
+        return fail(items)
+
+    fn = flavour.decorate(fail_too if awaits else fail, timeout_ms=0)
+
+    async def handle() -> None:
+        with contextlib.suppress(ValueError):
+            await fn.acall(1)
+
+    gc.disable()
+    try:
+        for _ in range(3):
+            if flavour.in_tasks:
+                asyncio.run(handle())
+            else:
+                with contextlib.suppress(ValueError):
+                    fn(1)
+        until(lambda: [tensor() for tensor in tensors] == [None, None, None])
+    finally:
+        gc.enable()

@@ -1,0 +1,74 @@
+"""Faults of this library: every call is answered all the same."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from batched._core.batcher import Batcher
+from batched._core.keyed_queues import KeyedQueues
+from batched._core.next_batch import NextBatch
+from batched._core.queue import Queue
+from batched._core.running import Running
+from tests.kit.flavours import Flavour, batchers
+from tests.kit.gate import PATIENCE_S, until
+from tests.kit.held import hold
+
+
+@pytest.mark.parametrize("where", ["finish", "plan", "pop", "learn", "push_all"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"max_queue_size": 10}, {"group_by": str}, {"cache": True}, {"length": len}],
+    ids=lambda options: next(iter(options), "plain"),
+)
+def test_nobody_hangs_on_a_fault_of_this_library(
+    flavour: Flavour,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    where: str,
+    options: dict[str, Any],
+) -> None:
+    """Whoever calls has an answer, the fault if need be; it is logged, and later calls are answered."""
+    if "cache" in options:
+        options = {"cache": {}}
+    gate, fn, first = hold(flavour, batch_size=2, timeout_ms=0, **options)
+    futures = [flavour.start(fn, item) for item in ("second", ["third", "fourth", "fifth"], "sixth")]
+    fault = ZeroDivisionError("a fault")
+    armed = [fault]
+
+    def break_once(cls: type) -> None:
+        right = getattr(cls, where)
+
+        def wrong(self: Any, *args: Any) -> Any:
+            # A batcher of an earlier test may be about to end meanwhile, and is not to take the fault.
+            known = batchers(fn)
+            if not armed or not any(
+                self in (each, each.next_batch, each.running, each.calls.queue) for each in known
+            ):
+                return right(self, *args)
+            if where == "push_all":
+                right(self, *(arg[:1] for arg in args))  # half-way through
+            raise armed.pop()
+
+        monkeypatch.setattr(cls, where, wrong)
+
+    places: dict[str, tuple[type, ...]] = {
+        "push_all": (Queue, KeyedQueues),
+        "learn": (NextBatch,),
+        "finish": (Running,),
+    }
+    for cls in places.get(where, (Batcher,)):
+        break_once(cls)
+    futures += [flavour.start(fn, item) for item in ("seventh", ["eighth", "ninth"])]
+    gate.open()
+    for future in [first, *futures]:
+        with contextlib.suppress(ZeroDivisionError):
+            future.result(PATIENCE_S)
+    assert not armed
+    assert flavour.call(fn, "later") == "later"
+    until(lambda: fn.stats.queue_size == fn.stats.running_items == 0)
+    stats = fn.stats
+    assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
+    assert any(record.exc_info and record.exc_info[1] is fault for record in caplog.records)

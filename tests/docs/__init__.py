@@ -1,0 +1,1 @@
+"""What the pages and the examples say is so."""

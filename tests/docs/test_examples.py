@@ -1,0 +1,90 @@
+"""The examples, run as their readers run them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.kit.script import ROOT
+
+EXAMPLES = ROOT / "examples"
+TIME_LIMIT_S = 280.0  # each takes about ten seconds on an idle machine, most of them for importing torch
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "FORCE_COLOR"}}
+
+
+@pytest.mark.parametrize("handlers", ["1", "50"])
+def test_bulk_lookup_measures_both_ways_and_compares_the_answers(handlers: str) -> None:
+    """It prints a row for each way to look up, and that every answer was the same."""
+    pytest.importorskip("aiosqlite")
+    example = subprocess.run(
+        [sys.executable, EXAMPLES / "bulk_lookup.py", "--requests", "200", "--handlers", handlers],
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        env={**ENVIRONMENT, "PYTHONPATH": str(EXAMPLES.parent)},
+        timeout=50,
+    )
+    assert example.returncode == 0, example.stderr
+    rows = [line.split() for line in example.stdout.splitlines() if line.startswith("  one query ")]
+    assert rows[0][-1] == "200"
+    assert [" ".join(row[:-2]) for row in rows] == ["one query each", "one query per batch"]
+    assert int(rows[1][-1]) <= 200 // int(handlers) + 10
+    assert "All 200 answers are the same." in example.stdout
+
+
+def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    example = subprocess.run(
+        [sys.executable, EXAMPLES / name, *arguments],
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        env=ENVIRONMENT,
+        timeout=TIME_LIMIT_S,
+    )
+    assert example.returncode == 0, example.stderr
+    return example
+
+
+@pytest.mark.model
+@pytest.mark.timeout(300)
+def test_embed_sentences_measures_all_four_ways_and_verifies_the_answers() -> None:
+    """It prints a row for each way to embed the sentences, and compares every vector with the plain one."""
+    example = run("embed_sentences.py", "--sentences", "40")
+    for way in ("one by one", "32 callers, batched", "32 callers, of like length", "encode(whole list)"):
+        rows = [line for line in example.stdout.splitlines() if line.startswith(f"  {way}") and "%" in line]
+        assert len(rows) == 1, way
+    assert "Mean batch size" in example.stdout
+    assert "All 40 answers verified" in example.stdout
+
+
+@pytest.mark.model
+@pytest.mark.timeout(300)
+def test_embed_features_measures_all_four_ways_and_verifies_the_answers() -> None:
+    """It prints a row for each way to embed the sentences, and compares every vector with the one alone."""
+    example = run("embed_features.py", "--sentences", "40")
+    for way in ("one by one", "32 threads, batched", "32 tasks, batched", "padded by hand"):
+        rows = [line for line in example.stdout.splitlines() if line.startswith(f"  {way}") and "%" in line]
+        assert len(rows) == 1, way
+    assert "Mean batch size" in example.stdout
+    assert "All 40 answers verified" in example.stdout
+
+
+@pytest.mark.timeout(120)
+def test_generate_text_streams_to_every_caller_what_it_would_get_alone() -> None:
+    """Seven callers, of whom one leaves early, share batches; every text is compared."""
+    example = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / "generate_text.py", "--characters", "30"],
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        env={**ENVIRONMENT, "PYTHONPATH": str(EXAMPLES.parent)},
+        timeout=110,
+    )
+    assert example.returncode == 0, example.stdout + example.stderr
+    assert example.stdout.count(" | ") == 7
+    assert example.stdout.count("(left early)") == 1
+    assert "7 prompts in " in example.stdout
+    assert "All 7 texts verified" in example.stdout

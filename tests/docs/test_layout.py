@@ -1,0 +1,188 @@
+"""The cut between the modules: which module may import which, and what a module is allowed to know."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import batched
+from tests.kit.script import ROOT
+
+PACKAGE = ROOT / "batched"
+
+
+# Whoever runs these has installed their extra.
+THIRD_PARTY = {"demo": {"numpy", "rich"}, "prometheus": {"prometheus_client"}}
+
+
+SAYS_NOTHING = {"base", "common", "handler", "helper", "manager", "misc", "tool", "util"}
+
+
+class Import(NamedTuple):
+    """A module that a module imports: `batched` ones without the package's name, others by their first."""
+
+    name: str
+    internal: bool
+    typing_only: bool
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+MODULES = {module_name(path): ast.parse(path.read_text(), str(path)) for path in PACKAGE.rglob("*.py")}
+
+
+def imports(node: ast.AST, *, typing_only: bool = False) -> Iterator[Import]:
+    """Yield every import below `node`, at the top of the module or not."""
+    match node:
+        case ast.Import(names):
+            for alias in names:
+                yield imported(alias.name, typing_only=typing_only)
+        case ast.ImportFrom(module, names, level):
+            assert level == 0, "imports are absolute"
+            for alias in names:
+                submodule = f"{module}.{alias.name}"
+                inside = submodule.removeprefix("batched.")
+                found = inside in MODULES or f"{inside}.__init__" in MODULES
+                yield imported(submodule if found else str(module), typing_only=typing_only)
+        case ast.If(ast.Name("TYPE_CHECKING"), body, orelse):
+            for child in body:
+                yield from imports(child, typing_only=True)
+            for child in orelse:
+                yield from imports(child, typing_only=typing_only)
+        case _:
+            for child in ast.iter_child_nodes(node):
+                yield from imports(child, typing_only=typing_only)
+
+
+def imported(name: str, *, typing_only: bool) -> Import:
+    first, _, rest = name.partition(".")
+    if first != "batched":
+        return Import(first, internal=False, typing_only=typing_only)
+    name = rest or "__init__"
+    return Import(name if name in MODULES else f"{name}.__init__", internal=True, typing_only=typing_only)
+
+
+def external(module: str) -> set[str]:
+    """Return what `module` imports from outside when it runs."""
+    return {i.name for i in imports(MODULES[module]) if not i.internal and not i.typing_only}
+
+
+def listed(module: str) -> list[str] | None:
+    """Return the module's `__all__`."""
+    for node in MODULES[module].body:
+        match node:
+            case ast.Assign([ast.Name("__all__")], value):
+                return list(ast.literal_eval(value))
+    return None
+
+
+def defined(module: str) -> set[str]:
+    """Return the names that the module's own statements bind; for an `__init__`, what it imports as well."""
+    names: set[str] = set()
+    for node in MODULES[module].body:
+        match node:
+            case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
+                names.add(name)
+            case ast.AnnAssign(ast.Name(name)):
+                names.add(name)
+            case ast.Assign(targets):
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+            case ast.ImportFrom(_, aliases) if module.endswith("__init__"):
+                names |= {alias.asname or alias.name for alias in aliases}
+    return names
+
+
+def test_imports_run_downwards() -> None:
+    """The rooms are floors, and what decides knows neither clock, thread, event loop nor array."""
+    pytest.importorskip("importlinter")
+    program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    linter = [sys.executable, "-c", program]
+    done = subprocess.run(linter, cwd=PACKAGE.parent, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_only_extras_import_third_parties(module: str) -> None:
+    """The library itself runs on the standard library alone."""
+    assert external(module) - sys.stdlib_module_names <= THIRD_PARTY.get(module, set())
+
+
+@pytest.mark.parametrize("module", sorted(module for module in MODULES if listed(module) is not None))
+def test_all_lists_only_what_the_module_defines(module: str) -> None:
+    """No name in `__all__` is misspelt, listed twice or defined elsewhere."""
+    names = listed(module) or []
+    assert sorted(set(names)) == sorted(names)
+    assert set() == set(names) - defined(module)
+
+
+def test_the_public_names_are_complete_and_sorted() -> None:
+    """`batched.__all__` is every public name that `batched/__init__.py` binds, constants first."""
+    public = [name for name in defined("__init__") if not name.startswith("_")]
+    assert sorted(public, key=lambda name: (not name.isupper(), name)) == batched.__all__
+
+
+def test_no_name_that_says_nothing() -> None:
+    """No file is called utils, helpers, manager or the like."""
+    words = {word for module in MODULES for part in module.split(".") for word in part.split("_")}
+    assert set() == {word.removesuffix("s") for word in words} & SAYS_NOTHING
+
+
+def members(tree: ast.AST) -> Iterator[str]:
+    """Yield each class below `tree`, and `Class.name` of its methods and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+            for child in ast.walk(node):
+                match child:
+                    case (
+                        ast.FunctionDef(name)
+                        | ast.AsyncFunctionDef(name)
+                        | ast.AnnAssign(ast.Name(name))
+                        | ast.Attribute(ast.Name("self"), name)
+                    ):
+                        yield f"{node.name}.{name}"
+
+
+def test_the_page_on_the_architecture_names_what_there_is() -> None:
+    """Files, classes and their members, functions named with their file, and modules in the picture."""
+    root = PACKAGE.parent
+    page = (root / "docs" / "architecture.md").read_text()
+    files = set(re.findall(r"`([\w/]+\.(?:py|toml))`", page))
+    assert [file for file in files if not (PACKAGE / file).exists() and not (root / file).exists()] == []
+
+    named = set(re.findall(r"`(_?[A-Z]\w*(?:\.\w+)?)`", page))
+    assert named - {name for tree in MODULES.values() for name in members(tree)} == {
+        "TypedDict",
+        "WeakKeyDictionary",
+    }
+
+    placed = re.findall(r"`(\w+)`(?:,| in|)\s\(?`(_\w+/\w+)\.py`", page)
+    strays = [name for name, file in placed if name not in defined(file.replace("/", "."))]
+    assert strays == []
+
+    last = {part for module in MODULES for part in module.split(".")}
+    for label in re.findall(r'\["(\w[\w, ]*)<br/>', page):
+        assert set(label.split(", ")) <= last
+
+
+def test_import_loads_only_the_standard_library_and_starts_no_thread() -> None:
+    """`import batched` loads no numpy, no torch, nothing else from outside, and leaves one thread running."""
+    script = """if True:
+        import sys
+        before = set(sys.modules)
+        import batched
+        print(*{name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)
+        print(len(sys._current_frames()))
+    """
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.split() == ["batched", "1"]

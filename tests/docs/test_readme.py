@@ -1,0 +1,46 @@
+"""Everything the README says was run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+import batched
+from batched._core.options import ArrayOptions, CallOptions, Options
+from tests.kit.script import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_examples_run_as_printed() -> None:
+    """One after another, as a reader would type them."""
+    namespace: dict[str, object] = {"__name__": "readme"}
+    blocks = list(re.finditer(r"```python\n(.*?)```", README, re.DOTALL))
+    assert len(blocks) >= 3
+    for block in blocks:
+        line = README.count("\n", 0, block.start()) + 1  # so that a traceback shows the README's line
+        exec(compile("\n" * line + block[1], "README.md", "exec"), namespace)
+
+
+def test_the_tables_list_every_option_with_its_default_and_its_sentence() -> None:
+    """Of the decorator and of single calls, as the docstrings do."""
+    for options in (Options, ArrayOptions, CallOptions):
+        for field in fields(options):
+            default = "the function's" if field.name == "name" else str(field.default)
+            assert f"| `{field.name}` | {default} | {field.metadata['text']} |" in README
+
+
+def test_the_two_commands_come_first() -> None:
+    """The demo, then the tests."""
+    commands = re.findall(r"pip install .*? && .*", README)
+    assert [command.split(" && ")[1] for command in commands[:2]] == [
+        "python -m batched.demo",
+        "python -m pytest",
+    ]
+
+
+def test_every_public_name_is_told() -> None:
+    """A name nobody can read about is a name nobody can use."""
+    for name in batched.__all__:
+        documented = getattr(batched, name).__doc__
+        assert documented, name

@@ -1,0 +1,1 @@
+"""Where callers and batches wait: `batched/_drivers`."""

@@ -1,0 +1,214 @@
+"""The tasks that run batches: cancelled, failing, calling, and their contexts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import Any
+
+import pytest
+
+from batched import BatchError, aio
+from tests.kit.gate import AsyncGate, turns
+
+
+def test_a_deadline_fires_while_a_batch_runs(run: Any) -> None:
+    """The late item never runs; one that runs is given up."""
+
+    async def main() -> None:
+        gate = AsyncGate()
+        fn = aio.dynamically(gate, batch_size=1, timeout_ms=0)
+        running = asyncio.create_task(fn.options(deadline_ms=1000)("running"))
+        await gate.entered.acquire()
+        with pytest.raises(TimeoutError, match="deadline_ms=20"):
+            await fn.options(deadline_ms=20)("late")
+        with pytest.raises(TimeoutError, match="deadline_ms=1000"):
+            await running
+        gate.opened.set()
+        assert await fn("next") == "next"
+        assert gate.batches == [["running"], ["next"]]
+        assert fn.stats.total_expired == 1
+
+    run(main())
+
+
+def test_cancelling_the_first_task_cancels_no_batch(run: Any) -> None:
+    """Not before its batch is chosen, and not while it runs: a batch belongs to no caller."""
+
+    async def main() -> None:
+        gate = AsyncGate()
+        fn = aio.dynamically(gate, timeout_ms=0)
+        for ran in (False, True):
+            gate.opened.clear()
+            first, second = (asyncio.create_task(fn(item)) for item in ("first", "second"))
+            await (gate.entered.acquire() if ran else asyncio.sleep(0))
+            assert first.cancel()
+            await turns()
+            assert first.cancelled()
+            gate.opened.set()
+            assert await second == "second"
+            await turns()
+        assert fn.stats.queue_size + fn.stats.running_items == 0
+
+    run(main())
+
+
+def test_a_batch_whose_task_is_cancelled_fails_alone(run: Any) -> None:
+    """By whoever cancels all tasks there are; before its first step it has not run, and is started anew."""
+
+    async def main() -> None:
+        gate = AsyncGate()
+        fn = aio.dynamically(gate, timeout_ms=0)
+        before = asyncio.all_tasks()
+        caller = asyncio.create_task(fn(1))
+        await asyncio.sleep(0)
+        (batch,) = asyncio.all_tasks() - before - {caller}
+        batch.cancel()
+        await gate.entered.acquire()
+        (batch,) = asyncio.all_tasks() - before - {caller}
+        batch.cancel()
+        with pytest.raises(BatchError, match="CancelledError"):
+            await caller
+        gate.opened.set()
+        assert await fn(2) == 2
+        assert gate.batches == [[1], [2]]
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, SystemExit, KeyboardInterrupt])
+def test_what_would_end_a_task_or_a_loop_reaches_callers_as_a_batch_error(run: Any, kind: Any) -> None:
+    """Raised by the function itself, at once or after a wait."""
+
+    @aio.dynamically(timeout_ms=0)
+    async def fail(items: list[int]) -> list[int]:
+        if items[0] > 1:
+            await asyncio.sleep(0)
+        if items[0]:
+            raise kind
+        return items
+
+    async def main() -> None:
+        for item in (1, 2):
+            with pytest.raises(BatchError, match=kind.__name__) as caught:
+                await fail(item)
+            assert isinstance(caught.value.__cause__, kind)
+        assert await fail(0) == 0
+        assert fail.stats.total_failed == 2
+
+    run(main())
+
+
+def test_cancelling_propagates_and_cancel_is_not_swallowed(run: Any) -> None:
+    """A cancelled caller's task is cancelled, and a time limit of asyncio's own works."""
+
+    async def main() -> None:
+        gate = AsyncGate()
+        fn = aio.dynamically(gate, timeout_ms=0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(fn(1), 0.01)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await fn([2, 3])
+        gate.opened.set()
+        assert await fn(4) == 4
+        assert gate.batches == [[1], [4]]
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["await", "list", "task", "amap", "aclose"])
+def test_a_call_from_inside_the_batch_function_is_an_error(run: Any, how: str) -> None:
+    """It would wait for itself; by way of a task too. The outer caller gets the error."""
+
+    @aio.dynamically(timeout_ms=0)
+    async def again(items: list[int]) -> list[int]:
+        if 0 in items:
+            match how:
+                case "await":
+                    await again(1)
+                case "list":
+                    await again([1])
+                case "task":
+                    await asyncio.gather(again(1))
+                case "amap":
+                    [y async for y in again.amap([1])]
+                case "aclose":
+                    await again.aclose()
+        return items
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="inside its own batch function"):
+            await again(0)
+        assert await again(2) == 2
+
+    run(main())
+
+
+def test_what_does_not_wait_for_itself_may_be_called_from_a_batch_function(run: Any) -> None:
+    """Another function, another instance, another loop, and a task that outlives the batch."""
+
+    class Model:
+        def __init__(self, inner: Model | None = None) -> None:
+            self.inner = inner
+
+        @aio.dynamically(timeout_ms=0)
+        async def run(self, items: list[int]) -> list[int]:
+            return items if self.inner is None else await self.inner.run(items)
+
+    left: list[asyncio.Task[int]] = []
+
+    @aio.dynamically(timeout_ms=0)
+    async def fn(items: list[int]) -> list[int]:
+        if items == [0]:
+            return [await asyncio.to_thread(asyncio.run, fn(1))]
+        if items == [2]:
+            left.append(asyncio.create_task(later()))
+        return items
+
+    gate = asyncio.Event()
+
+    async def later() -> int:
+        await gate.wait()
+        return await fn(3)
+
+    async def main() -> None:
+        assert await Model(Model()).run([1, 2]) == [1, 2]
+        assert await fn(0) == 1
+        assert await fn(2) == 2
+        gate.set()
+        assert await left[0] == 3
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_context_variables_of_callers_reach_neither_the_function_nor_each_other(run: Any, kind: str) -> None:
+    """And what the function sets is gone with its batch."""
+    request = contextvars.ContextVar("request", default="none")
+    seen = []
+
+    def look(items: list[str]) -> list[str]:
+        seen.append(request.get())
+        if kind == "async":
+            request.set("left by a batch")
+        return items
+
+    async def look_async(items: list[str]) -> list[str]:
+        await asyncio.sleep(0)
+        return look(items)
+
+    fn = aio.dynamically(look_async if kind == "async" else look, batch_size=2, timeout_ms=1)
+
+    async def caller(name: str) -> str:
+        request.set(name)
+        await fn(name)
+        await fn([name, name, name])
+        return request.get()
+
+    async def main() -> None:
+        assert await asyncio.gather(*map(caller, "abc")) == ["a", "b", "c"]
+        assert request.get() == "none"
+
+    run(main())
+    assert set(seen) == {"none"}

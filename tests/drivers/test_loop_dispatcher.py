@@ -1,0 +1,183 @@
+"""When batches start on an event loop, and what timers they take."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import batched
+import batched.aio.inference
+from batched import QueueFullError, aio
+from tests.kit.functions import echo
+from tests.kit.gate import PATIENCE_S, AsyncGate, turns
+
+
+def test_all_who_come_in_one_turn_of_the_loop_share_a_batch(run: Any) -> None:
+    """Also with no window, also on a loop that starts tasks at once."""
+
+    async def main() -> None:
+        gate = AsyncGate(shut=False)
+        fn = aio.dynamically(gate, timeout_ms=0)
+        if sys.version_info >= (3, 12):
+            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        assert await asyncio.gather(*map(fn, range(10))) == list(range(10))
+        assert gate.batches == [list(range(10))]
+
+    run(main())
+
+
+def test_who_comes_while_a_batch_awaits_is_in_the_next(run: Any) -> None:
+    """One batch at a time; those just answered, who come straight back, are in it too."""
+
+    async def main() -> None:
+        gate = AsyncGate()
+        fn = aio.dynamically(gate, timeout_ms=0)
+
+        async def twice(item: int) -> None:
+            await fn(item)
+            await fn(item)
+
+        first = asyncio.create_task(twice(0))
+        await gate.entered.acquire()
+        others = [asyncio.create_task(fn(item)) for item in (1, 2)]
+        await turns()
+        assert gate.batches == [[0]]
+        assert (fn.stats.running_items, fn.stats.queue_size) == (1, 2)
+        gate.opened.set()
+        await asyncio.gather(first, *others)
+        assert gate.batches == [[0], [1, 2, 0]]
+
+    run(main())
+
+
+def test_a_function_that_never_waits_does_not_keep_the_loop_to_itself(run: Any) -> None:
+    """Others have their turn between the batches of a long list."""
+
+    async def main() -> None:
+        fn = aio.dynamically(echo, batch_size=4, timeout_ms=0)
+        task = asyncio.create_task(fn(list(range(100_000))))
+        ticks = 0
+        while not task.done():
+            await asyncio.sleep(0)
+            ticks += 1
+        assert task.result() == list(range(100_000))
+        assert ticks > 20
+
+    run(main())
+
+
+def test_as_many_batches_run_at_once_as_may(run: Any) -> None:
+    """With two, two batches run at once; a third waits."""
+
+    async def main() -> None:
+        gate = AsyncGate()
+        fn = aio.dynamically(gate, batch_size=2, timeout_ms=0, max_concurrent_batches=2)
+        tasks = [asyncio.create_task(fn([item, item])) for item in range(3)]
+        for _ in range(2):
+            await gate.entered.acquire()
+        await turns()
+        assert gate.batches == [[0, 0], [1, 1]]
+        gate.opened.set()
+        assert await asyncio.gather(*tasks) == [[0, 0], [1, 1], [2, 2]]
+        await fn.aclose()
+
+    run(main())
+
+
+def test_a_window_ends_when_the_batch_is_full_or_a_deadline_nears(run: Any) -> None:
+    """With a window of a minute; a look at the stats, from another thread too, changes nothing."""
+
+    async def main() -> None:
+        gate = AsyncGate(shut=False)
+        fn = aio.dynamically(gate, batch_size=4, timeout_ms=60_000)
+        tasks = [asyncio.create_task(fn(item)) for item in range(3)]
+        await turns()
+        assert fn.stats.queue_size == 3
+        assert (await asyncio.to_thread(lambda: fn.stats)).total_accepted == 3
+        assert gate.batches == []
+        tasks.append(asyncio.create_task(fn(3)))
+        assert await asyncio.gather(*tasks) == [0, 1, 2, 3]
+        assert await fn.options(deadline_ms=500)(4) == 4
+        assert gate.batches == [[0, 1, 2, 3], [4]]
+
+    run(main())
+
+
+def test_an_idle_loop_is_never_woken(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between calls there is no timer, no task and nobody who asks the clock."""
+
+    async def main() -> None:
+        fn = aio.dynamically(echo, timeout_ms=0)
+        windowed = aio.dynamically(echo, timeout_ms=1)
+        assert (await fn(1), await windowed(1)) == (1, 1)
+        await turns()
+        asked: list[int] = []
+        monkeypatch.setattr(
+            batched._drivers.event_loop, "monotonic", lambda: asked.append(1) or time.monotonic()
+        )
+        assert asyncio.all_tasks() == {asyncio.current_task()} | {
+            task for task in asyncio.all_tasks() if "wait_for" in repr(task)
+        }
+        await asyncio.to_thread(threading.Event().wait, 0.1)
+        assert asked == []
+        for used in (fn, windowed):
+            (dispatcher,) = used._batcher.dispatchers()
+            assert (dispatcher._timer, dispatcher.running) == (None, set())
+
+    run(main())
+
+
+@pytest.mark.parametrize("refused", ["full", "too large"])
+def test_a_refused_call_leaves_no_timer_behind(
+    run: Any, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """However far its deadline."""
+
+    async def main() -> None:
+        gate = AsyncGate()
+        fn = aio.dynamically(gate, batch_size=1, timeout_ms=0, max_queue_size=1)
+        first = asyncio.create_task(fn(1))
+        await gate.entered.acquire()
+        second = asyncio.create_task(fn(2))
+        await turns()
+        timers: list[Any] = []
+        monkeypatch.setattr(batched._drivers.event_loop, "watch", lambda *args: timers.append(args))
+        with pytest.raises(QueueFullError if refused == "full" else ValueError):
+            await fn.options(deadline_ms=600_000)(3 if refused == "full" else [3, 4])
+        monkeypatch.undo()
+        assert timers == []
+        gate.opened.set()
+        assert await asyncio.gather(first, second) == [1, 2]
+
+    run(main())
+
+
+@pytest.mark.parametrize("options", [{}, {"max_queue_size": 100}, {"length": abs, "max_queue_size": 8}])
+def test_a_deadline_that_is_far_starts_nothing(run: Any, options: dict[str, Any]) -> None:
+    """Nor does a bound: what waits in its window waits on, until the batch is full or a deadline is near."""
+
+    async def main() -> None:
+        gate = AsyncGate(shut=False, note=sorted)
+        fn = aio.dynamically(gate, batch_size=8, timeout_ms=60_000, **options)
+        soon = fn.options(deadline_ms=1000)
+        later = fn.options(deadline_ms=600_000)
+        tasks = [asyncio.create_task(later(0))]
+        await turns()
+        (dispatcher,) = fn._batcher.dispatchers()
+        timer = dispatcher._timer
+        tasks += [asyncio.create_task(later(item)) for item in range(1, 4)]
+        await turns()
+        assert dispatcher._timer is timer is not None
+        tasks.append(asyncio.create_task(soon(4)))
+        await asyncio.wait(tasks, timeout=PATIENCE_S)
+        tasks += [asyncio.create_task(later(item)) for item in range(8)]
+        await asyncio.wait(tasks, timeout=PATIENCE_S)
+        assert [task.result() for task in tasks] == [*range(5), *range(8)]
+        assert gate.batches == [list(range(5)), list(range(8))]
+
+    run(main())

@@ -1,0 +1,106 @@
+"""What becomes of batches when a worker is hit in the midst of its work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+import batched
+from batched._drivers import futures
+from batched._drivers.deadline_watch import DeadlineWatch
+from tests.kit.gate import PATIENCE_S, Gate
+
+
+def test_the_window_counts_from_the_oldest_item() -> None:
+    """What has waited behind a running batch is not made to wait again."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=2, timeout_ms=40)
+    first = fn.submit([1, 2])
+    gate.wait_for_batch()
+    second = fn.submit(3)
+    threading.Event().wait(0.06)
+    started = time.monotonic()
+    gate.open()
+    assert second.result(PATIENCE_S) == 3
+    assert first.done()
+    gate.wait_for_batch()
+    assert time.monotonic() - started < 0.04
+
+
+def test_an_exception_thrown_into_the_worker_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever was running is answered with it, and the next call works."""
+    import ctypes
+
+    entered: SimpleQueue[int] = SimpleQueue()
+    passes: SimpleQueue[None] = SimpleQueue()
+
+    def hold(items: list[int]) -> list[int]:
+        entered.put(threading.get_ident())
+        passes.get(timeout=PATIENCE_S)
+        return items
+
+    fn = batched.dynamically(hold, timeout_ms=0)
+    future = fn.submit(1)
+    ident = ctypes.c_ulong(entered.get(timeout=PATIENCE_S))
+    # A queue that is written in C lets the worker go on: under a tracer, CPython 3.11 enters no Python
+    # function while an exception waits to be taken by another thread.
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(ZeroDivisionError))
+    passes.put(None)
+    assert isinstance(future.exception(PATIENCE_S), ZeroDivisionError)
+    passes.put(None)
+    assert fn(2) == 2
+
+
+@pytest.mark.parametrize("items", [2, [2]])
+def test_what_a_worker_has_just_chosen_is_answered_too_when_an_exception_hits_it(
+    items: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Between two batches as well: nobody waits for a batch that was taken and never ran."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+    running = fn.submit(1)
+    gate.wait_for_batch()
+    chosen = fn.submit(items)
+    scheduler = fn._batcher.batcher
+    pop = scheduler.pop
+
+    def pop_and_fail(*args: Any) -> Any:
+        assert pop(*args)
+        monkeypatch.undo()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(scheduler, "pop", pop_and_fail)
+    gate.open()
+    assert running.result(PATIENCE_S) == 1
+    assert isinstance(chosen.exception(PATIENCE_S), ZeroDivisionError)
+    assert fn(3) == 3
+    assert fn.stats.running_items == 0
+
+
+def test_a_batch_is_not_lost_where_answering_those_who_are_late_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fault of this library in the wake-up of callers hinders no other caller, with several workers too."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, max_concurrent_batches=2)
+    first = [fn.submit(item) for item in (1, 2)]
+    gate.wait_for_batch()
+    gate.wait_for_batch()
+
+    def fail(calls: list[Any]) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(futures, "release", fail)
+    monkeypatch.setattr(DeadlineWatch, "add", lambda *_: None)  # so that the worker finds the late call
+    late = fn.options(deadline_ms=1e-6).submit(3)
+    due = fn.submit(4)
+    gate.open()
+    assert isinstance(late.exception(PATIENCE_S), TimeoutError)
+    assert due.result(PATIENCE_S) == 4
+    assert [future.result(PATIENCE_S) for future in first] == [1, 2]
+    assert fn(5) == 5

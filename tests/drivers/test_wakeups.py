@@ -1,0 +1,159 @@
+"""Event loops are woken once for all calls that are answered meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from contextvars import Context
+from typing import Any
+
+import pytest
+
+import batched
+from batched._core.call import Call
+from batched._drivers import wakeups
+from batched._drivers.wakeups import release
+from tests.kit.gate import PATIENCE_S, Gate, until
+
+
+def test_a_loop_that_is_behind_is_woken_once_for_all_that_is_answered_meanwhile() -> None:
+    """A wake-up costs as much as many answers: while one is under way there is no other."""
+    fn = batched.dynamically(Gate(), batch_size=1, timeout_ms=0)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        wake_up = loop.call_soon_threadsafe
+        woken = []
+
+        def wake_up_and_count(*args: Any, **named: Any) -> Any:
+            woken.append(args)
+            return wake_up(*args, **named)
+
+        loop.call_soon_threadsafe = wake_up_and_count  # type: ignore[method-assign]
+        for round_ in range(1, 3):
+            calls = [asyncio.create_task(fn.acall(item)) for item in range(5)]
+            await asyncio.sleep(0)
+            until(lambda round_=round_: fn.stats.total_processed == 5 * round_)  # and the loop stands still
+            assert await asyncio.wait_for(asyncio.gather(*calls), PATIENCE_S) == list(range(5))
+            assert len(woken) == round_
+
+    asyncio.run(main())
+
+
+class Loop:
+    """What `release` asks of an event loop."""
+
+    def __init__(self) -> None:
+        self.ready: list[Any] = []
+        self.error: type[BaseException] | None = None
+
+    def call_soon_threadsafe(self, callback: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        self.ready.append(callback)
+
+    def call_on(self) -> Call:
+        call = Call().begin(list, None, 1, False, 0.0)
+        call.loop = self
+        call.missing = 0
+        return call
+
+
+def test_no_answer_is_lost_between_two_wake_ups() -> None:
+    """What comes after the loop has begun to empty its outbox is told of again."""
+    loop = Loop()
+    calls = [loop.call_on() for _ in range(4)]
+    release(calls[:1])
+    release(calls[1:2])
+    assert len(loop.ready) == 1
+    calls[0].add_done_callback(lambda _: release(calls[2:3]), context=Context())  # in the middle of it
+    loop.ready[0]()
+    assert [call.is_woken for call in calls[:3]] == [True, True, False]
+    loop.ready[1]()
+    assert calls[2].is_woken
+    release(calls[3:])
+    loop.ready[2]()
+    assert calls[3].is_woken
+
+
+def test_loops_are_not_taken_for_others() -> None:
+    """Each is told of its own calls: one where another of the same id has been, and any of very many."""
+    gone, loop = Loop(), Loop()
+    release([gone.call_on()])
+    wakeups._outboxes[id(loop)] = wakeups._outboxes[id(gone)]  # its wake-up is still to come
+    loops = [loop, *(Loop() for _ in range(3000))]
+    calls = [each.call_on() for _ in range(2) for each in loops]
+    for call in calls:
+        release([call])
+    for each in loops:
+        for callback in each.ready:
+            callback()
+    assert all(call.is_woken for call in calls)
+    assert len(wakeups._outboxes) < 2000
+
+
+def test_a_loop_that_is_closed_keeps_no_calls() -> None:
+    """Nobody will ever come for them."""
+    loop = Loop()
+    told = loop.call_on()
+    calls = [weakref.ref(told)]
+    release([told])
+    loop.ready.clear()  # as `close` does
+    loop.error = RuntimeError
+    call = loop.call_on()
+    calls.append(weakref.ref(call))
+    release([call])
+    del told, call
+    assert [call() for call in calls] == [None, None]
+
+
+def test_a_wake_up_that_is_interrupted_is_made_up_for() -> None:
+    """In the thread of the worker or of the loop: later calls are answered."""
+    loop = Loop()
+    calls = [loop.call_on() for _ in range(3)]
+    loop.error = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        release(calls[:1])
+    loop.error = None
+    release(calls[1:2])
+    loop.ready.clear()  # the loop had just taken it out
+    release(calls[2:])
+    loop.ready[0]()
+    assert calls[2].is_woken
+
+
+def test_who_is_told_goes_on_after_an_interruption() -> None:
+    """Those behind the caller who was being released are released in the next turn."""
+
+    async def main() -> None:
+        loop = Loop()
+        calls = [loop.call_on() for _ in range(4)]
+        release(calls[:3])
+        release(calls[3:])
+
+        def interrupt(_: object) -> None:
+            raise KeyboardInterrupt
+
+        calls[1].add_done_callback(interrupt, context=Context())
+        with pytest.raises(KeyboardInterrupt):
+            loop.ready[0]()
+        assert [call.is_woken for call in calls] == [True, True, False, False]
+        await asyncio.sleep(0)
+        assert [call.is_woken for call in calls] == [True, True, True, True]
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_process_waits_for_no_wake_up_of_its_parents() -> None:
+    """One that was under way when it was forked may never come there."""
+    loop = Loop()
+    calls = [loop.call_on() for _ in range(2)]
+    release(calls[:1])
+    child = os.fork()
+    if not child:
+        release(calls[1:])
+        os._exit(len(loop.ready))
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 2

@@ -1,0 +1,187 @@
+"""The Prometheus page of all live batchers, read as Prometheus reads it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
+from prometheus_client.parser import text_string_to_metric_families
+
+import batched
+from batched._core.counters import Counters
+from batched.prometheus import Collector
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.metrics_page import check_identities, check_nothing_falls, expected, is_cumulative, page
+from tests.kit.script import run_script
+
+
+def test_the_page_says_what_the_stats_say(flavour: Flavour, registry: CollectorRegistry, name: str) -> None:
+    """Of every flavour, while a batch runs and afterwards."""
+    gate = Gate(lambda xs: [ValueError() if x == 2 else x for x in xs], shut=True)
+    fn = flavour.decorate(gate, name=name, batch_size=4, timeout_ms=0, max_queue_size=4)
+    running = flavour.start(fn, [1, 2, 3, 4])
+    gate.wait_for_batch()
+    waiting = flavour.start(fn, [5, 6])
+    during = page(registry)[name]
+    check_identities(during)
+    assert (during["running_items",], during["waiting_items",]) == (4, 2)
+    assert (during["running_batches",], during["batchers",], during["slots",]) == (1, 1, 1)
+    assert 0 < during["running_batch_age_seconds",] <= during["busy_seconds_total",]
+    assert during["busy_seconds_total",] < PATIENCE_S
+    with pytest.raises(batched.QueueFullError):
+        flavour.call(fn, [7, 8, 9])
+    gate.open()
+    assert waiting.result(PATIENCE_S) == [5, 6]
+    assert isinstance(running.exception(PATIENCE_S), ValueError)
+    until(lambda: not fn.stats.running)
+    after = page(registry)[name]
+    check_identities(after)
+    check_nothing_falls({name: during}, {name: after})
+    said = expected(fn.stats)
+    assert {key: after[key] for key in said} == said
+    assert (after["failed_items_total",], after["rejected_items_total",]) == (1, 3)
+    assert (after["batch_size_items_bucket", "2.0"], after["batch_size_items_bucket", "4.0"]) == (1, 2)
+    assert after["running_batch_age_seconds",] == 0
+    flavour.close(fn)
+    assert page(registry)[name] == after
+
+
+def test_arrays_lengths_and_what_was_learned_are_there(
+    flavour: Flavour, registry: CollectorRegistry, name: str
+) -> None:
+    """Padding by elements, how batches were chosen, costs in seconds, what fits into memory, cache hits."""
+
+    def double(features: dict[str, np.ndarray]) -> np.ndarray:
+        if len(features["x"]) > 2:
+            raise MemoryError
+        return features["x"] * 2
+
+    arrays = flavour.decorate_arrays(double, name=f"{name} arrays", unpad_outputs=True)
+    flavour.call(arrays, {"x": [np.ones(1), np.ones(3), np.ones(2)]})
+    for _ in range(10):
+        flavour.call(arrays, x=np.ones((1, 2)))
+    cached = flavour.decorate(list, name=f"{name} cached", length=len, cache={})
+    for word in ("a", "bc", "a"):
+        flavour.call(cached, word)
+    until(lambda: not arrays.stats.running and not cached.stats.running)
+    figures = page(registry)
+    for fn, kind in ((arrays, "arrays"), (cached, "cached")):
+        said = expected(fn.stats)
+        assert {key: figures[f"{name} {kind}"][key] for key in said} == said
+        check_identities(figures[f"{name} {kind}"])
+    assert figures[f"{name} arrays"]["fitting_items",] == 1
+    assert figures[f"{name} arrays"]["learned_capacity_items_per_second",] > 0
+    assert figures[f"{name} arrays"]["padded_elements_total",] > 0
+    assert figures[f"{name} cached"]["cached_items_total",] == 1
+    assert figures[f"{name} cached"]["chosen_batches_total", "arrival"] == 2
+
+
+def test_what_was_never_seen_has_no_figure(registry: CollectorRegistry, name: str) -> None:
+    """Nothing learned and no limit of memory are no series; what counts begins at zero."""
+    fn = batched.dynamically(list, name=name, timeout_ms=0)
+    assert fn.stats.learned is None
+    figures = page(registry)[name]
+    assert not [key for key in figures if key[0].startswith(("learned", "fitting"))]
+    assert {value for key, value in figures.items() if is_cumulative(key)} == {0}
+    assert len([key for key in figures if key[0] == "batches_total"]) == 10
+
+
+def test_openmetrics_says_the_same(registry: CollectorRegistry) -> None:
+    """The stricter format, with its stricter parser."""
+    fn = batched.dynamically(list, name='open "metrics"', timeout_ms=0)
+    fn([1, 2, 3])
+    text = openmetrics.generate_latest(registry).decode()
+    strict = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in openmetrics_families(text)
+        for sample in family.samples
+    }
+    plain = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        for sample in family.samples
+    }
+    mine = [key for key in plain if ("name", 'open "metrics"') in key]
+    assert len(mine) > 50
+    assert {key: strict[key] for key in mine} == {key: plain[key] for key in mine}
+
+
+ODD_NAMES = ["<lambda>", 'say "hi"', "back\\slash", "two\nlines", "Grüße 漢字", "{a=1}", "", "a\ud800b"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
+def test_odd_names_are_escaped(name: str, registry: CollectorRegistry) -> None:
+    """They come out of the page as they went in, but for what cannot be written as UTF-8."""
+    fn = batched.dynamically(list, timeout_ms=0)
+    fn._find().name = name
+    shown = name.encode(errors="backslashreplace").decode()
+    before = page(registry)[shown]["processed_items_total",]
+    fn([1, 2])
+    assert page(registry)[shown]["processed_items_total",] == before + 2
+
+
+def test_names_are_those_of_the_functions(registry: CollectorRegistry) -> None:
+    """Of a local one, of a lambda and of a method, without where they were defined."""
+
+    class Local:
+        @batched.dynamically(timeout_ms=0)
+        def method(self, items: list[int]) -> list[int]:
+            return items
+
+    local, nameless = Local(), batched.dynamically(lambda items: items, timeout_ms=0)
+    assert (local.method(1), nameless(2)) == (1, 2)
+    assert {"Local.method", "<lambda>"} <= page(registry).keys()
+
+
+def test_nothing_is_read_unless_scraped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registering asks no batcher, though the registry wants to know all names; a scrape asks each once."""
+    fn = batched.dynamically(list, name="asked", timeout_ms=0)
+    fn(1)
+    asked: list[int] = []
+    snapshot = Counters.snapshot
+
+    def counted(self: Counters, **named: Any) -> Any:
+        if self is fn._find().counters:
+            asked.append(1)
+        return snapshot(self, **named)
+
+    monkeypatch.setattr(Counters, "snapshot", counted)
+    registry = CollectorRegistry(auto_describe=True)
+    collector = Collector(registry)
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        Collector(registry)
+    assert not asked
+    page(registry)
+    assert len(asked) == 1
+    registry.unregister(collector)
+    assert page(registry) == {}
+
+
+def test_it_registers_by_default_or_not_at_all() -> None:
+    """With prometheus_client's own registry, or none; every metric that it collects it has described."""
+    assert inspect.signature(Collector).parameters["registry"].default is REGISTRY
+    unregistered = Collector(registry=None)
+    described = [(family.name, family.type, family.documentation) for family in unregistered.describe()]
+    assert described == [(f.name, f.type, f.documentation) for f in unregistered.collect()]
+
+
+def test_without_prometheus_client_the_error_says_what_to_install() -> None:
+    """And the rest of the library needs it not."""
+    output = run_script(
+        """
+        sys.modules["prometheus_client"] = None
+        import batched.aio.inference
+        assert double(1) == 2
+        try:
+            import batched.prometheus
+        except ImportError as error:
+            print(error)
+        """
+    )
+    assert output == "batched.prometheus needs prometheus_client: pip install prometheus-client\n"

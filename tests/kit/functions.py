@@ -1,0 +1,13 @@
+"""The smallest batch functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+async def echo(items: list[Any]) -> list[Any]:
+    return items
+
+
+def plain_echo(items: list[Any]) -> list[Any]:
+    return items

@@ -1,0 +1,55 @@
+"""Scripts that run in a process of their own, for what a test cannot do to its own process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+"""The folder of the project."""
+
+PROLOGUE = """
+import asyncio, copy, gc, os, pickle, sys, threading, time
+import batched
+
+@batched.dynamically(timeout_ms=0)
+def double(items):
+    return [2 * item for item in items]
+
+class Model:
+    def __init__(self, factor):
+        self.factor = factor
+    @batched.dynamically(timeout_ms=0)
+    def run(self, items):
+        return [self.factor * item for item in items]
+
+def workers():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("batched")]
+
+entered = threading.Event()
+
+@batched.dynamically(batch_size=2, timeout_ms=0)
+def slow(items):
+    entered.set()
+    time.sleep(0.05)
+    return items
+"""
+"""What every script begins with: functions that are fast and slow, a class with a batched method."""
+
+
+def run_script(script: str, *, timeout: float = 60.0, cwd: Path = ROOT) -> str:
+    """Run `script` after the prologue; it must end by itself, well, and silently on stderr."""
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROLOGUE + textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout

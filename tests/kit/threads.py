@@ -1,0 +1,18 @@
+"""The threads of batchers, found by their names."""
+
+from __future__ import annotations
+
+import threading
+
+
+def workers(name: str | None = None) -> list[threading.Thread]:
+    """Return the worker threads of the batcher of that name; without a name, those of all batchers."""
+    threads = threading.enumerate()
+    if name is None:
+        return [thread for thread in threads if thread.name.startswith("batched: ")]
+    return [thread for thread in threads if thread.name == f"batched: {name}"]
+
+
+def watches(name: str) -> list[threading.Thread]:
+    """Return the threads that watch the deadlines of the batcher of that name."""
+    return [thread for thread in threading.enumerate() if thread.name == f"batched deadlines: {name}"]

@@ -1,0 +1,1 @@
+"""How batchers start, fork, are copied, are collected and end."""

@@ -1,0 +1,1 @@
+"""Calls that are answered in parts: `batched/_parts`."""

@@ -1,0 +1,1 @@
+"""How long to wait, and what goes together: `batched/_policy`."""

@@ -1,0 +1,124 @@
+"""Everything at once, at random: every caller gets its own answer exactly once, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import cachetools
+import pytest
+
+import batched
+import batched.aio.inference
+from batched import aio, inference
+from batched._core.keyed_queues import KeyedQueues
+from tests.kit.flavours import size_of
+from tests.kit.gate import PATIENCE_S, until
+from tests.kit.random_callers import ArrayCaller, Caller, array_function, function, short_of_memory
+
+# Everything that a server asks of a batcher, at once.
+SERVER: dict[str, Any] = {
+    "max_concurrent_batches": 3,
+    "max_queue_size": 400,
+    "on_full": "wait",
+    "isolate_errors": True,
+    "group_by": lambda item: item % 5,
+    "cache": cachetools.LRUCache(1000),
+}
+
+
+LISTS = partial(batched.dynamically, function), Caller
+ARRAYS = partial(inference.dynamically, array_function, unpad_outputs={"tokens": "x"}), ArrayCaller
+
+
+def reconfigure(fn: Any, until_s: float) -> None:
+    """Change options all the time."""
+    rng = random.Random(0)
+    while time.monotonic() < until_s:
+        fn.configure(batch_size=rng.randrange(8, 48), timeout_ms=rng.choice([0, 0.5, 2]))
+        fn.configure(max_queue_size=rng.choice([None, 400, 1000]), small_batch_threshold=rng.randrange(9))
+        time.sleep(0.01)
+
+
+def soak(seconds: float, decorate: Any, kind: type[Caller], *, changing: bool = False) -> None:
+    fn = decorate(batch_size=32, timeout_ms=0.5, small_batch_threshold=4, name="soak")
+    until_s = time.monotonic() + seconds
+    with ThreadPoolExecutor(11) as pool:
+        if changing:
+            pool.submit(reconfigure, fn, until_s)
+        threads = [pool.submit(kind(fn, seed, until_s).in_a_thread) for seed in range(8)]
+        loops = [pool.submit(asyncio.run, kind(fn, seed, until_s).tasks(20)) for seed in (100, 101)]
+        callers = [future.result(seconds + 60) for future in threads]
+        callers += [caller for future in loops for caller in future.result(seconds + 60)]
+    for caller in callers:
+        assert caller.asked == caller.answered + caller.failed + caller.late + caller.cancelled
+    assert sum(caller.answered for caller in callers) > 100
+    until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
+    stats = fn.stats
+    assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
+    fn.shutdown()
+    batcher = fn._batcher
+    assert not batcher.batcher.inbox.arriving
+    assert not batcher.batcher.running.since
+    assert not batcher.batcher.calls.waiting()
+    assert not batcher.batcher.running.retries.items
+    assert not batcher.dispatcher.blocked
+    assert batcher.batcher.calls.in_flight is None or not batcher.batcher.calls.in_flight._items
+    queue = batcher.batcher.calls.queue
+    assert not isinstance(queue, KeyedQueues) or not size_of(queue)
+    gc.collect()
+    assert not [thread for thread in threading.enumerate() if thread.name == "batched: soak"]
+
+
+@pytest.mark.parametrize("what", [LISTS, ARRAYS], ids=["lists", "arrays"])
+def test_a_short_soak(what: Any) -> None:
+    """Two seconds of it."""
+    soak(2, *what)
+
+
+def test_a_short_soak_of_a_server() -> None:
+    """With every option, while those that can change do."""
+    soak(2, partial(batched.dynamically, short_of_memory, **SERVER), Caller, changing=True)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("what", [LISTS, ARRAYS], ids=["lists", "arrays"])
+def test_a_long_soak(what: Any) -> None:
+    """Half a minute of it."""
+    soak(30, *what)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_long_soak_of_a_server() -> None:
+    """With every option, as above."""
+    soak(30, partial(batched.dynamically, short_of_memory, **SERVER), Caller, changing=True)
+
+
+def test_a_soak_on_two_loops_answers_everyone_exactly_once() -> None:
+    """Random sizes, deadlines, priorities, failures and cancellations."""
+
+    async def asynchronously(items: list[int]) -> list[Any]:
+        await asyncio.sleep(0)
+        return function(items)
+
+    for batch_function in (asynchronously, function):
+        fn = aio.dynamically(batch_function, batch_size=32, timeout_ms=0.5, small_batch_threshold=4)
+        until_s = time.monotonic() + 1
+        with ThreadPoolExecutor(2) as pool:
+            loops = [pool.submit(asyncio.run, Caller(fn, seed, until_s).tasks(20)) for seed in (1, 2)]
+            callers = [caller for loop in loops for caller in loop.result(PATIENCE_S)]
+        for caller in callers:
+            assert caller.asked == caller.answered + caller.failed + caller.late + caller.cancelled
+        assert sum(caller.answered for caller in callers) > 100
+        until(lambda fn=fn: fn.stats.queue_size + fn.stats.running_items == 0)
+        stats = fn.stats
+        assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
+        asyncio.run(fn.aclose())

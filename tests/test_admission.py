@@ -19,8 +19,9 @@ from batched._core.call import Call
 from batched._core.inbox import Inbox
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
-from tests.kit.flavours import Flavour, blocked, outside
+from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.kept import blocked, outside
 
 
 def hold(flavour: Flavour, **options: Any) -> tuple[Gate, Any, Future[Any]]:

@@ -28,7 +28,7 @@ from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
 from batched._parts.layers import Grouping
 from batched.errors import ClosedError, QueueFullError
-from tests.kit.flavours import size_of
+from tests.kit.kept import known_keys, size_of
 
 WINDOW_S = 1.0
 COLLATOR = ListCollator("f")
@@ -498,7 +498,7 @@ class ServerRules(RuleBasedStateMachine):
         queue = self.driver.queue
         if isinstance(queue, KeyedQueues):
             assert queue.items == sum(call.waiting for call in queue.waiting_calls())
-            assert set(queue._entries) == {call.key for call in queue.waiting_calls()}
+            assert known_keys(queue) == len({call.key for call in queue.waiting_calls()})
             assert queue.items or not size_of(queue)
 
     @invariant()
@@ -560,7 +560,7 @@ class GroupRules(BatcherRules):
         """And what is kept of the others is no more than a few words each."""
         groups = self.driver.queue
         assert isinstance(groups, KeyedQueues)
-        assert set(groups._entries) == {call.key for call in self.waiting()}
+        assert known_keys(groups) == len({call.key for call in self.waiting()})
         assert groups.items or not size_of(groups)
 
 

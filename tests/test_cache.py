@@ -29,16 +29,17 @@ import batched.inference
 from batched import BatchError, QueueFullError
 from batched._core.call import completed
 from batched._drivers.thread_dispatcher import ThreadDispatcher
-from batched._parts.in_flight import InFlight
-from tests.kit.flavours import Flavour, batchers, blocked, outside, size_of
+from batched._parts.in_flight import InFlight, Item
+from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.kept import batchers, blocked, kept_by, outside, size_of
 
 
 def nothing_is_left(fn: Any) -> None:
     """Wait until nobody waits, and check that no flight is remembered."""
     until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
     for batcher in batchers(fn):
-        assert not batcher.calls.in_flight._items
+        assert not kept_by(batcher.calls.in_flight, Item)
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
 

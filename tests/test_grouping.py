@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import BatchError
-from tests.kit.flavours import Flavour, batchers, size_of
+from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.kept import batchers, size_of
 
 
 def parity(item: int) -> int:

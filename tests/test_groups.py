@@ -18,8 +18,8 @@ from batched._core.keyed_queues import KeyedQueues
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
-from tests.kit.flavours import size_of
 from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.kept import size_of
 
 COLLATOR = ListCollator("f")
 WINDOW_S = 10.0

@@ -17,8 +17,9 @@ from batched._core.call import Call
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
 from batched._policy.lengths import Lengths
-from tests.kit.flavours import Flavour, size_of
+from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.kept import size_of
 
 # -- through the front door ---------------------------------------------------------------------------------
 

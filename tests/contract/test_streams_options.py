@@ -12,8 +12,9 @@ import pytest
 import batched
 import batched.inference
 from batched import DONE, ClosedError, QueueFullError
-from tests.kit.flavours import Flavour, blocked
+from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, until
+from tests.kit.kept import blocked
 from tests.kit.steps import Steps, counting, endless
 
 

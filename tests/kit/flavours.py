@@ -17,9 +17,6 @@ import batched
 import batched.aio.inference
 import batched.inference
 from batched import aio
-from batched._core.keyed_queues import KeyedQueues
-from batched._drivers.event_loop import LoopDriver
-from batched._drivers.thread import ThreadDriver
 from tests.kit.gate import PATIENCE_S, until
 
 
@@ -155,30 +152,6 @@ class Tasks(Flavour):
             return fn.astream(*args, **named)
 
         return Pieces(self, self.run(begin()))
-
-
-def batchers(fn: Any) -> list[Any]:
-    """The batchers of a function: one, or one for each loop."""
-    batcher = fn._find()
-    if isinstance(batcher, LoopDriver):
-        return [dispatcher.batcher for dispatcher in batcher.dispatchers()]
-    return [batcher.batcher]
-
-
-def size_of(groups: KeyedQueues) -> int:
-    """Return how much is kept of keys, used or not."""
-    return len(groups._entries) + sum(map(len, groups._heaps))
-
-
-def outside(fn: Any) -> set[Any]:
-    """The calls that wait for room."""
-    return {call for batcher in batchers(fn) for call in batcher.calls.admission.awaiting_room}
-
-
-def blocked(fn: Any) -> int:
-    """How many threads wait for room; on a loop none does."""
-    driver = fn._find()
-    return len(driver.dispatcher.blocked) if isinstance(driver, ThreadDriver) else 0
 
 
 class Pieces:

@@ -18,8 +18,8 @@ import batched
 import batched.aio.inference
 from batched import aio, inference
 from batched._core.keyed_queues import KeyedQueues
-from tests.kit.flavours import size_of
 from tests.kit.gate import PATIENCE_S, until
+from tests.kit.kept import size_of
 from tests.kit.random_callers import ArrayCaller, Caller, array_function, function, short_of_memory
 
 # Everything that a server asks of a batcher, at once.

@@ -12,9 +12,10 @@ from batched._core.keyed_queues import KeyedQueues
 from batched._core.next_batch import NextBatch
 from batched._core.queue import Queue
 from batched._core.running import Running
-from tests.kit.flavours import Flavour, batchers
+from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, until
 from tests.kit.held import hold
+from tests.kit.kept import batchers
 
 
 @pytest.mark.parametrize("where", ["finish", "plan", "pop", "learn", "push_all"])

@@ -1,0 +1,57 @@
+"""The rows of a call that ran in several batches are joined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from batched import BatchError, inference
+from tests.kit.company import company, same
+from tests.kit.flavours import Flavour
+
+
+def test_rows_from_several_batches_are_joined(flavour: Flavour) -> None:
+    """One call of many rows is one answer, in order, whatever the size of a batch."""
+    fn = flavour.decorate_arrays(lambda features: features["x"] * 2, batch_size=7, timeout_ms=0)
+    x = np.arange(200).reshape(100, 2)
+    assert same(flavour.call(fn, x=x), x * 2)
+    assert fn.stats.total_batches == 15
+
+
+def test_dtypes_of_several_batches_are_joined_to_one_that_holds_both() -> None:
+    """A function whose dtype depends on its batch gets back what numpy or torch make of both."""
+    for make, small, large in [(np.ones, np.int32, np.float64), (torch.ones, torch.int32, torch.float16)]:
+        dtypes = iter([small, large, small])
+        fn = inference.dynamically(
+            lambda f: make(len(f["x"]), dtype=next(dtypes)), batch_size=2, timeout_ms=0
+        )
+        assert same(fn(x=np.zeros(6)), make(6, dtype=large))
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (lambda x: {"a": x}, "outputs of different structure for the batches of one call"),
+        (
+            lambda x: x[:, :1],
+            r"rows of shape \(3,\) from one batch and of \(1,\) from another.*differ in more than padding",
+        ),
+        (lambda x: torch.from_numpy(x), "cannot be joined"),
+    ],
+)
+def test_outputs_of_several_batches_that_cannot_be_joined_fail_their_own_call(
+    flavour: Flavour, second: Any, message: str
+) -> None:
+    """And no other in the same batch."""
+    functions = iter([lambda x: x, second])
+    with company(lambda features: next(functions)(features["x"]), batch_size=3, flavour=flavour) as there:
+        small, large, other = there.errors(
+            {"x": np.ones((1, 3))}, {"x": np.ones((4, 3))}, {"x": np.ones((1, 3))}
+        )
+        assert small is None
+        assert other is None
+        with pytest.raises(BatchError, match=message):
+            raise large

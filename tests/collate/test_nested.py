@@ -1,0 +1,102 @@
+"""Outputs keep the structure that their arrays are nested in."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, UserDict
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from batched import inference
+from tests.kit.company import Readable, company, same
+from tests.kit.flavours import Flavour
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+STRUCTURES: dict[str, Callable[[Any], Any]] = {
+    "array": lambda x: x * 2,
+    "dict": lambda x: {"a": x, "b": x + 1},
+    "OrderedDict": lambda x: OrderedDict(b=x, a=x + 1),
+    "UserDict": lambda x: UserDict(a=x),
+    "list of two": lambda x: [x, x + 1],
+    "list of one": lambda x: [x],
+    "tuple": lambda x: (x, x[:, 0]),
+    "namedtuple": lambda x: Pair(x, x + 1),
+    "nested": lambda x: {"a": [x, (x + 1, {"b": x[:, :1]})], "c": None, "d": ()},
+    "the same twice": lambda x: [x, x],
+}
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("make", [np.arange, torch.arange], ids=["numpy", "torch"])
+@pytest.mark.parametrize("batch_size", [2, 3, 16])
+def test_outputs_keep_their_structure(flavour: Flavour, structure: str, make: Any, batch_size: int) -> None:
+    """Whatever arrays are nested in, from one batch or several; a list of two is a list of two."""
+    function = STRUCTURES[structure]
+    blocks = [make(6).reshape(2, 3), make(15).reshape(5, 3), make(3).reshape(1, 3)]
+    with company(lambda features: function(features["x"]), batch_size=batch_size, flavour=flavour) as there:
+        for block, answer in zip(blocks, there.answers(*({"x": block} for block in blocks)), strict=True):
+            assert nested_same(answer, function(block))
+
+
+def nested_same(one: Any, other: Any) -> bool:
+    if isinstance(one, Mapping):
+        return (
+            type(one) is type(other)
+            and list(one) == list(other)
+            and all(nested_same(one[key], other[key]) for key in one)
+        )
+    if isinstance(one, list | tuple):
+        return type(one) is type(other) and len(one) == len(other) and all(map(nested_same, one, other))
+    return one is other or same(one, other)
+
+
+def test_a_mapping_that_cannot_be_made_again_comes_as_a_dict() -> None:
+    """Its values are right all the same, and the function's own object is left as it was."""
+    outputs = Readable(a=np.ones((3, 1)))
+    fn = inference.dynamically(
+        lambda features: outputs if len(features["x"]) == 3 else {}, batch_size=3, timeout_ms=0
+    )
+    assert same(fn(x=np.zeros(3)), {"a": np.ones((3, 1))})
+    proxied = inference.dynamically(lambda features: MappingProxyType({"a": features["x"]}), timeout_ms=0)
+    assert same(proxied(x=np.ones(2)), {"a": np.ones(2)})
+
+
+def test_torchs_own_named_results_keep_their_names() -> None:
+    """`max` along an axis returns values and indices."""
+    with company(lambda features: features["x"].max(dim=1)) as there:
+        one, two = there.answers({"x": torch.tensor([[1, 3]])}, {"x": torch.tensor([[5, 3], [1, 2]])})
+    assert (one.values.tolist(), one.indices.tolist()) == ([3], [1])
+    assert (two.values.tolist(), two.indices.tolist()) == ([5, 2], [0, 1])
+
+
+def test_a_models_output_is_one_for_each_caller() -> None:
+    """With attributes, keys and positions; what the model left out is left out."""
+    outputs = pytest.importorskip("transformers.modeling_outputs")
+
+    def model(features: dict[str, Any]) -> Any:
+        x = features["x"]
+        return outputs.BaseModelOutputWithPooling(
+            last_hidden_state=x[:, :, None].float(),
+            pooler_output=x.sum(1),
+            hidden_states=(x, x + 1),
+            attentions=(),  # as many a model has it that was asked for them in vain
+        )
+
+    for batch_size in (1, 8):
+        with company(model, batch_size=batch_size, unpad_outputs={"last_hidden_state": "x"}) as there:
+            short, long = there.answers({"x": torch.ones(2, 3)}, {"x": torch.ones(1, 3)})
+            assert type(short) is outputs.BaseModelOutputWithPooling
+            assert short.last_hidden_state.shape == short["last_hidden_state"].shape == (2, 3, 1)
+            assert long[1].tolist() == [3.0]
+            assert [state.shape for state in long.hidden_states] == [(1, 3), (1, 3)]
+            assert list(long) == ["last_hidden_state", "pooler_output", "hidden_states", "attentions"]
+            assert long.attentions == ()

@@ -1,0 +1,65 @@
+"""Outputs are cut into the rows of each call, with one row for each row of the batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from batched import BatchError
+from tests.kit.company import company
+from tests.kit.flavours import Flavour
+
+
+@pytest.mark.parametrize(
+    ("outputs", "error", "message"),
+    [
+        (None, TypeError, "its output must be an array, or a dict, list or tuple of arrays, not NoneType"),
+        (3, TypeError, "not int"),
+        (np.float64(3), TypeError, "not float64"),
+        ("ab", TypeError, "not str"),
+        ([1, 2], TypeError, r"its output\[0\] must be an array, .* not int"),
+        ([[1], [2]], TypeError, r"its output\[0\]\[0\] must be an array"),
+        (
+            {"a": np.ones(2), "b": ["x", "y"]},
+            TypeError,
+            r"its output\['b'\]\[0\] must be an array, .* not str",
+        ),
+        ([], TypeError, "its output is an empty list"),
+        ({}, TypeError, "its output is an empty dict"),
+        ({"a": ()}, TypeError, r"f returned no array, but {'a': \(\)}"),
+        ({"a": None}, TypeError, "f returned no array, but {'a': None}"),
+        (iter([1]), TypeError, "not list_iterator"),
+        ({1, 2}, TypeError, "not set"),
+        (np.ones(()), BatchError, r"its output has shape \(\), and the batch has 2 rows"),
+        (torch.ones(()), BatchError, r"its output has shape \(\)"),
+        (
+            np.ones(1),
+            BatchError,
+            r"one row per row of the batch: its output has shape \(1,\), and the batch has 2",
+        ),
+        (np.ones((3, 2)), BatchError, r"\(3, 2\)"),
+        (
+            {"a": np.ones(2), "b": (np.ones((0, 2)),)},
+            BatchError,
+            r"its output\['b'\]\[0\] has shape \(0, 2\)",
+        ),
+        (np.ma.masked_array([1, 2]), BatchError, "its output cannot be cut into rows: masked arrays"),
+        (torch.ones(2, 2).to_sparse(), BatchError, "its output cannot be cut into rows: sparse"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
+)
+def test_outputs_that_are_not_one_row_per_row_are_an_error_at_once(
+    flavour: Flavour, outputs: Any, error: Any, message: str
+) -> None:
+    """For every caller of that batch, and for nobody else; the next batch is a new one."""
+    answers = iter([outputs])
+    with company(lambda features: next(answers, features["x"]), batch_size=2, flavour=flavour) as there:
+        one, two, three = there.errors({"x": np.ones((1, 3))}, {"x": np.ones((1, 3))}, {"x": np.ones((1, 3))})
+        for caught in (one, two):
+            with pytest.raises(error, match=message):
+                raise caught
+        assert three is None
+        assert there.fn.stats.total_failed == 2

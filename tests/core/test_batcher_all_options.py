@@ -1,0 +1,237 @@
+"""The batcher under a bound, keys, lists of several keys, retries and options that change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import itemgetter
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from batched._core.batch import Batch
+from batched._core.call import Call
+from batched._core.keyed_queues import KeyedQueues
+from batched._core.options import Options
+from batched._core.queue import Queue
+from batched._drivers.manual_clock import ManualDriver
+from batched._parts.layers import Grouping
+from batched.errors import QueueFullError
+from tests.kit.batcher_rules import COLLATOR, WINDOW_S, echo
+from tests.kit.kept import known_keys, size_of
+
+
+class ServerRules(RuleBasedStateMachine):
+    """The same with a bound, keys, lists of several keys, retries and options that change."""
+
+    @initialize(
+        batch_size=st.integers(1, 9),
+        threshold=st.integers(0, 4),
+        bound=st.sampled_from([None, 5, 12, 40]),
+        grouped=st.booleans(),
+        isolate_errors=st.booleans(),
+        slots=st.integers(1, 3),
+    )
+    def start(  # noqa: PLR0913, PLR0917
+        self,
+        batch_size: int,
+        threshold: int,
+        bound: int | None,
+        grouped: bool,
+        isolate_errors: bool,
+        slots: int,
+    ) -> None:
+        """Begin with an empty queue at time 0."""
+        self.now = 0.0
+        self.slots = slots
+        self.grouped = grouped
+        self.options = Options(
+            batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=WINDOW_S * 1000,
+            max_queue_size=bound, isolate_errors=isolate_errors, max_concurrent_batches=slots,
+        )  # fmt: skip
+        self.driver = ManualDriver(self.options, KeyedQueues if grouped else Queue, COLLATOR)
+        self.grouping = Grouping(COLLATOR, itemgetter(1), "f")
+        self.calls: list[Call] = []  # those that callers wait for
+        self.outside: list[Call] = []
+        self.running: list[tuple[Batch, list[Any]]] = []
+        self.answers = 0
+        self.counted = 0  # items
+
+    @rule(
+        keys=st.lists(st.integers(0, 3), min_size=1, max_size=12),
+        bulk=st.sampled_from([None, True, False]),
+        allowed_s=st.sampled_from([None, 0.5, 2.0, 5.0]),
+        keep_errors=st.booleans(),
+        wait=st.booleans(),
+    )
+    def admit(
+        self, keys: list[int], bulk: bool | None, allowed_s: float | None, keep_errors: bool, wait: bool
+    ) -> None:
+        """A caller comes: there is room, or it waits, or it is refused; and nobody overtakes who waits."""
+        deadline = None if allowed_s is None else self.now + allowed_s
+        items = [((len(self.calls), index), key) for index, key in enumerate(keys)]
+        call = Call().begin(echo, items[:], len(items), True, self.now, deadline, bulk, keep_errors)
+        if self.grouped:
+            call = self.grouping.applied(call, keys)
+        self.heed()
+        queued = self.driver.queue.items
+        bound = self.options.max_queue_size
+        room = bound is None or (queued + len(keys) <= bound and not self.outside)
+        try:
+            admitted = self.driver.batcher.calls.admit(call, wait=wait)
+        except QueueFullError:
+            assert not room
+            assert not wait
+            return
+        except ValueError:
+            assert bound is not None
+            assert len(keys) > bound
+            return
+        assert admitted == room
+        self.calls.append(call)
+        if admitted:
+            self.counted += call.size
+        else:
+            self.outside.append(call)
+
+    @rule(seconds=st.floats(0, 3))
+    def wait(self, seconds: float) -> None:
+        """Time passes, whatever is due."""
+        self.now += seconds
+
+    @precondition(lambda self: self.unanswered())
+    @rule(data=st.data())
+    def leave(self, data: Any) -> None:
+        """A caller leaves, whatever of it runs, or whether it waits outside."""
+        call = data.draw(st.sampled_from(self.unanswered()))
+        call.left = "cancelled"
+        self.driver.drop(call)
+        self.driver.drop(call)
+
+    @rule(
+        batch_size=st.integers(1, 9),
+        bound=st.sampled_from([None, 3, 12]),
+        isolate_errors=st.booleans(),
+    )
+    def configure(self, batch_size: int, bound: int | None, isolate_errors: bool) -> None:
+        """Options change."""
+        self.options = replace(
+            self.options, batch_size=batch_size, max_queue_size=bound, isolate_errors=isolate_errors
+        )
+        self.driver.batcher.configure(self.options)
+
+    @precondition(lambda self: len(self.running) < self.slots and self.driver.delay(self.now) == 0.0)
+    @rule()
+    def pop(self) -> None:
+        """A slot is free: a batch that fits, of one key, with nobody in it who has left."""
+        batch = self.driver.pop(self.now)
+        fits = self.driver.batcher.fits or self.options.batch_size
+        assert 1 <= len(batch) == sum(stop - start for _, start, stop in batch.slices)
+        assert batch.reason == "retry" or len(batch) <= min(fits, self.options.batch_size)
+        assert all(call.missing for call, _, _ in batch.slices)
+        if self.grouped:
+            assert len({call.key for call, _, _ in batch.slices}) == 1
+        self.running.append((batch, COLLATOR.collate(batch)))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), outcome=st.sampled_from(["answers", "raises", "out of memory", "one fails"]))
+    def done(self, data: Any, outcome: str) -> None:
+        """A batch ends, in whatever order and way; what runs again has everybody who still waits."""
+        batch, items = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
+        if outcome in {"raises", "out of memory"}:
+            error = MemoryError() if outcome == "out of memory" else ZeroDivisionError()
+            live = sum(stop - start for call, start, stop in batch.slices if call.missing)
+            before = self.driver.batcher.running.retries.items
+            size = len(batch)
+            answered = self.driver.fail(batch, error, self.now)
+            if size > 1 and (outcome == "out of memory" or self.options.isolate_errors):
+                assert self.driver.batcher.running.retries.items == before + live
+                assert not answered
+        else:
+            results: list[Any] = [("out", *item) for item in items]
+            if outcome == "one fails":
+                results[0] = ZeroDivisionError()
+            answered = self.driver.finish(batch, self.now, results)
+        for call in answered:
+            self.check(call)
+
+    def check(self, call: Call) -> None:
+        """Every item has its own answer, or an error that it could have got."""
+        assert not call.missing
+        number = self.calls.index(call)
+        if call.error is not None:
+            return
+        for index, result in enumerate(call.results):
+            if not isinstance(result, (ZeroDivisionError, MemoryError)):
+                assert result[:2] == ("out", (number, index))
+
+    def unanswered(self) -> list[Call]:
+        """The calls that somebody waits for."""
+        return [call for call in self.calls if call.missing]
+
+    def heed(self) -> float | None:
+        """Do what a driver does after it has asked for the delay, and return that."""
+        self.driver.delay(self.now)
+        self.driver.take_answered()
+        calls = self.driver.batcher.calls
+        let_in, calls.let_in = calls.let_in, []
+        for call in let_in:
+            self.outside.remove(call)
+            self.counted += call.size
+        return self.driver.delay(self.now)
+
+    @invariant()
+    def nobody_is_forgotten(self) -> None:
+        """Who waits outside comes in, in order, and while anybody does the next batch is due."""
+        delay = self.heed()
+        assert self.outside == list(self.driver.batcher.calls.admission.awaiting_room)
+        if self.outside:
+            assert delay == 0.0
+            assert self.driver.queue.items
+        assert (delay is None) == (
+            not self.driver.queue.items and not self.driver.batcher.running.retries.items
+        )
+
+    @invariant()
+    def no_key_is_kept(self) -> None:
+        """Of which no item waits."""
+        queue = self.driver.queue
+        if isinstance(queue, KeyedQueues):
+            assert queue.items == sum(call.waiting for call in queue.waiting_calls())
+            assert known_keys(queue) == len({call.key for call in queue.waiting_calls()})
+            assert queue.items or not size_of(queue)
+
+    @invariant()
+    def every_item_is_counted_once(self) -> None:
+        """Accepted is waiting, running, processed, cancelled and expired together, at any moment."""
+        self.heed()
+        stats = self.driver.stats(self.now)
+        assert stats.total_accepted == self.counted
+        assert stats.total_accepted == (
+            stats.queue_size
+            + stats.running_items
+            + stats.total_processed
+            + stats.total_cancelled
+            + stats.total_expired
+        )
+        assert stats.total_failed <= stats.total_processed
+        assert stats.total_batches == sum(stats.closed.values()) == stats.processing_time.count
+
+    def teardown(self) -> None:
+        """At the end all who wait are answered, and nothing is kept."""
+        if not hasattr(self, "driver"):
+            return
+        while self.running:
+            batch, items = self.running.pop()
+            self.driver.finish(batch, self.now, [("out", *item) for item in items])
+        self.driver.batcher.next_batch.drain()
+        while self.driver.delay(self.now) is not None:
+            self.driver.run(self.driver.pop(self.now), self.now)
+        assert not self.driver.batcher.calls.waiting()
+        assert not self.driver.batcher.running.calls()
+
+
+TestServerRules = ServerRules.TestCase
+
+TestServerRules.settings = settings(max_examples=200, stateful_step_count=50)

@@ -1,0 +1,74 @@
+"""Calls come, wait, leave and get their answers: no call is lost or answered twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from batched._core.call import Call
+from batched._core.options import Options
+from batched._core.queue import Queue
+from batched._drivers.manual_clock import ManualDriver
+from batched.errors import ClosedError
+from tests.kit.batcher_rules import COLLATOR
+from tests.kit.calls import listed, single
+
+
+@pytest.mark.parametrize("ends", ["late", "closed"])
+def test_no_call_seems_answered_without_an_error(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A late caller may look while its call is dropped: it finds the error."""
+    driver = ManualDriver(Options(batch_size=8, timeout_ms=9000), Queue, COLLATOR)
+    calls = [single(), listed(3)]
+    found = []
+    drop = driver.batcher.calls.drop
+
+    def look(call: Call) -> None:
+        drop(call)
+        found.append((call.missing, call.error))
+
+    monkeypatch.setattr(driver.batcher.calls, "drop", look)
+    for call in calls:
+        call.deadline = 5.0
+        driver.push(call)
+    if ends == "late":
+        driver.delay(6.0)
+    else:
+        driver.batcher.calls.close(ClosedError())
+    assert driver.take_answered() == calls
+    assert [missing for missing, _ in found] == [0, 0]
+    assert {type(error) for _, error in found} == {TimeoutError if ends == "late" else ClosedError}
+
+
+def test_an_interruption_while_calls_are_queued_loses_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that gives up then finds them where they came."""
+    batcher = ManualDriver(Options(batch_size=8, timeout_ms=0)).batcher
+    calls = [single(), listed(3)]
+    batcher.inbox.arriving += calls
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Queue, "push_all", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            batcher.calls.take_in()
+    assert batcher.inbox.arriving == calls
+    batcher.calls.close(ClosedError())
+    assert batcher.calls.answered == calls
+
+
+def test_a_call_that_has_failed_is_not_late_too() -> None:
+    """Its other items are dropped with it, and counted as cancelled."""
+    driver = ManualDriver(Options(batch_size=2, timeout_ms=0), Queue, COLLATOR)
+    call = listed(6)
+    call.deadline = 5.0
+    driver.push(call)
+    assert driver.delay(1.0) == 0.0
+    error = ValueError()
+    assert driver.fail(driver.pop(1.0), error, 4.0) == [call]
+    assert driver.delay(6.0) is None
+    assert driver.take_answered() == []
+    stats = driver.stats(7.0)
+    assert call.error is error
+    assert (stats.total_failed, stats.total_cancelled, stats.total_expired) == (2, 4, 0)

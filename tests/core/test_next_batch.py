@@ -1,0 +1,70 @@
+"""When the next batch starts, how large it is, and what is learned from it."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import Any
+
+import pytest
+
+from batched._core.length_queue import LengthQueue
+from batched._core.options import Options
+from batched._core.queue import Queue
+from batched._drivers.manual_clock import ManualDriver
+from batched._policy.adaptive import AdaptiveWindow
+from batched._policy.lengths import Lengths
+from tests.kit.batcher_rules import COLLATOR
+from tests.kit.lengths import call_of, known
+
+
+@pytest.mark.parametrize("reorders", [True, False])
+def test_what_was_learned_is_told(reorders: bool) -> None:
+    """The three costs; with a budget alone too, or nothing would ever be waited for."""
+    lengths = Lengths(reorders=reorders, padded=False)
+    options = Options(batch_size=8, timeout_ms=1)
+    driver = ManualDriver(options, partial(LengthQueue, lengths=lengths), COLLATOR)
+    source = random.Random(4)
+    now = 0.0
+    for _ in range(200):
+        for _ in range(source.randint(1, 8)):
+            call = call_of([source.randint(1, 100)])
+            call.arrived = now
+            driver.push(call)
+        while driver.delay(now) is not None:
+            now += driver.delay(now) or 0.0
+            batch = driver.pop(now)
+            items = COLLATOR.collate(batch)
+            now += 0.005 + len(items) * 0.0005 + len(items) * max(items) * 0.0001
+            driver.finish(batch, now, items)
+    learned = driver.stats(now).learned
+    assert learned is not None
+    assert learned.batch_ms == pytest.approx(5, rel=0.1)
+    assert learned.length_ms == pytest.approx(0.1, rel=0.1)
+    assert "ms a unit of length" in str(learned)
+    assert ("length" in driver.stats(now).chosen) == reorders
+
+
+@pytest.mark.parametrize("queue", [Queue, partial(LengthQueue, lengths=known(1.0, 1e-9))])
+def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
+    """As long as they come: those who call meanwhile need not wait for a full batch of it."""
+
+    class Costly(AdaptiveWindow):
+        def chunk(self) -> int | None:
+            """Return the same always."""
+            return 5
+
+    driver = ManualDriver(Options(batch_size=32, timeout_ms=0), queue, COLLATOR)
+    driver.batcher.next_batch.policy = Costly(0.0, 32)
+    driver.batcher.next_batch.follow(driver.batcher.next_batch.options)
+    driver.push(call_of([1] * 4000))
+    sizes = []
+    for number in range(120):
+        if number in {1, 2}:
+            driver.push(call_of([1, 1]))
+        assert driver.delay(0.0) == 0.0
+        batch = driver.pop(0.0)
+        sizes.append(batch.size)
+        driver.run(batch, 0.0)
+    assert sizes[:5] == [32, 7, 7, 5, 5]
+    assert sizes[-1] == 32

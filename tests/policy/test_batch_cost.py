@@ -1,0 +1,52 @@
+"""The cost of batches, as it is learned."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from batched._policy.batch_cost import BatchCost
+from tests.kit.server import EACH_S, FIXED_S
+
+
+def test_the_first_batch_and_outliers_hardly_count() -> None:
+    """One that compiles or loads says nothing of the others."""
+    cost = BatchCost()
+    cost.add(4, 30.0)
+    random = Random(4)
+    for number in range(100):
+        size = random.randint(1, 20)
+        cost.add(size, 5.0 if number % 20 == 19 else FIXED_S + EACH_S * size)
+    assert cost.fixed == pytest.approx(FIXED_S, rel=0.3)
+    assert cost.each == pytest.approx(EACH_S, rel=0.9)
+
+
+def test_sizes_that_are_alike_teach_nothing_about_items() -> None:
+    """What was known of them stays, whatever noise there is."""
+    cost = BatchCost()
+    random = Random(5)
+    for _ in range(100):
+        size = random.randint(1, 20)
+        cost.add(size, FIXED_S + EACH_S * size)
+    known = cost.each
+    for _ in range(200):
+        cost.add(20, (FIXED_S + EACH_S * 20) * random.uniform(0.9, 1.1))
+    assert known == pytest.approx(EACH_S, rel=0.01)
+    assert cost.each == pytest.approx(known, rel=0.1)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2, 0.5])
+@pytest.mark.parametrize(("fixed", "each"), [(2e-3, 1e-5), (1e-4, 0.0), (0.0, 1e-3)])
+def test_what_is_known_never_runs_away(fixed: float, each: float, noise: float) -> None:
+    """Where an item costs next to nothing, or everything, and noise hides it."""
+    random = Random(6)
+    for _ in range(10):
+        cost = BatchCost()
+        least = random.choice((1, 8, 24, 56))
+        for number in range(3000):
+            size = random.randint(least, 64)
+            cost.add(size, (fixed + each * size) * max(random.gauss(1.0, noise), 0.05))
+            full = fixed + each * 64
+            assert number < 30 or 0.0 < cost.fixed + 64 * cost.each < 2 * full
+            assert number < 30 or min(cost.fixed, cost.each) >= 0.0

@@ -1,0 +1,129 @@
+"""Which items of known lengths go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batched._core.call import Call
+from batched._policy.lengths import Lengths, choose, longest_first
+from tests.kit.batcher_rules import echo
+from tests.kit.lengths import Known, items_of, known
+
+# -- who goes together -------------------------------------------------------------------------------------
+
+
+def test_where_it_costs_less_than_a_batch_all_that_fit_go() -> None:
+    """If more wait, those of like length."""
+    items = items_of(20, 3, 2, 19, 18, 1)
+    chosen, how = choose(items, 3, known(1.0, 0.02))
+    assert (how, [item[0] for item in chosen]) == ("length", [20, 19, 18])
+    assert choose(items[:3], 3, known(1.0, 0.02))[1] == "arrival"
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=8),
+    st.integers(1, 9),
+    st.sampled_from([0.01, 0.1, 1.0]),
+    st.sampled_from([None, 5, 100]),
+    st.booleans(),
+)
+def test_nobody_finds_batches_that_take_less_time(
+    lengths: list[float], room: int, per_length: float, budget: int | None, padded: bool
+) -> None:
+    """Beside all ways to split the items; in order of length, if what is short makes room in the budget."""
+    rule = known(1.0, per_length, padded=padded)
+    rule.budget = budget
+    items = items_of(*lengths)
+    in_order = sorted(items, key=longest_first)
+    least = min(
+        sum(seconds(batch, rule) for batch in split)
+        for split in splits_of(in_order, room, rule)
+        if budget is None
+        or padded
+        or sum(sorted(split, key=lambda batch: longest_first(batch[0])), []) == in_order
+    )
+    split = split_of(items, room, rule)
+    assert sum(split, []) == in_order
+    assert all(len(batch) == 1 or fits(batch, room, rule) for batch in split)
+    assert sum(seconds(batch, rule) for batch in split) == pytest.approx(least)
+    for due in (None, *items):
+        chosen, how = choose(items, room, rule, due)
+        if how == "arrival":
+            assert chosen == items[: len(chosen)]
+        else:
+            assert chosen in split
+            assert (due or items[0]) in chosen
+
+
+class AlwaysByLength(Known):
+    """Lengths that decide whatever they cost."""
+
+    def is_costly(self, lengths: list[float], in_sight: int) -> bool:
+        """Return that another batch is worth it."""
+        return True
+
+    def waste_s(self, lengths: list[float]) -> float:
+        """Return that padding takes forever."""
+        return inf
+
+
+def split_of(items: list[Any], room: int, rule: Known) -> list[list[Any]]:
+    """Return the batches that items go in where their lengths decide, the longest items first."""
+    always = known(rule.cost.fixed, rule.cost.per_length, padded=rule.padded, kind=AlwaysByLength)
+    always.budget = rule.budget
+    batches: list[list[Any]] = []
+    for item in sorted(items, key=longest_first):
+        batch, _ = choose(items, room, always, item)
+        assert item in batch
+        if batch not in batches:
+            batches.append(batch)
+    return batches
+
+
+def seconds(batch: list[Any], lengths: Lengths) -> float:
+    cost = lengths.cost
+    return cost.another_batch + len(batch) * cost.each_of(max(item[0] for item in batch))
+
+
+def fits(batch: list[Any], room: int, lengths: Lengths) -> bool:
+    own = [item[0] for item in batch]
+    return len(batch) <= room and not lengths.exceeds(len(batch), max(own), sum(own))
+
+
+def splits_of(items: list[Any], room: int, lengths: Lengths) -> Iterator[list[list[Any]]]:
+    """Yield all ways to divide `items` into batches within their bounds."""
+    if not items:
+        yield []
+        return
+    first, *others = items
+    for split in splits_of(others, room, lengths):
+        yield [[first], *split]
+        for at, batch in enumerate(split):
+            if fits([first, *batch], room, lengths):
+                yield [*split[:at], [first, *batch], *split[at + 1 :]]
+
+
+# -- arrays ------------------------------------------------------------------------------------------------
+
+
+def test_neighbours_in_order_are_pairs() -> None:
+    """Groups never overlap in length."""
+    items = [
+        (length, at, Call().begin(echo, None, 1, False, 0.0), 0)
+        for at, length in enumerate([9, 1, 8, 2, 7, 3])
+    ]
+    left = items
+    groups = []
+    while left:
+        chosen, _ = choose(left, 4, known(1.0, 1.0))
+        groups.append(sorted(item[0] for item in chosen))
+        left = [item for item in left if item not in chosen]
+    assert all(a[-1] <= b[0] or b[-1] <= a[0] for a, b in pairwise(groups))

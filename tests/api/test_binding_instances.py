@@ -14,6 +14,8 @@ import pytest
 
 import batched
 from tests.kit.gate import PATIENCE_S, until
+from tests.kit.kept import driver_of
+from tests.kit.threads import until_asleep
 
 
 class Embedder:
@@ -39,7 +41,7 @@ def test_a_batched_bound_method_kept_by_its_instance_is_collected_with_it() -> N
 
     model = Model()
     assert model.run(1) == 1
-    thread = model.run._batcher.workers.threads[0]
+    thread = driver_of(model.run).workers.threads[0]
     reference = weakref.ref(model)
     del model
     until(lambda: gc.collect() is not None and reference() is None)
@@ -88,7 +90,7 @@ def test_instances_of_any_kind_work_and_end(make: Callable[[int], Any]) -> None:
     """Frozen, unhashable, slotted: each has its own batcher, whose thread ends with the instance."""
     one, two = make(1), make(2)
     assert (one.run(1), two.run(1), one.run.stats.total_processed) == (2, 3, 1)
-    thread = one.run._find().workers.threads[0]
+    thread = driver_of(one.run).workers.threads[0]
     twin = copy.copy(one)
     assert twin.run([1, 1]) == [2, 2]
     assert twin.run.stats.total_processed == 2
@@ -119,8 +121,7 @@ def test_an_error_whose_frames_were_cleared_keeps_no_instance_alive() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         model.fail(1)
     traceback.clear_frames(caught.value.__traceback__)
-    batcher = model.fail._find()
-    until(lambda: batcher.batcher.inbox.wake_after == 1)
+    until_asleep(model.fail)
     reference = weakref.ref(model)
     del model
     assert reference() is None
@@ -133,9 +134,8 @@ def test_an_idle_instance_is_collected_and_its_thread_ends() -> None:
     embedder.embed.submit(1).result(PATIENCE_S)
     list(embedder.embed.map([1, 2]))
     embedder.embed.options(deadline_ms=50_000)(1)
-    batcher = embedder.embed._find()
-    thread = batcher.workers.threads[0]
-    until(lambda: batcher.batcher.inbox.wake_after == 1)
+    thread = driver_of(embedder.embed).workers.threads[0]
+    until_asleep(embedder.embed)
     reference = weakref.ref(embedder)
     del embedder
     assert reference() is None
@@ -164,8 +164,7 @@ def test_a_bound_method_keeps_its_instance_and_its_instance_does_not_keep_it() -
 
     assert (Service().first(1), Service.second(1), Service().second([3])) == (2, 2, [4])
     reference = weakref.ref(method.__wrapped__.__self__)
-    batcher = again._find()
-    until(lambda: batcher.batcher.inbox.wake_after == 1)
+    until_asleep(again)
     del method, again, bound, Service
     gc.collect()
     assert reference() is None

@@ -15,6 +15,7 @@ import batched
 import batched.inference
 from batched import DONE, AsyncStream, SlowConsumerError, Stream, aio
 from tests.kit.gate import PATIENCE_S, turns_until, until
+from tests.kit.kept import driver_of
 from tests.kit.steps import Steps, counting, endless
 
 
@@ -46,12 +47,12 @@ def test_the_last_piece_comes_before_the_error_that_follows_it() -> None:
     fn = batched.dynamically(Steps(counting), timeout_ms=0)
 
     def late() -> Any:
-        call = fn._find().collator.one(list, (1,), {}, 0.0)
+        call = driver_of(fn).collator.one(list, (1,), {}, 0.0)
         call.results = Late(call)
         call.loop = None
         return call
 
-    stream = Stream(fn._find(), late())
+    stream = Stream(driver_of(fn), late())
     assert next(stream) == 7
     with pytest.raises(ValueError, match="after it"):
         next(stream)
@@ -59,7 +60,7 @@ def test_the_last_piece_comes_before_the_error_that_follows_it() -> None:
     async def read() -> None:
         call = late()
         call.waiter = asyncio.Event()
-        astream = AsyncStream(fn._find(), call)
+        astream = AsyncStream(driver_of(fn), call)
         assert await anext(astream) == 7
         with pytest.raises(ValueError, match="after it"):
             await anext(astream)
@@ -263,5 +264,5 @@ def test_consumers_at_random_get_their_own_pieces_or_leave() -> None:
     until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
-    assert not fn._batcher.batcher.running.calls()
+    assert not driver_of(fn).batcher.running.calls()
     fn.shutdown()

@@ -22,6 +22,7 @@ from batched._core.queue import Queue
 from batched._core.running import Running
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.kept import driver_of
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +109,7 @@ def test_the_queue_is_used_with_the_lock_only(
     )
     gate.let_through()
     flavour.call(fn, "the first, for which all is made")
-    batcher = fn._find()
+    batcher = driver_of(fn)
     locks.append(batcher.lock)
     futures = [flavour.start(fn, item) for item in ("a", "bad", ["c"] * 9, "d")]
     gate.wait_for_batch()

@@ -16,6 +16,7 @@ import pytest
 import batched
 from batched import BlockingCallWarning, inference
 from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.kept import driver_of
 
 
 def on_loop(work: Callable[[], Any]) -> list[warnings.WarningMessage]:
@@ -98,9 +99,8 @@ def test_a_submit_that_waits_for_room_blocks() -> None:
     futures = [fn.submit(0)]
     gate.wait_for_batch()
     assert on_loop(lambda: futures.append(fn.submit(1))) == []
-    opener = threading.Thread(
-        target=lambda: (until(lambda: not fn._batcher.warn_on_loop.may_warn), gate.open())
-    )
+    warn_on_loop = driver_of(fn).warn_on_loop
+    opener = threading.Thread(target=lambda: (until(lambda: not warn_on_loop.may_warn), gate.open()))
     opener.start()
     [warning] = on_loop(lambda: futures.append(fn.submit(2)))
     opener.join(PATIENCE_S)

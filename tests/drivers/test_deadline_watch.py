@@ -15,6 +15,7 @@ import batched
 from batched import QueueFullError
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.held import held
+from tests.kit.kept import blocked
 from tests.kit.threads import watches
 
 
@@ -136,7 +137,7 @@ def test_a_call_that_gives_up_waiting_for_room_lets_those_behind_it_in() -> None
     let_in = threading.Event()
 
     def wait_behind() -> None:
-        until(lambda: len(fn._find().dispatcher.blocked) == 1)
+        until(lambda: blocked(fn) == 1)
         fn.submit("small")
         let_in.set()
 

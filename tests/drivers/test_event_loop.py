@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from batched import ClosedError, aio
+from batched._drivers import event_loop
 from tests.kit.functions import echo, plain_echo
 from tests.kit.gate import PATIENCE_S, AsyncGate, until
+from tests.kit.kept import driver_of, kept_by
 
 
 def test_a_thread_that_a_woken_caller_starts_is_on_its_own_loop(run: Any) -> None:
@@ -129,6 +131,8 @@ def test_whatever_is_async_runs_on_the_loop_of_its_callers(run: Any) -> None:
 def test_ten_loops_one_after_another(run: Any, function: Any) -> None:
     """Each gets its answers, the stats are one, and nothing of a loop is left."""
     fn = aio.dynamically(function, timeout_ms=0)
+    driver = driver_of(fn)
+    before = len(kept_by(driver, weakref.ref))
     loops: list[weakref.ref[Any]] = []
 
     async def main(number: int) -> None:
@@ -142,8 +146,9 @@ def test_ten_loops_one_after_another(run: Any, function: Any) -> None:
     until(lambda: gc.collect() is not None and not any(loop() for loop in loops))  # a thread may be the last
     assert (fn.stats.total_accepted, fn.stats.total_processed) == (200, 200)
     if function is echo:
-        assert not fn._batcher.resting
-        assert not fn._batcher._dispatchers
+        assert not driver.resting
+        assert not driver.dispatchers()
+        assert len(kept_by(driver, weakref.ref)) == before
 
 
 def test_two_loops_in_two_threads_batch_their_own_callers(run: Any) -> None:
@@ -198,23 +203,25 @@ def test_what_is_learned_is_that_of_the_loop_that_has_learned_most() -> None:
         loop.close()
 
 
-def test_a_loop_is_not_taken_for_one_that_is_gone_and_had_its_id(run: Any) -> None:
+def test_a_loop_is_not_taken_for_one_that_is_gone_and_had_its_id(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A caller who was never resumed may keep a queue that nobody will come back to."""
     fn = aio.dynamically(AsyncGate(shut=False), timeout_ms=0)
-    batcher = fn._find()
+    monkeypatch.setattr(event_loop, "id", lambda _: 7, raising=False)
     loop = asyncio.new_event_loop()
     left = fn("left")
     loop.call_soon(left.send, None)
     loop.call_soon(loop.stop)
     loop.run_forever()
-    (stale,) = batcher.dispatchers()
+    (stale,) = driver_of(fn).dispatchers()
     loop.close()
     del loop
 
     async def main() -> None:
-        batcher._dispatchers[id(asyncio.get_running_loop())] = weakref.ref(stale)
         assert await fn(1) == 1
         assert await fn([2, 3]) == [2, 3]
+        assert stale not in driver_of(fn).dispatchers()
 
     run(main())
     left.close()

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
-import time
 from typing import Any
 
 import pytest
 
-import batched
-import batched.aio.inference
 from batched import QueueFullError, aio
+from batched._drivers import event_loop
 from tests.kit.functions import echo
 from tests.kit.gate import PATIENCE_S, AsyncGate, turns
+from tests.kit.loops import KINDS, noting
 
 
 def test_all_who_come_in_one_turn_of_the_loop_share_a_batch(run: Any) -> None:
@@ -108,28 +106,22 @@ def test_a_window_ends_when_the_batch_is_full_or_a_deadline_nears(run: Any) -> N
     run(main())
 
 
-def test_an_idle_loop_is_never_woken(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between calls there is no timer, no task and nobody who asks the clock."""
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_idle_loop_is_never_woken(kind: str) -> None:
+    """Between calls there is no timer and no task, with a window and without."""
 
     async def main() -> None:
         fn = aio.dynamically(echo, timeout_ms=0)
         windowed = aio.dynamically(echo, timeout_ms=1)
         assert (await fn(1), await windowed(1)) == (1, 1)
         await turns()
-        asked: list[int] = []
-        monkeypatch.setattr(
-            batched._drivers.event_loop, "monotonic", lambda: asked.append(1) or time.monotonic()
-        )
-        assert asyncio.all_tasks() == {asyncio.current_task()} | {
-            task for task in asyncio.all_tasks() if "wait_for" in repr(task)
-        }
-        await asyncio.to_thread(threading.Event().wait, 0.1)
-        assert asked == []
-        for used in (fn, windowed):
-            (dispatcher,) = used._batcher.dispatchers()
-            assert (dispatcher._timer, dispatcher.running) == (None, set())
+        loop: Any = asyncio.get_running_loop()
+        assert loop.timers  # of the window
+        assert [timer for timer in loop.timers if not timer.cancelled() and timer.when() > loop.time()] == []
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    run(main())
+    with asyncio.Runner(loop_factory=lambda: noting(kind)) as runner:
+        runner.run(main())
 
 
 @pytest.mark.parametrize("refused", ["full", "too large"])
@@ -146,7 +138,7 @@ def test_a_refused_call_leaves_no_timer_behind(
         second = asyncio.create_task(fn(2))
         await turns()
         timers: list[Any] = []
-        monkeypatch.setattr(batched._drivers.event_loop, "watch", lambda *args: timers.append(args))
+        monkeypatch.setattr(event_loop, "watch", lambda *args: timers.append(args))
         with pytest.raises(QueueFullError if refused == "full" else ValueError):
             await fn.options(deadline_ms=600_000)(3 if refused == "full" else [3, 4])
         monkeypatch.undo()
@@ -158,7 +150,8 @@ def test_a_refused_call_leaves_no_timer_behind(
 
 
 @pytest.mark.parametrize("options", [{}, {"max_queue_size": 100}, {"length": abs, "max_queue_size": 8}])
-def test_a_deadline_that_is_far_starts_nothing(run: Any, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_deadline_that_is_far_starts_nothing(kind: str, options: dict[str, Any]) -> None:
     """Nor does a bound: what waits in its window waits on, until the batch is full or a deadline is near."""
 
     async def main() -> None:
@@ -168,11 +161,13 @@ def test_a_deadline_that_is_far_starts_nothing(run: Any, options: dict[str, Any]
         later = fn.options(deadline_ms=600_000)
         tasks = [asyncio.create_task(later(0))]
         await turns()
-        (dispatcher,) = fn._batcher.dispatchers()
-        timer = dispatcher._timer
+        loop: Any = asyncio.get_running_loop()
+        timers = list(loop.timers)
+        assert len(timers) == 2  # of the window, and of the deadline
         tasks += [asyncio.create_task(later(item)) for item in range(1, 4)]
         await turns()
-        assert dispatcher._timer is timer is not None
+        assert loop.timers == timers
+        assert not any(timer.cancelled() for timer in timers)
         tasks.append(asyncio.create_task(soon(4)))
         await asyncio.wait(tasks, timeout=PATIENCE_S)
         tasks += [asyncio.create_task(later(item)) for item in range(8)]
@@ -180,4 +175,5 @@ def test_a_deadline_that_is_far_starts_nothing(run: Any, options: dict[str, Any]
         assert [task.result() for task in tasks] == [*range(5), *range(8)]
         assert gate.batches == [list(range(5)), list(range(8))]
 
-    run(main())
+    with asyncio.Runner(loop_factory=lambda: noting(kind)) as runner:
+        runner.run(main())

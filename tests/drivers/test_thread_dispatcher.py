@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from queue import SimpleQueue
 from typing import Any
 
@@ -13,22 +12,7 @@ import batched
 from batched._drivers import futures
 from batched._drivers.deadline_watch import DeadlineWatch
 from tests.kit.gate import PATIENCE_S, Gate
-
-
-def test_the_window_counts_from_the_oldest_item() -> None:
-    """What has waited behind a running batch is not made to wait again."""
-    gate = Gate(shut=True)
-    fn = batched.dynamically(gate, batch_size=2, timeout_ms=40)
-    first = fn.submit([1, 2])
-    gate.wait_for_batch()
-    second = fn.submit(3)
-    threading.Event().wait(0.06)
-    started = time.monotonic()
-    gate.open()
-    assert second.result(PATIENCE_S) == 3
-    assert first.done()
-    gate.wait_for_batch()
-    assert time.monotonic() - started < 0.04
+from tests.kit.kept import driver_of
 
 
 def test_an_exception_thrown_into_the_worker_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -65,7 +49,7 @@ def test_what_a_worker_has_just_chosen_is_answered_too_when_an_exception_hits_it
     running = fn.submit(1)
     gate.wait_for_batch()
     chosen = fn.submit(items)
-    scheduler = fn._batcher.batcher
+    scheduler = driver_of(fn).batcher
     pop = scheduler.pop
 
     def pop_and_fail(*args: Any) -> Any:

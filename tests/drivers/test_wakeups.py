@@ -77,20 +77,31 @@ def test_no_answer_is_lost_between_two_wake_ups() -> None:
     assert calls[3].is_woken
 
 
-def test_loops_are_not_taken_for_others() -> None:
-    """Each is told of its own calls: one where another of the same id has been, and any of very many."""
+def test_a_loop_is_not_taken_for_another_of_the_same_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is gone, whose wake-up is still to come, had its id."""
     gone, loop = Loop(), Loop()
-    release([gone.call_on()])
-    wakeups._outboxes[id(loop)] = wakeups._outboxes[id(gone)]  # its wake-up is still to come
-    loops = [loop, *(Loop() for _ in range(3000))]
+    monkeypatch.setattr(wakeups, "id", lambda _: 7, raising=False)
+    told, call = gone.call_on(), loop.call_on()
+    release([told])
+    release([call])
+    assert len(gone.ready) == len(loop.ready) == 1
+    loop.ready[0]()
+    assert call.is_woken
+    assert not told.is_woken
+
+
+def test_of_very_many_loops_each_is_told_of_its_own_calls() -> None:
+    """Also twice, and little is kept of all of them."""
+    loops = [Loop() for _ in range(3000)]
     calls = [each.call_on() for _ in range(2) for each in loops]
     for call in calls:
         release([call])
+    outboxes = {callback.__self__ for each in loops for callback in each.ready}
+    assert sum(map(weakref.getweakrefcount, outboxes)) < 2000
     for each in loops:
         for callback in each.ready:
             callback()
     assert all(call.is_woken for call in calls)
-    assert len(wakeups._outboxes) < 2000
 
 
 def test_a_loop_that_is_closed_keeps_no_calls() -> None:

@@ -13,11 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import batched
-import batched._drivers.event_loop
-import batched._drivers.wakeups
+from batched._core import lazy_heap
 from batched._core.call import Call
-from batched._core.task_awaitable import wake_all
+from batched._drivers import wakeups
 from batched._drivers.wakeups import watch
 
 
@@ -46,7 +44,7 @@ class Sleeper(Call):
 
     def wake(self) -> None:
         """Be answered."""
-        wake_all([self], batched._drivers.wakeups._DONE)
+        wakeups.resolve_on_loop([self])
 
 
 class Loop:
@@ -96,7 +94,7 @@ def call(loop: Loop, deadline: float) -> Sleeper:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
     made = Loop()
-    monkeypatch.setattr(batched._drivers.wakeups, "monotonic", lambda: made.now)
+    monkeypatch.setattr(wakeups, "monotonic", lambda: made.now)
     return made
 
 
@@ -117,8 +115,8 @@ def test_everybody_is_woken_at_their_own_deadline(
     """Unless answered before; in whatever order the deadlines are set, and however many are kept."""
     with pytest.MonkeyPatch.context() as patch:
         loop = Loop()
-        patch.setattr(batched._drivers.wakeups, "monotonic", lambda: loop.now)
-        patch.setattr(batched._drivers.wakeups, "_FEW", few)
+        patch.setattr(wakeups, "monotonic", lambda: loop.now)
+        patch.setattr(lazy_heap, "_FEW", few)
         expected: list[tuple[Sleeper, float]] = []
         for pause, allowed, answered_after in calls:
             loop.run(loop.now + pause)
@@ -158,24 +156,20 @@ def test_those_that_are_answered_are_forgotten_before_their_deadline(loop: Loop)
     for _ in range(5000):
         kept.append(call(loop, loop.now + 3600.0))
         kept[-1].wake()
-    alarm = batched._drivers.wakeups._alarms[loop]()  # type: ignore[index]
-    assert alarm is not None
-    assert len(alarm._calls) <= 1025
+    assert sum(map(weakref.getweakrefcount, kept)) <= 100
 
 
 def test_nothing_is_kept_of_a_loop_that_is_closed() -> None:
-    """With calls waiting, and timers set."""
+    """With calls waiting, and timers set: what led to the calls is gone."""
+    kept = Call().begin(list, 1, 1, False, 0.0, 1e9)
 
-    async def main() -> weakref.ref[Any]:
-        kept.append(Call().begin(list, 1, 1, False, 0.0, 1e9))
-        running = asyncio.get_running_loop()
-        watch(kept[0], running)
-        return batched._drivers.wakeups._alarms[running]
+    async def main() -> int:
+        watch(kept, asyncio.get_running_loop())
+        return weakref.getweakrefcount(kept)
 
-    kept: list[Call] = []
-    alarm = asyncio.run(main())
+    assert asyncio.run(main()) == 1
     gc.collect()
-    assert alarm() is None
+    assert weakref.getweakrefcount(kept) == 0
 
 
 def test_ctrl_c_while_callers_are_woken_leaves_the_others_their_deadline(loop: Loop) -> None:

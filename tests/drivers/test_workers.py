@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import batched
 import batched.inference
-from batched._drivers.workers import Workers
+from batched._drivers import workers as workers_module
 from tests.kit.gate import PATIENCE_S, Gate, turns, turns_until, until
-from tests.kit.threads import workers
+from tests.kit.kept import driver_of
+from tests.kit.threads import until_asleep, workers
 
 
 def test_threads_start_when_they_are_needed() -> None:
@@ -41,23 +43,25 @@ def test_a_worker_that_starts_late_does_not_put_another_to_sleep(monkeypatch: py
     """The first may be asleep again, and wait to be woken, before the second has begun."""
     asleep = threading.Event()
     begun = threading.Event()
-    work = Workers._work
-    started: list[Any] = []
+    work = threading.Thread.run
+    started: list[threading.Thread] = []
 
-    def late(batcher: Workers) -> None:
-        started.append(batcher)
-        if len(started) == 2:
-            asleep.wait(PATIENCE_S)
-            begun.set()
-        work(batcher)
+    def late(thread: threading.Thread) -> None:
+        if thread.name == "batched: late":
+            started.append(thread)
+            if len(started) == 2:
+                assert asleep.wait(PATIENCE_S)
+                begun.set()
+        work(thread)
 
-    monkeypatch.setattr(Workers, "_work", late)
-    fn = batched.dynamically(Gate(), timeout_ms=0, max_concurrent_batches=2)
+    monkeypatch.setattr(threading.Thread, "run", late)
+    fn = batched.dynamically(Gate(), timeout_ms=0, max_concurrent_batches=2, name="late")
     assert fn(1) == 1
-    until(lambda: fn._batcher.batcher.inbox.wake_after == 1)
+    until_asleep(fn)
     asleep.set()
     assert begun.wait(PATIENCE_S)
-    until(lambda: fn._batcher.workers.waiting_for_turn == 1)
+    its_workers = driver_of(fn).workers
+    until(lambda: its_workers.waiting_for_turn == 1)
     assert fn.submit(2).result(PATIENCE_S) == 2
     fn.shutdown()
 
@@ -74,7 +78,7 @@ def test_too_many_threads_for_the_process_is_no_error(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(threading.Thread, "start", only_one)
     assert fn(list(range(50))) == list(range(50))
-    assert len(workers("few")) == len(fn._batcher.workers.threads) == 1
+    assert len(workers("few")) == len(driver_of(fn).workers.threads) == 1
     monkeypatch.undo()
     fn.shutdown()
 
@@ -130,26 +134,33 @@ def test_many_first_calls_start_one_worker() -> None:
         fn.shutdown()
 
 
-def test_an_idle_worker_never_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between calls the worker asks the clock nothing, with a window and without."""
-    from batched._drivers import thread_dispatcher as _thread
+class NotingLock:
+    """A lock that notes how long each wait with a limit may last; -1 is no limit."""
 
-    for timeout_ms in (0, 5):
-        fn = batched.dynamically(Gate(), timeout_ms=timeout_ms)
-        fn(1)
-        asked = []
+    def __init__(self, limits: list[float]) -> None:
+        self.limits = limits
+        lock = _thread.allocate_lock()
+        self.lock, self.locked, self.release = lock, lock.locked, lock.release
 
-        def clock(asked: list[int] = asked) -> float:
-            asked.append(threading.get_ident())
-            return time.monotonic()
+    def acquire(self, *args: Any) -> bool:
+        """Note the limit, and wait."""
+        if len(args) == 2:
+            self.limits.append(args[1])
+        return self.lock.acquire(*args)
 
-        until(lambda fn=fn: fn._batcher.batcher.inbox.wake_after == 1)
-        monkeypatch.setattr(_thread, "monotonic", clock)
-        threading.Event().wait(0.1)
-        assert asked == []
-        fn(1)
-        assert asked
-        monkeypatch.undo()
+
+@pytest.mark.parametrize("timeout_ms", [0, 5])
+def test_an_idle_worker_never_wakes(monkeypatch: pytest.MonkeyPatch, timeout_ms: float) -> None:
+    """Between calls the worker waits without a limit, with a window and without."""
+    limits: list[float] = []
+    locks = SimpleNamespace(allocate_lock=lambda: NotingLock(limits), get_ident=_thread.get_ident)
+    monkeypatch.setattr(workers_module, "_thread", locks)
+    fn = batched.dynamically(Gate(), timeout_ms=timeout_ms)
+    for calls in (1, 2):
+        assert fn(calls) == calls
+        until(lambda calls=calls: limits.count(-1) == calls)
+        assert limits[-1] == -1
+    fn.shutdown()
 
 
 def test_waiting_callers_do_not_wake_the_worker_one_by_one() -> None:
@@ -157,10 +168,10 @@ def test_waiting_callers_do_not_wake_the_worker_one_by_one() -> None:
     gate = Gate()
     fn = batched.dynamically(gate, batch_size=8, timeout_ms=60_000)
     futures = [fn.submit(0)]
-    until(lambda: fn._batcher.batcher.inbox.wake_after == 7)
+    until_asleep(fn, calls=7)
     for item in range(1, 4):
         futures.append(fn.submit(item))
-    assert fn._batcher.batcher.inbox.wake_after == 7
+    assert driver_of(fn).batcher.inbox.wake_after == 7
     assert fn.stats.queue_size == 4
     futures += [fn.submit([4, 5]), fn.submit(6), fn.submit(7)]
     wait(futures, PATIENCE_S)
@@ -174,15 +185,16 @@ def test_a_deadline_that_is_far_wakes_nobody(options: dict[str, Any]) -> None:
     fn = batched.dynamically(gate, batch_size=8, timeout_ms=60_000, **options)
     soon = fn.options(deadline_ms=200)
     later = fn.options(deadline_ms=600_000)
+    inbox = driver_of(fn).batcher.inbox
 
     async def main() -> None:
         tasks = [asyncio.create_task(later.acall(0))]
         await turns()
-        await turns_until(lambda: fn._batcher.batcher.inbox.wake_after == 7)
+        await turns_until(lambda: inbox.wake_after == 7)
         tasks += [asyncio.create_task(later.acall(item)) for item in range(1, 4)]
         await turns()
-        assert fn._batcher.batcher.inbox.wake_after == 7
-        assert len(fn._batcher.batcher.inbox.arriving) == 3
+        assert inbox.wake_after == 7
+        assert len(inbox.arriving) == 3
         tasks.append(asyncio.create_task(soon.acall(4)))
         await asyncio.wait(tasks, timeout=PATIENCE_S)
         tasks += [asyncio.create_task(later.acall(item)) for item in range(8)]

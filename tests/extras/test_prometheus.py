@@ -17,6 +17,7 @@ from batched._core.counters import Counters
 from batched.prometheus import Collector
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.kept import driver_of
 from tests.kit.metrics_page import check_identities, check_nothing_falls, expected, is_cumulative, page
 from tests.kit.script import run_script
 
@@ -119,7 +120,7 @@ ODD_NAMES = ["<lambda>", 'say "hi"', "back\\slash", "two\nlines", "Grüße 漢�
 def test_odd_names_are_escaped(name: str, registry: CollectorRegistry) -> None:
     """They come out of the page as they went in, but for what cannot be written as UTF-8."""
     fn = batched.dynamically(list, timeout_ms=0)
-    fn._find().name = name
+    driver_of(fn).name = name
     shown = name.encode(errors="backslashreplace").decode()
     before = page(registry)[shown]["processed_items_total",]
     fn([1, 2])
@@ -144,10 +145,11 @@ def test_nothing_is_read_unless_scraped(monkeypatch: pytest.MonkeyPatch) -> None
     fn = batched.dynamically(list, name="asked", timeout_ms=0)
     fn(1)
     asked: list[int] = []
+    counters = driver_of(fn).counters
     snapshot = Counters.snapshot
 
     def counted(self: Counters, **named: Any) -> Any:
-        if self is fn._find().counters:
+        if self is counters:
             asked.append(1)
         return snapshot(self, **named)
 

@@ -6,13 +6,14 @@ import asyncio
 import gc
 import threading
 import types
+from collections import deque
 from typing import Any, TypeVar
 
+from batched._api.binding import Shared
 from batched._core.batcher import Batcher
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.lazy_heap import LazyHeap
 from batched._core.queue import Queue
-from batched._drivers.driver import Driver
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
 
@@ -32,15 +33,15 @@ BEYOND = (
 
 
 def kept_by(root: object, kind: type[T], *, but: tuple[type, ...] = ()) -> list[T]:
-    """Return the objects of a `kind` that `root` keeps alive.
+    """Return the objects of a `kind` that `root` keeps alive, the nearest first.
 
     What those keep, and what objects of the types `but` keep, is left out.
     """
     found: list[T] = []
     seen = {id(root): root}
-    todo = [root]
+    todo = deque([root])
     while todo:
-        for each in gc.get_referents(todo.pop()):
+        for each in gc.get_referents(todo.popleft()):
             if id(each) in seen:
                 continue
             seen[id(each)] = each
@@ -53,12 +54,10 @@ def kept_by(root: object, kind: type[T], *, but: tuple[type, ...] = ()) -> list[
 
 def driver_of(fn: Any) -> Any:
     """Return the driver of a batched function, or of a method of an instance."""
-    found: list[Any] = kept_by(fn, Driver)  # type: ignore[type-abstract]
-    if not found:
-        assert fn.stats is not None  # which makes the driver, as there has been no call
-        found = kept_by(fn, Driver)  # type: ignore[type-abstract]
-    (driver,) = found
-    return driver
+    shared = kept_by(fn, Shared)[0]
+    if shared.batcher is None:
+        assert fn.stats is not None  # which makes the driver, or finds it
+    return shared.batcher
 
 
 def batchers(fn: Any) -> list[Batcher]:

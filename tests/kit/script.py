@@ -29,6 +29,11 @@ class Model:
 def workers():
     return [thread for thread in threading.enumerate() if thread.name.startswith("batched")]
 
+def join_workers():
+    for thread in workers():
+        thread.join(10)
+    assert not workers(), len(workers())
+
 entered = threading.Event()
 
 @batched.dynamically(batch_size=2, timeout_ms=0)
@@ -37,7 +42,7 @@ def slow(items):
     time.sleep(0.05)
     return items
 """
-"""What every script begins with: functions that are fast and slow, a class with a batched method."""
+"""What every script begins with: functions that are fast and slow, a class with a batched method, workers."""
 
 
 def run_script(script: str, *, timeout: float = 60.0, cwd: Path = ROOT) -> str:

@@ -1,8 +1,12 @@
-"""The threads of batchers, found by their names."""
+"""The threads of batchers: found by their names, and waited for until they sleep."""
 
 from __future__ import annotations
 
 import threading
+from typing import Any
+
+from tests.kit.gate import until
+from tests.kit.kept import driver_of
 
 
 def workers(name: str | None = None) -> list[threading.Thread]:
@@ -16,3 +20,9 @@ def workers(name: str | None = None) -> list[threading.Thread]:
 def watches(name: str) -> list[threading.Thread]:
     """Return the threads that watch the deadlines of the batcher of that name."""
     return [thread for thread in threading.enumerate() if thread.name == f"batched deadlines: {name}"]
+
+
+def until_asleep(fn: Any, calls: int = 1) -> None:
+    """Wait until the worker of `fn` sleeps, to be woken when so many calls have come."""
+    inbox = driver_of(fn).batcher.inbox
+    until(lambda: inbox.wake_after == calls)

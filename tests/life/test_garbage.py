@@ -16,6 +16,7 @@ import batched.aio.inference
 import batched.inference
 from batched import aio
 from tests.kit.gate import PATIENCE_S, turns, until
+from tests.kit.kept import driver_of
 from tests.kit.script import run_script
 from tests.kit.threads import workers
 
@@ -139,16 +140,11 @@ def test_dropped_instances_leave_no_thread_and_no_memory() -> None:
             for factor in range(count):
                 assert Model(factor).run(2) == 2 * factor
         use(500)
-        for _ in range(100):
-            if not workers(): break
-            time.sleep(0.05)
+        join_workers()
         gc.collect()
         before = sys.getallocatedblocks()
         use(10_000)
-        for _ in range(100):
-            if not workers(): break
-            time.sleep(0.05)
-        assert not workers(), len(workers())
+        join_workers()
         gc.collect()
         grown = sys.getallocatedblocks() - before
         assert grown < 2_000, grown  # less than one of 10,000 dropped ones could leave
@@ -169,10 +165,7 @@ def test_an_instance_in_a_cycle_is_collected_too() -> None:
             assert model.run(1) == factor
         del model
         gc.collect()
-        for _ in range(100):
-            if not workers(): break
-            time.sleep(0.05)
-        assert not workers()
+        join_workers()
         """
     )
 
@@ -194,7 +187,7 @@ def test_an_instance_is_collected_once_its_streams_have_ended() -> None:
     with contextlib.suppress(ValueError):
         list(kept[2])
     list(kept[3])
-    batcher = model.generate._find()
+    batcher = driver_of(model.generate)
     until(lambda: batcher.stats.running_items == 0)
     reference = weakref.ref(model)
     del model
@@ -218,7 +211,7 @@ def test_an_idle_worker_keeps_no_instance_of_its_last_batch_alive(isolate_errors
     assert entered.wait(PATIENCE_S)
     future.cancel()
     leave.set()
-    batcher = model.embed._find()
+    batcher = driver_of(model.embed)
     until(lambda: not batcher.stats.running_items)
     reference = weakref.ref(model)
     del model, future

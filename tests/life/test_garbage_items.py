@@ -16,6 +16,8 @@ import batched
 import batched.aio.inference
 from batched import aio
 from tests.kit.gate import PATIENCE_S, Gate, turns, turns_until, until
+from tests.kit.kept import driver_of
+from tests.kit.threads import until_asleep
 
 
 def test_an_idle_batcher_holds_nobodys_items() -> None:
@@ -37,7 +39,7 @@ def test_an_idle_batcher_holds_nobodys_items() -> None:
         fn(items)
     fn.submit(items[1]).result(PATIENCE_S)
     asyncio.run(fn.acall(items[2]))
-    until(lambda: fn._batcher.batcher.inbox.wake_after == 1)
+    until_asleep(fn)
     del items
     gc.collect()
     assert [reference() for reference in references] == [None, None, None]
@@ -69,6 +71,7 @@ def test_a_loop_that_is_closed_with_a_wake_up_pending_is_collected() -> None:
     """And what it was to be woken for: nobody will run it."""
     gate = Gate(shut=True)
     fn = batched.dynamically(gate, timeout_ms=0)
+    inbox = driver_of(fn).batcher.inbox
 
     async def give_up() -> None:
         call = asyncio.create_task(fn.acall(1))
@@ -80,9 +83,7 @@ def test_a_loop_that_is_closed_with_a_wake_up_pending_is_collected() -> None:
     loop = asyncio.new_event_loop()
     loop.run_until_complete(give_up())
     gate.open()
-    until(
-        lambda: fn._batcher.batcher.inbox.wake_after == 1
-    )  # a look at the stats would tell the worker which calls were left
+    until(lambda: inbox.wake_after == 1)  # a look at the stats would tell the worker which calls were left
     loop.close()
     gone = weakref.ref(loop)
     del loop

@@ -68,6 +68,7 @@ def test_a_closer_waits_for_a_worker_that_was_one_too_many(close: str) -> None:
             if not ending.is_set():  # the first worker that ends
                 ending.set()
                 may_end.wait(PATIENCE_S)
+                ended.append("the worker that was one too many")
 
     async def batch_function(items: list[int]) -> list[int]:
         entered.release()
@@ -87,20 +88,21 @@ def test_a_closer_waits_for_a_worker_that_was_one_too_many(close: str) -> None:
     assert [future.result(PATIENCE_S) for future in futures] == [0, 1]
     assert ending.wait(PATIENCE_S)  # the worker that is one too many ends
     assert fn.submit(2).result(PATIENCE_S) == 2
-    closed = threading.Event()
+    ended: list[str] = []
 
     def end() -> None:
         if close == "shutdown":
             fn.shutdown()
         else:
             asyncio.run(fn.aclose())
-        closed.set()
+        ended.append("the closer")
 
     closer = threading.Thread(target=end, daemon=True)
     closer.start()
-    assert not closed.wait(0.05)
+    until(lambda: len(workers("too many")) == 1)  # all the others have ended
     may_end.set()
-    assert closed.wait(PATIENCE_S)
+    closer.join(PATIENCE_S)
+    assert ended == ["the worker that was one too many", "the closer"]
     if close == "shutdown":
         assert workers("too many") == []
 

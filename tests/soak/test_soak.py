@@ -18,8 +18,9 @@ import batched
 import batched.aio.inference
 from batched import aio, inference
 from batched._core.keyed_queues import KeyedQueues
+from batched._parts.in_flight import Item
 from tests.kit.gate import PATIENCE_S, until
-from tests.kit.kept import size_of
+from tests.kit.kept import driver_of, kept_by, size_of
 from tests.kit.random_callers import ArrayCaller, Caller, array_function, function, short_of_memory
 
 # Everything that a server asks of a batcher, at once.
@@ -63,13 +64,13 @@ def soak(seconds: float, decorate: Any, kind: type[Caller], *, changing: bool = 
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
     fn.shutdown()
-    batcher = fn._batcher
+    batcher = driver_of(fn)
     assert not batcher.batcher.inbox.arriving
     assert not batcher.batcher.running.since
     assert not batcher.batcher.calls.waiting()
     assert not batcher.batcher.running.retries.items
     assert not batcher.dispatcher.blocked
-    assert batcher.batcher.calls.in_flight is None or not batcher.batcher.calls.in_flight._items
+    assert not kept_by(batcher.batcher.calls, Item)
     queue = batcher.batcher.calls.queue
     assert not isinstance(queue, KeyedQueues) or not size_of(queue)
     gc.collect()

@@ -13,6 +13,7 @@ from batched._drivers.manual_clock import ManualDriver
 from batched.errors import ClosedError
 from tests.kit.batcher_rules import COLLATOR
 from tests.kit.calls import listed, single
+from tests.kit.kept import kept_by
 
 
 @pytest.mark.parametrize("ends", ["late", "closed"])
@@ -72,3 +73,13 @@ def test_a_call_that_has_failed_is_not_late_too() -> None:
     stats = driver.stats(7.0)
     assert call.error is error
     assert (stats.total_failed, stats.total_cancelled, stats.total_expired) == (2, 4, 0)
+
+
+def test_a_queue_that_is_empty_again_holds_on_to_nobody() -> None:
+    """Though whoever has left was never asked for: who learns of calls forgets those too."""
+    driver = ManualDriver(Options())
+    call = Call().begin(list, 1, 1, False, 0.0)
+    driver.push(call)
+    call.left = "cancelled"
+    driver.drop(call)
+    assert kept_by(driver.batcher, Call) == []

@@ -44,6 +44,12 @@ class Gate:
         self._open = True
         self._passes.release(1000)
 
+    def shut_again(self) -> None:
+        """Hold further batches, also those for which a batch that never came was to make way."""
+        for semaphore in (self._passes, self.entered):
+            while semaphore.acquire(blocking=False):
+                pass
+
     def wait_for_batch(self) -> None:
         """Wait until one more batch has come to the gate."""
         assert self.entered.acquire(timeout=PATIENCE_S), f"no further batch came: {self.batches}"

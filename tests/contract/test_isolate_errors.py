@@ -1,45 +1,22 @@
-"""`isolate_errors`, and batches that do not fit into memory: what fails runs again in halves."""
+"""`isolate_errors`: a batch that fails runs again in halves, until only the culprits fail."""
 
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import batched
 import batched.inference
 from batched import BatchError
-from batched._core.batch import Batch
-from batched._core.call import Call
-from batched._core.memory_limit import MemoryLimit, is_out_of_memory
+from tests.kit.culprits import Bad, picky
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
-
-
-class Bad(Exception):
-    """What a batch with a culprit in it raises."""
-
-
-def picky(bad: Any) -> Any:
-    """Return a batch function that raises if any item is in `bad`."""
-
-    def function(items: list[Any]) -> list[Any]:
-        culprits = [item for item in items if item in bad]
-        if culprits:
-            raise Bad(*culprits)
-        return [("ok", item) for item in items]
-
-    return function
-
-
-# -- isolate_errors -------------------------------------------------------------------------------------
 
 
 @given(
@@ -152,10 +129,7 @@ def test_who_has_left_is_not_run_again(flavour: Flavour) -> None:
         again = Counter(item for batch in gate.batches[1:] for item in batch)
         assert all(item >= leavers for item in again)
         assert all(gate.batches)
-        while gate._passes.acquire(blocking=False):
-            pass
-        while gate.entered.acquire(blocking=False):
-            pass
+        gate.shut_again()
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed == 12
     assert stats.wait.count == 12  # whoever left while the others ran again has waited too
@@ -228,179 +202,3 @@ def test_isolation_of_arrays() -> None:
     for value, future in zip((1, 2), good, strict=True):
         assert np.array_equal(future.result(PATIENCE_S), np.full((3, 2), value * 2))
     assert isinstance(bad.exception(PATIENCE_S), Bad)
-
-
-@given(
-    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
-    gone=st.lists(st.booleans(), min_size=6, max_size=6),
-)
-def test_halves_have_all_who_are_left_in_order_and_are_never_empty(
-    sizes: list[int], gone: list[bool]
-) -> None:
-    """Two, or one of a single item; as alike as can be without a cut through a call that has company."""
-    calls = [Call().begin(list, None, size, True, 0.0) for size in sizes]
-    for call, left in zip(calls, gone, strict=False):
-        call.missing = 0 if left else call.size
-    batch = Batch([(call, 0, call.size) for call in calls], sum(sizes), "full")
-    halves = batch.halves()
-    live = [(call, at) for call in calls if call.missing for at in range(call.size)]
-    found = [(call, at) for half in halves for call, start, stop in half.slices for at in range(start, stop)]
-    assert found == live
-    assert all(len(half) == sum(stop - start for _, start, stop in half.slices) > 0 for half in halves)
-    assert len(halves) == min(len(live), 2)
-    sizes_left = [call.size for call in calls if call.missing]
-    if len(sizes_left) == 1:
-        assert abs(len(halves[0]) - len(halves[-1])) <= 1 or len(halves) == 1
-        return
-    assert all((start, stop) == (0, call.size) for half in halves for call, start, stop in half.slices)
-    uneven = [abs(2 * sum(sizes_left[:at]) - sum(sizes_left)) for at in range(1, len(sizes_left))]
-    assert not halves or abs(len(halves[0]) - len(halves[1])) == min(uneven)
-
-
-# -- out of memory --------------------------------------------------------------------------------------
-
-
-def limited(most: int, error: Any = MemoryError) -> Gate:
-    """Return a batch function that runs out of memory above `most` items."""
-
-    def function(items: list[Any]) -> list[Any]:
-        if len(items) > most:
-            raise error("out of memory")
-        return items
-
-    return Gate(function)
-
-
-@pytest.mark.parametrize(
-    "error", [MemoryError, torch.OutOfMemoryError, torch.cuda.OutOfMemoryError, np.linalg.LinAlgError]
-)
-def test_what_counts_as_out_of_memory(error: type[Exception]) -> None:
-    """Python's own, and whatever is called `OutOfMemoryError`; no import is needed to know."""
-    assert is_out_of_memory(error("x")) == (error is not np.linalg.LinAlgError)
-
-
-@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
-def test_out_of_memory_halves_goes_on_and_is_remembered(flavour: Flavour, error: Any) -> None:
-    """Without any option; later batches are not too large any more, and `stats` says so."""
-    gate = limited(3, error)
-    fn = flavour.decorate(gate, batch_size=16, timeout_ms=0)
-    assert fn.stats.fits_memory is None
-    assert flavour.call(fn, list(range(16))) == list(range(16))
-    assert fn.stats.fits_memory == 2
-    assert "fits into memory    2 items" in str(fn.stats)
-    gate.batches.clear()
-    assert flavour.call(fn, list(range(16))) == list(range(16))
-    assert [len(batch) for batch in gate.batches] == [2] * 8
-    assert fn.stats.total_failed == 0
-
-
-def test_a_single_item_that_does_not_fit_fails_alone(flavour: Flavour) -> None:
-    """Its neighbours are answered."""
-
-    def function(items: list[int]) -> list[int]:
-        if 3 in items:
-            raise MemoryError
-        return items
-
-    fn = flavour.decorate(function, batch_size=4, timeout_ms=0)
-    answers = flavour.call(fn.options(return_exceptions=True), [1, 2, 3, 4])
-    assert [1, 2, MemoryError, 4] == [row if isinstance(row, int) else type(row) for row in answers]
-
-
-def test_a_list_that_failed_does_not_fail_its_neighbours_in_the_other_half(flavour: Flavour) -> None:
-    """Nothing of it runs again, though it is in both halves."""
-
-    def function(items: list[Any]) -> list[Any]:
-        if len(items) > 4:
-            raise MemoryError
-        if "bad" in items:
-            raise Bad
-        return items
-
-    fn = flavour.decorate(function, batch_size=8, timeout_ms=60_000)
-    failing = flavour.start(fn, ["bad", 1, 2, 3, 4, 5])
-    neighbours = [flavour.start(fn, item) for item in (6, 7)]
-    assert isinstance(failing.exception(PATIENCE_S), Bad)
-    assert [future.result(PATIENCE_S) for future in neighbours] == [6, 7]
-
-
-def test_more_is_tried_now_and_then(flavour: Flavour) -> None:
-    """A quarter at a time; when memory is there again the batches are full again."""
-    most = 2
-    gate = Gate(lambda items: items if len(items) <= most else (_ for _ in ()).throw(MemoryError()))
-    fn = flavour.decorate(gate, batch_size=8, timeout_ms=0)
-    flavour.call(fn, list(range(8)))
-    assert fn.stats.fits_memory == 2
-    most = 8
-    for _ in range(10):
-        assert flavour.call(fn, list(range(512))) == list(range(512))
-    assert fn.stats.fits_memory == 8
-    assert len(gate.batches[-1]) == 8
-
-
-@given(st.integers(1, 200), st.integers(1, 200))
-def test_probing_settles_at_what_fits_and_costs_less_and_less(fits: int, batch_size: int) -> None:
-    """The limit is never above the batch size, never far below what fits, and failures become rare."""
-    capacity = MemoryLimit()
-    fits = min(fits, batch_size)
-    failures = 0
-    late = 0
-    for turn in range(20_000):
-        size = batch_size if capacity.limit is None else min(batch_size, capacity.limit)
-        if size > fits:
-            capacity.exceeded(size)
-            failures += 1
-            late += turn >= 10_000
-        else:
-            capacity.ran(size, batch_size)
-        assert capacity.limit is None or 1 <= capacity.limit <= batch_size
-    if capacity.limit is not None:
-        assert capacity.limit >= min(fits, batch_size) * 0.75 - 1
-    assert late <= 3
-    assert failures <= 8 + 10
-
-
-def test_the_descent_is_no_failed_probe() -> None:
-    """However often a size was halved at first, more is tried after 64 batches."""
-    capacity = MemoryLimit()
-    for size in (64, 32, 16, 8, 4):
-        capacity.exceeded(size)
-    assert capacity.limit == 2
-    for _ in range(64):
-        capacity.ran(2, 64)
-    assert capacity.limit == 3
-    capacity.exceeded(3)
-    assert capacity.limit == 2  # what has fitted
-    for _ in range(127):
-        capacity.ran(2, 64)
-    assert capacity.limit == 2
-    capacity.ran(2, 64)
-    assert capacity.limit == 3
-
-
-def test_several_workers_that_run_out_of_memory_lose_nothing() -> None:
-    """All halves come back to the caller in order."""
-    both = threading.Barrier(2)
-    first = threading.local()
-
-    def function(items: list[int]) -> list[int]:
-        if not hasattr(first, "met"):
-            first.met = both.wait(PATIENCE_S)
-        if len(items) > 4:
-            raise MemoryError
-        return items
-
-    fn = batched.dynamically(function, batch_size=16, timeout_ms=0, max_concurrent_batches=2)
-    assert fn(list(range(64))) == list(range(64))
-    assert fn.stats.fits_memory == 4
-    fn.shutdown()
-
-
-def test_a_retry_counts_its_batch_sizes_and_reasons() -> None:
-    """Every run is a batch; every item is processed once."""
-    fn = batched.dynamically(limited(2), batch_size=8, timeout_ms=0)
-    fn(list(range(8)))
-    stats = fn.stats
-    assert stats.total_batches == 1 + 2 + 4
-    assert stats.closed == {"full": 1, "retry": 6}
-    assert (stats.total_processed, stats.total_failed, stats.wait.count) == (8, 0, 8)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from batched._core.call import Call
 from batched.errors import BatchError, copied, for_event_loop
 
 
@@ -127,13 +126,3 @@ def test_only_what_a_task_may_raise_reaches_an_event_loop() -> None:
         wrapped = for_event_loop(error)
         assert isinstance(wrapped, BatchError)
         assert wrapped.__cause__ is error
-
-
-@pytest.mark.parametrize("arrived", [0.0, 70_000.7, 12_345_678.9])
-@pytest.mark.parametrize("asked_ms", ["0.001", "0.1", "33.3", "250", "3600000", "1234567.25"])
-def test_a_missed_deadline_is_named_as_it_was_asked_however_long_the_clock_has_run(
-    arrived: float, asked_ms: str
-) -> None:
-    deadline = arrived + float(asked_ms) / 1000
-    call = Call().begin(len, None, 1, False, arrived, deadline)  # type: ignore[arg-type]
-    assert call.overdue("f") == f"f did not answer within deadline_ms={asked_ms}"

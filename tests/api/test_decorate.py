@@ -1,0 +1,62 @@
+"""What is decorated, with which options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import batched
+from tests.kit.decorators import DECORATORS
+from tests.kit.threads import workers
+
+
+def test_options_may_be_positional_with_and_without_the_function() -> None:
+    """The first three, in their order."""
+    for fn in (
+        batched.dynamically(sorted, 64, 1.5, 2),
+        batched.dynamically(64, 1.5, 2)(sorted),
+        batched.dynamically(64, small_batch_threshold=2, timeout_ms=1.5)(sorted),
+        batched.dynamically(np.int64(64), np.float32(1.5), np.int8(2))(sorted),
+    ):
+        assert "batch_size=64, timeout_ms=1.5, small_batch_threshold=2" in repr(fn)
+    with pytest.raises(TypeError, match="batch_size was given twice"):
+        batched.dynamically(64, batch_size=64)
+    with pytest.raises(TypeError, match="by position"):
+        batched.dynamically(64, 1, 2, 3)
+
+
+def test_only_functions_can_be_decorated() -> None:
+    """And the error says what was given."""
+    with pytest.raises(TypeError, match="got 'embed'"):
+        batched.dynamically()("embed")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="batch_size must be an int, got 'embed'"):
+        batched.dynamically("embed")  # type: ignore[call-overload]
+
+
+def test_a_name_of_ones_own_is_used_in_errors_and_thread_names() -> None:
+    """Two batchers of one function can be told apart."""
+    fn = batched.dynamically(lambda xs: None, timeout_ms=0, name="embed queries")
+    with pytest.raises(TypeError, match="^embed queries must return"):
+        fn(1)
+    assert workers("embed queries")
+    assert "embed queries" in repr(fn)
+
+
+@pytest.mark.parametrize(("decorator", "kind", "extra"), DECORATORS)
+def test_a_misspelt_option_is_told_the_nearest_name(decorator: Any, kind: Any, extra: Any) -> None:
+    """In every place that takes options, and never with the name of a class that users do not know."""
+    fn = decorator(len)
+    for take, name, meant, can in (
+        (decorator, "bach_size", "batch_size", "has batch_size, "),
+        (fn.configure, "timeout", "timeout_ms", "can change .*batch_size, "),
+        (fn.options, "dedline_ms", "deadline_ms", "has deadline_ms, priority, return_exceptions"),
+    ):
+        with pytest.raises(TypeError, match=rf"'{name}' \(did you mean '{meant}'\?\); it {can}"):
+            take(**{name: 1})
+        with pytest.raises(TypeError, match="'zzz'; it "):
+            take(zzz=1)
+    for take in (fn.configure, fn.options):
+        with pytest.raises(TypeError, match=rf"^{take.__name__}\(\) takes 1 positional"):
+            take(64)

@@ -1,0 +1,177 @@
+"""`max_queue_size` and `on_full`: how many items wait, and which calls are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import batched
+from batched import QueueFullError
+from tests.kit.flavours import Flavour
+from tests.kit.full import hold
+from tests.kit.gate import PATIENCE_S, Gate, until
+
+
+def test_what_waits_is_bounded_and_the_rest_refused_at_once(flavour: Flavour) -> None:
+    """The error says how many wait; what runs does not count, and whoever is refused costs nothing."""
+    gate, fn, first = hold(flavour)
+    futures = [flavour.start(fn, item) for item in range(3)]
+    for _ in range(5):
+        with pytest.raises(QueueFullError, match="embed has 3 items waiting, and max_queue_size=3"):
+            flavour.call(fn, "refused")
+    stats = fn.stats
+    assert (stats.queue_size, stats.total_accepted, stats.total_rejected) == (3, 4, 5)
+    gate.open()
+    assert [future.result(PATIENCE_S) for future in (first, *futures)] == ["first", 0, 1, 2]
+    assert flavour.call(fn, "again") == "again"
+    assert ["refused"] not in gate.batches
+
+
+def test_a_list_is_admitted_whole_or_not_at_all(flavour: Flavour) -> None:
+    """By items, as single calls are."""
+    gate, fn, _ = hold(flavour)
+    one = flavour.start(fn, 1)
+    with pytest.raises(QueueFullError, match="no room for 3 more"):
+        flavour.call(fn, [2, 3, 4])
+    two = flavour.start(fn, [5, 6])
+    assert (fn.stats.queue_size, fn.stats.total_rejected) == (3, 3)
+    gate.open()
+    assert (one.result(PATIENCE_S), two.result(PATIENCE_S)) == (1, [5, 6])
+
+
+@pytest.mark.parametrize("on_full", ["raise", "wait"])
+def test_a_list_larger_than_the_bound_is_an_error_that_says_so(flavour: Flavour, on_full: str) -> None:
+    """However empty the queue is."""
+    fn = flavour.decorate(Gate(), timeout_ms=0, max_queue_size=3, on_full=on_full, name="embed")
+    with pytest.raises(ValueError, match="embed has max_queue_size=3: a call of 4 items will never fit"):
+        flavour.call(fn, [1, 2, 3, 4])
+    assert flavour.call(fn, [1, 2, 3]) == [1, 2, 3]
+
+
+def test_map_never_overruns_the_bound(flavour: Flavour) -> None:
+    """It waits for room even where others are refused."""
+    most = []
+    fn = flavour.decorate(
+        lambda items: (most.append(fn.stats.queue_size + len(items)), items)[1],
+        batch_size=4, timeout_ms=0, max_queue_size=5,
+    )  # fmt: skip
+    assert flavour.map(fn, range(200)) == list(range(200))
+    assert max(most) <= 5 + 4
+    until(lambda: not fn.stats.running_items)
+    assert fn.stats.total_rejected == 0
+
+
+def test_map_through_a_queue_of_one_comes_to_its_end(flavour: Flavour) -> None:
+    """Each element is a call of its own there."""
+    fn = flavour.decorate(lambda items: items, batch_size=4, timeout_ms=0, max_queue_size=1)
+    assert flavour.map(fn, range(20)) == list(range(20))
+
+
+def test_a_bound_set_live_counts_what_came_before(flavour: Flavour) -> None:
+    """As from the start."""
+    gate, fn, _ = hold(flavour, max_queue_size=None)
+    futures = [flavour.start(fn, item) for item in range(3)]
+    fn.configure(max_queue_size=3)
+    with pytest.raises(QueueFullError):
+        flavour.call(fn, 4)
+    gate.open()
+    assert [future.result(PATIENCE_S) for future in futures] == [0, 1, 2]
+
+
+def test_a_list_of_mixed_keys_is_admitted_whole(flavour: Flavour) -> None:
+    """Its groups count together."""
+    gate, fn, _ = hold(flavour, group_by=lambda item: str(item))
+    flavour.start(fn, 1)
+    with pytest.raises(QueueFullError):
+        flavour.call(fn, [2, 3, 4])
+    both = flavour.start(fn, [5, 6])
+    gate.open()
+    assert both.result(PATIENCE_S) == [5, 6]
+
+
+def test_a_refused_task_leaves_no_timer_behind() -> None:
+    """A deadline far ahead would else keep its call for as long."""
+    timers: list[asyncio.TimerHandle] = []
+
+    class Noting(asyncio.SelectorEventLoop):
+        def call_at(self, *args: Any, **named: Any) -> asyncio.TimerHandle:
+            timers.append(super().call_at(*args, **named))
+            return timers[-1]
+
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, max_queue_size=1)
+
+    async def main() -> None:
+        first = asyncio.create_task(fn.acall(0))
+        await asyncio.to_thread(gate.wait_for_batch)
+        second = asyncio.create_task(fn.acall(1))
+        await asyncio.sleep(0)
+        for _ in range(10):
+            with pytest.raises(QueueFullError):
+                await fn.options(deadline_ms=600_000).acall(2)
+        assert all(timer.cancelled() for timer in timers)
+        gate.open()
+        assert await asyncio.gather(first, second) == [0, 1]
+
+    with asyncio.Runner(loop_factory=Noting) as runner:
+        runner.run(main())
+
+
+# -- single items that there is room for, beside calls that are refused ---------------------------------
+
+
+def test_a_refused_call_does_not_keep_others_from_a_full_batch(flavour: Flavour) -> None:
+    """Who waits in the window is counted on, whoever is turned away meanwhile."""
+    gate = Gate()
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000, adaptive=False, max_queue_size=10)
+    futures = [flavour.start(fn, item) for item in range(3)]
+    with pytest.raises(ValueError, match="max_queue_size=10"):
+        flavour.call(fn, list(range(11)))
+    futures.append(flavour.start(fn, 3))
+    assert [future.result(PATIENCE_S) for future in futures] == [0, 1, 2, 3]
+    assert gate.batches == [[0, 1, 2, 3]]
+
+
+def test_a_bound_counts_the_items_of_lists_that_came_before_it(flavour: Flavour) -> None:
+    """All of them, though they have not been looked at yet."""
+    gate, fn, first = hold(flavour, max_queue_size=None)
+    many = flavour.start(fn, list(range(10)))
+    fn.configure(max_queue_size=5)
+    with pytest.raises(QueueFullError, match="10 items waiting"):
+        flavour.call(fn, "more")
+    gate.open()
+    assert first.result(PATIENCE_S) == "first"
+    assert many.result(PATIENCE_S) == list(range(10))
+
+
+def test_single_items_never_overrun_the_bound() -> None:
+    """However many threads push at once; and none is refused while there is room."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, max_queue_size=50)
+    first = fn.submit(-1)
+    gate.wait_for_batch()
+    results: list[int | str] = []
+    barrier = threading.Barrier(80)
+
+    def call(item: int) -> None:
+        barrier.wait(PATIENCE_S)
+        try:
+            results.append(fn(item))
+        except QueueFullError:
+            results.append("full")
+
+    threads = [threading.Thread(target=call, args=[item], daemon=True) for item in range(80)]
+    for thread in threads:
+        thread.start()
+    until(lambda: results.count("full") == 30)
+    assert fn.stats.queue_size == 50
+    gate.open()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert first.result(PATIENCE_S) == -1
+    assert len(results) == 80
+    assert results.count("full") == 30
+    fn.shutdown()

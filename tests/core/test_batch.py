@@ -1,0 +1,36 @@
+"""The items that run together, and their halves."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batched._core.batch import Batch
+from batched._core.call import Call
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    gone=st.lists(st.booleans(), min_size=6, max_size=6),
+)
+def test_halves_have_all_who_are_left_in_order_and_are_never_empty(
+    sizes: list[int], gone: list[bool]
+) -> None:
+    """Two, or one of a single item; as alike as can be without a cut through a call that has company."""
+    calls = [Call().begin(list, None, size, True, 0.0) for size in sizes]
+    for call, left in zip(calls, gone, strict=False):
+        call.missing = 0 if left else call.size
+    batch = Batch([(call, 0, call.size) for call in calls], sum(sizes), "full")
+    halves = batch.halves()
+    live = [(call, at) for call in calls if call.missing for at in range(call.size)]
+    found = [(call, at) for half in halves for call, start, stop in half.slices for at in range(start, stop)]
+    assert found == live
+    assert all(len(half) == sum(stop - start for _, start, stop in half.slices) > 0 for half in halves)
+    assert len(halves) == min(len(live), 2)
+    sizes_left = [call.size for call in calls if call.missing]
+    if len(sizes_left) == 1:
+        assert abs(len(halves[0]) - len(halves[-1])) <= 1 or len(halves) == 1
+        return
+    assert all((start, stop) == (0, call.size) for half in halves for call, start, stop in half.slices)
+    uneven = [abs(2 * sum(sizes_left[:at]) - sum(sizes_left)) for at in range(1, len(sizes_left))]
+    assert not halves or abs(len(halves[0]) - len(halves[1])) == min(uneven)

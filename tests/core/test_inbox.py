@@ -1,0 +1,39 @@
+"""Where calls arrive, and whether they wake the driver."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import batched
+from batched._core.inbox import Inbox
+from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.kept import batchers
+
+
+def test_a_refused_call_takes_no_wake_up_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call has arrived, and no worker has been woken yet, when another is refused."""
+    fn = batched.dynamically(Gate(), timeout_ms=0, max_queue_size=2)
+    assert fn(0) == 0
+    (batcher,) = batchers(fn)
+    until(lambda: batcher.inbox.wake_after == 1)
+    inside, refused = threading.Event(), threading.Event()
+    wakes = Inbox.wakes
+
+    def pausing(inbox: Inbox, call: Any) -> bool:
+        inside.set()
+        assert refused.wait(PATIENCE_S)
+        return wakes(inbox, call)
+
+    monkeypatch.setattr(Inbox, "wakes", pausing)
+    answers: list[int] = []
+    caller = threading.Thread(target=lambda: answers.append(fn(1)), daemon=True)
+    caller.start()
+    assert inside.wait(PATIENCE_S)
+    with pytest.raises(ValueError, match="max_queue_size=2"):
+        fn([1, 2, 3])
+    refused.set()
+    caller.join(PATIENCE_S)
+    assert answers == [1]

@@ -1,0 +1,42 @@
+"""Options are checked at the door, with the value in the message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import batched
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
+        ({"batch_size": -3}, ValueError, "batch_size must be at least 1, got -3"),
+        ({"batch_size": 2.5}, TypeError, "batch_size must be an int, got 2.5"),
+        ({"batch_size": True}, TypeError, "batch_size must be an int, got True"),
+        ({"batch_size": "8"}, TypeError, "batch_size must be an int, got '8'"),
+        ({"timeout_ms": -1}, ValueError, "timeout_ms must be at least 0, got -1"),
+        ({"timeout_ms": float("nan")}, ValueError, "timeout_ms must be at least 0, got nan"),
+        ({"timeout_ms": float("inf")}, ValueError, "timeout_ms must be at most .*, got inf"),
+        ({"timeout_ms": "5"}, TypeError, "timeout_ms must be a number of milliseconds, got '5'"),
+        ({"timeout_ms": None}, TypeError, "timeout_ms must be a number of milliseconds, got None"),
+        ({"small_batch_threshold": -1}, ValueError, "small_batch_threshold must be at least 0, got -1"),
+        ({"max_pieces": 0}, ValueError, "max_pieces must be at least 1, got 0"),
+        ({"max_pieces": None}, TypeError, "max_pieces must be an int, got None"),
+        ({"name": 3}, TypeError, "name must be a string, got 3"),
+        (
+            {"max_batch_size": 3},
+            TypeError,
+            r"no option 'max_batch_size' \(did you mean 'batch_size'\?\); it has batch_size, ",
+        ),
+        ({"priority_strategy": 3}, TypeError, "no option 'priority_strategy'; it has batch_size, "),
+    ],
+)
+def test_a_senseless_option_is_refused_at_decoration(options: Any, error: Any, message: str) -> None:
+    """In every form of the decorator, before any function is called."""
+    with pytest.raises(error, match=message):
+        batched.dynamically(**options)
+    with pytest.raises(error, match=message):
+        batched.dynamically(len, **options)

@@ -1,87 +1,15 @@
-"""Caches that callers await: what `get` and `set` return, how long they take, and what lands meanwhile."""
+"""Caches that callers await: what `get` and `set` return, what lands meanwhile, and what is refused."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from batched import ClosedError, QueueFullError, aio
-from tests.kit.flavours import as_async
-from tests.kit.gate import turns, turns_until
-
-
-class Remote:
-    """A cache on a server, which holds the questions for some keys for as long as it is told."""
-
-    def __init__(self, known: dict[Any, Any] | None = None) -> None:
-        self.kept: dict[Any, Any] = dict(known or {})
-        self.held: set[Any] = set()  # ("get", key) or ("set", key)
-        self.asked: list[Any] = []
-        self.refused: set[Any] = set()
-        self.listens = True  # to the first cancel; to the second in any case, so that the loop can end
-        self.opened = asyncio.Event()
-
-    async def get(self, key: Any) -> Any:
-        await self._question("get", key)
-        return self.kept.get(key)
-
-    async def set(self, key: Any, value: Any) -> Any:
-        await self._question("set", key)
-        self.kept[key] = value
-
-    async def _question(self, what: str, key: Any) -> None:
-        self.asked.append((what, key))
-        await asyncio.sleep(0)
-        if key in self.refused:
-            raise ValueError(f"{what} {key}")
-        listens = self.listens
-        while (what, key) in self.held and not self.opened.is_set():
-            try:
-                await self.opened.wait()
-            except asyncio.CancelledError:
-                if listens:
-                    raise
-                listens = True
-
-    async def until_asked(self, what: str, key: Any) -> None:
-        """Wait until that question has come."""
-        await turns_until(lambda: (what, key) in self.asked)
-
-
-class Model:
-    """A batch function that notes what it runs."""
-
-    def __init__(self) -> None:
-        self.ran: list[Any] = []
-
-    def __call__(self, items: list[Any]) -> list[Any]:
-        """Note the items."""
-        self.ran += items
-        return [KeyError(item) if item == "bad" else ("out", item) for item in items]
-
-
-@pytest.fixture(params=["async", "plain"])
-def decorate(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """Both kinds of functions for event loops: on the loop of the callers, and in a thread."""
-
-    def decorated(function: Any, cache: Any, **options: Any) -> Any:
-        function = as_async(function) if request.param == "async" else function
-        return aio.dynamically(function, timeout_ms=0, name="f", cache=cache, **options)
-
-    return decorated
-
-
-def check_counts(fn: Any, **expected: int) -> None:
-    """Check some of the counters, and that all add up."""
-    stats = fn.stats
-    ended = stats.total_processed + stats.total_cancelled + stats.total_expired
-    assert stats.total_accepted == ended + stats.queue_size + stats.running_items
-    assert {name: getattr(stats, f"total_{name}") for name in expected} == expected
-
+from tests.kit.gate import turns_until
+from tests.kit.remote import Model, Remote, check_counts
 
 # -- what may be awaited --------------------------------------------------------------------------------
 
@@ -135,111 +63,6 @@ def test_what_get_and_set_return_is_awaited_if_it_can_be(run: Any, decorate: Any
         assert [answer async for answer in fn.amap(["b", "c", "a"])] == ["B", ("out", "c"), ("out", "a")]
         assert model.ran == ["a", "c"]
         check_counts(fn, accepted=2, cached=5)
-        await fn.aclose()
-
-    run(main())
-
-
-# -- how long -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("listens", [True, False])
-def test_the_time_of_a_get_counts_into_the_deadline(run: Any, decorate: Any, listens: bool) -> None:
-    """Of one that never answers, even if it does not listen to a cancel; the call counts as expired."""
-
-    async def main() -> None:
-        remote, model = Remote({"a": "A"}), Model()
-        remote.held |= {("get", "b")}
-        remote.listens = listens
-        fn = decorate(model, remote)
-        hasty = fn.options(deadline_ms=30)
-        with pytest.raises(TimeoutError, match="f did not answer within deadline_ms=30"):
-            await hasty("b")
-        with pytest.raises(TimeoutError):
-            await hasty(["a", "b", "c"])
-        with pytest.raises(TimeoutError):
-            await hasty.options(return_exceptions=True)("b")
-        answers = fn.options(deadline_ms=500).amap(["a", "b", "c"])
-        assert await anext(answers) == "A"
-        with pytest.raises(TimeoutError):
-            await anext(answers)
-        view = fn.options(deadline_ms=500, return_exceptions=True)
-        kinds = [type(answer) for answer in [answer async for answer in view.amap(["a", "b", "a"])]]
-        assert kinds == [str, TimeoutError, str]
-        assert "b" not in model.ran
-        await turns_until(lambda: fn.stats.total_expired == 1 + 2 + 1 + 1 + 1)
-        assert await fn("d") == ("out", "d")
-        remote.opened.set()
-        await turns()
-        check_counts(fn, expired=6)
-        await fn.aclose()
-
-    run(main())
-
-
-@pytest.mark.parametrize("listens", [True, False])
-def test_a_set_does_not_delay_the_answer_beyond_the_deadline(run: Any, decorate: Any, listens: bool) -> None:
-    """The answer is there, and is given; only the cache does without."""
-
-    async def main() -> None:
-        remote, model = Remote(), Model()
-        remote.held |= {("set", "b")}
-        remote.listens = listens
-        fn = decorate(model, remote)
-        hasty = fn.options(deadline_ms=500)
-        assert await hasty("b") == ("out", "b")
-        assert await hasty(["a", "b"]) == [("out", "a"), ("out", "b")]
-        assert [answer async for answer in hasty.amap(["a", "b"])] == [("out", "a"), ("out", "b")]
-        with pytest.raises(KeyError):
-            await hasty(["b", "bad"])
-        assert remote.kept == {"a": ("out", "a")}
-        check_counts(fn, expired=0)
-        remote.opened.set()
-        await turns()
-        await fn.aclose()
-
-    run(main())
-
-
-def test_a_caller_may_leave_while_its_result_is_stored(run: Any, decorate: Any) -> None:
-    """At once; the next asks and runs as if nothing had been."""
-
-    async def main() -> None:
-        remote, model = Remote(), Model()
-        remote.held |= {("set", "a")}
-        fn = decorate(model, remote)
-        leaving = asyncio.create_task(fn("a"))
-        await remote.until_asked("set", "a")
-        leaving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await leaving
-        # The worker may be about to forget the call: until then its result is found there.
-        await turns_until(lambda: not fn._find().collator._watches)
-        remote.opened.set()
-        assert await fn("a") == ("out", "a")
-        assert (model.ran, remote.kept) == (["a", "a"], {"a": ("out", "a")})
-        await fn.aclose()
-
-    run(main())
-
-
-def test_a_consumer_that_leaves_a_map_leaves_no_error_behind(run: Any, decorate: Any) -> None:
-    """Elements that were late before the consumer came to them are no fault to be logged."""
-
-    async def main() -> None:
-        faults: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
-        remote = Remote({"a": "A"})
-        remote.held |= {("get", key) for key in "bcd"}
-        fn = decorate(Model(), remote)
-        answers = fn.options(deadline_ms=500).amap("abcd")
-        assert await anext(answers) == "A"
-        await turns_until(lambda: fn.stats.total_expired == 3)
-        await answers.aclose()
-        del answers
-        await turns()
-        gc.collect()
-        assert not faults
         await fn.aclose()
 
     run(main())

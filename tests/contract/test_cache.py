@@ -1,0 +1,209 @@
+"""`cache`: what is known is answered at once, and equal items in flight run once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import cachetools
+import diskcache
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import batched
+from batched._drivers.thread_dispatcher import ThreadDispatcher
+from tests.kit.cached import nothing_is_left
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate, until
+
+
+@given(asked=st.lists(st.one_of(st.integers(0, 9), st.lists(st.integers(0, 9), max_size=8)), max_size=15))
+@settings(max_examples=80)
+def test_every_caller_gets_its_own_answers_and_every_item_runs_once(asked: list[Any]) -> None:
+    """Duplicates within a list and between callers, waiting, running and known."""
+    gate = Gate(lambda items: [("out", item) for item in items])
+    fn = batched.dynamically(gate, batch_size=3, timeout_ms=0, cache={})
+    futures = [fn.submit(items) for items in asked]
+    for items, future in zip(asked, futures, strict=True):
+        expected = [("out", item) for item in items] if isinstance(items, list) else ("out", items)
+        assert future.result(PATIENCE_S) == expected
+    ran = Counter(item for batch in gate.batches for item in batch)
+    assert all(count == 1 for count in ran.values())
+    every = [item for items in asked for item in (items if isinstance(items, list) else [items])]
+    assert set(ran) == set(every)
+    assert fn.stats.total_accepted + fn.stats.total_cached == len(every)
+    nothing_is_left(fn)
+    fn.shutdown()
+
+
+def test_a_hit_is_answered_without_queueing(flavour: Flavour) -> None:
+    """While the worker is busy, and with a window of a minute."""
+    gate = Gate(shut=True)
+    cache = {1: "one", 2: None}
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000, cache=cache)
+    busy = flavour.start(fn, [3, 4])
+    gate.wait_for_batch()
+    if flavour.name == "threads":
+        assert (fn(1), fn(2), fn([1, 2, 1])) == ("one", None, ["one", None, "one"])
+    else:
+        assert [flavour.call(fn, items) for items in (1, 2, [1, 2, 1])] == ["one", None, ["one", None, "one"]]
+    assert (fn.stats.total_cached, fn.stats.queue_size) == (5, 0)
+    gate.open()
+    assert busy.result(PATIENCE_S) == [3, 4]
+    assert cache == {1: "one", 2: None, 3: 3, 4: 4}
+
+
+def test_a_mixed_list_runs_only_what_is_not_known(flavour: Flavour) -> None:
+    """And is answered in order."""
+    gate = Gate(lambda items: [-item for item in items])
+    fn = flavour.decorate(gate, timeout_ms=0, cache={2: "known"})
+    assert flavour.call(fn, [1, 2, 3, 1]) == [-1, "known", -3, -1]
+    assert gate.batches == [[1, 3]]
+    assert fn.stats.total_cached == 2
+    assert flavour.map(fn, [1, 2, 3, 4]) == [-1, "known", -3, -4]
+    assert flavour.map(fn, [1, 2, 3, 4]) == [-1, "known", -3, -4]
+    assert gate.batches == [[1, 3], [4]]
+    assert fn.stats.total_cached == 2 + 3 + 4
+
+
+def test_equal_items_in_flight_run_once(flavour: Flavour) -> None:
+    """Those that wait and those that run; a joined caller is not counted as accepted."""
+    flavour.needs_threads()
+    gate = Gate(lambda items: [object() for _ in items], shut=True)
+    fn = flavour.decorate(gate, batch_size=1, timeout_ms=0, cache={})
+    first = flavour.start(fn, "a")
+    gate.wait_for_batch()
+    pool = ThreadPoolExecutor(4)
+    joined = [pool.submit(fn, "a") for _ in range(3)]
+    until(lambda: fn.stats.total_cached == 3)
+    assert fn.stats.total_accepted == 1
+    gate.open()
+    answers = {id(future.result(PATIENCE_S)) for future in (first, *joined)}
+    assert len(answers) == 1
+    assert gate.batches == [["a"]]
+    pool.shutdown()
+    nothing_is_left(fn)
+
+
+@pytest.mark.parametrize("items", ["a", 7, ["a", "b"], ["a", "c"]])
+def test_what_lands_after_the_cache_was_asked_does_not_run_twice(
+    flavour: Flavour, monkeypatch: pytest.MonkeyPatch, items: Any
+) -> None:
+    """An item may be answered between a caller's look into the cache and its joining what is in flight."""
+    flavour.needs_threads()
+    gate = Gate()
+    fn = flavour.decorate(gate, timeout_ms=0, cache={})
+    admit = ThreadDispatcher.admit
+    overtaken: list[Any] = []
+
+    def late(batcher: ThreadDispatcher, call: Any, **named: Any) -> Any:
+        if not overtaken:
+            overtaken.append(call)
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(fn, ["a", "b", 7]).result(PATIENCE_S) == ["a", "b", 7]
+        return admit(batcher, call, **named)
+
+    assert fn.stats is not None  # which makes the driver
+    monkeypatch.setattr(ThreadDispatcher, "admit", late)
+    future: Any = ThreadPoolExecutor(1).submit(flavour.call, fn, items)
+    assert future.result(PATIENCE_S) == items
+    asked = items if isinstance(items, list) else [items]
+    ran = Counter(item for batch in gate.batches for item in batch)
+    assert ran == Counter({"a", "b", 7, *asked})
+    nothing_is_left(fn)
+
+
+# -- callbacks and caches that misbehave ----------------------------------------------------------------
+
+
+class Client:
+    """A cache as a synchronous client of some server: no mapping, though this one has `[]` too."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, Any] = {}
+
+    def get(self, key: Any) -> Any:
+        return self.kept.get(key)
+
+    def set(self, key: Any, value: Any, expire: float | None = None) -> bool:
+        self.kept[key] = value
+        return True
+
+    def __getitem__(self, key: Any) -> Any:
+        raise AssertionError("it has `get`")
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise AssertionError("it has `set`")
+
+
+def test_a_cache_may_be_an_object_with_get_and_set(flavour: Flavour) -> None:
+    """None is what it does not know; what has run is kept by the time that its caller has the answer."""
+    gate = Gate(lambda items: [None if item == 0 else -item for item in items])
+    client = Client()
+    client.kept[2] = "known"
+    fn = flavour.decorate(gate, timeout_ms=0, cache=client)
+    assert flavour.call(fn, [1, 2, 3, 1]) == [-1, "known", -3, -1]
+    assert client.kept == {1: -1, 2: "known", 3: -3}
+    assert flavour.map(fn, [1, 2, 3, 4]) == [-1, "known", -3, -4]
+    assert [flavour.call(fn, item) for item in (0, 0, 4)] == [None, None, -4]
+    assert gate.batches == [[1, 3], [4], [0], [0]]
+    assert fn.stats.total_cached == 2 + 3 + 1
+    nothing_is_left(fn)
+
+
+class Returning(Client):
+    """One whose plain functions return what can only be awaited, as those of `redis.asyncio` do."""
+
+    def get(self, key: Any) -> Any:
+        return self._get(key)
+
+    async def _get(self, key: Any) -> Any:
+        raise AssertionError("it was awaited")
+
+
+def test_a_cache_that_can_only_be_awaited_is_refused_by_threads() -> None:
+    """Where it says so by decoration, else by the first call of any kind; nothing is left of that."""
+    gate = Gate()
+    fn = batched.dynamically(gate, timeout_ms=0, cache=Returning(), name="f")
+    for call in (
+        lambda: fn(1),
+        lambda: fn([1, 2]),
+        lambda: fn.submit(1),
+        lambda: list(fn.map([1])),
+        lambda: asyncio.run(fn.acall(1)),
+    ):
+        with pytest.raises(TypeError, match="f: a cache with asynchronous get and set is for batched.aio"):
+            call()
+    assert gate.batches == []
+    nothing_is_left(fn)
+
+
+# -- whose results --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["dict", "lru", "ttl", "disk"])
+def test_any_mutable_mapping_will_do(flavour: Flavour, kind: str, tmp_path: Path) -> None:
+    """From several threads and batchers at once; one that evicts, one on disk."""
+    flavour.needs_threads()
+    cache: Any = {
+        "dict": dict,
+        "lru": lambda: cachetools.LRUCache(8),
+        "ttl": lambda: cachetools.TTLCache(8, 60),
+        "disk": lambda: diskcache.Cache(str(tmp_path)),
+    }[kind]()
+    one = flavour.decorate(lambda items: [item * 2 for item in items], timeout_ms=0, cache=cache)
+    two = flavour.decorate(lambda items: [item * 2 for item in items], timeout_ms=0, cache=cache)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [[(seed * 7 + step) % 20 for step in range(15)] for seed in range(24)]
+        answers = list(pool.map(lambda pair: pair[0](pair[1]), zip([one, two] * 12, asked, strict=True)))
+    assert answers == [[item * 2 for item in items] for items in asked]
+    for fn in (one, two):
+        nothing_is_left(fn)
+        flavour.close(fn)
+    assert len(cache) == (20 if kind in {"dict", "disk"} else 8)
+    if kind == "disk":
+        cache.close()

@@ -1,0 +1,127 @@
+"""Callers that wait for equal items leave, are late, or meet the end of the batcher."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import batched
+from tests.kit.cached import nothing_is_left
+from tests.kit.gate import PATIENCE_S, Gate, until
+
+# -- leaving --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leaver", [0, 1])
+def test_either_of_two_equal_callers_may_leave(leaver: int) -> None:
+    """While the item waits, and while it runs: the other gets the value."""
+    for running in (False, True):
+        gate = Gate(shut=True)
+        cache: dict[Any, Any] = {}
+        fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, cache=cache)
+        if not running:
+            fn.submit("busy")
+            gate.wait_for_batch()
+        futures = [fn.submit("a"), fn.submit("a")]
+        if running:
+            gate.wait_for_batch()
+        assert futures[leaver].cancel()
+        gate.open()
+        assert futures[1 - leaver].result(PATIENCE_S) == "a"
+        until(lambda cache=cache: cache.get("a") == "a")
+        nothing_is_left(fn)
+        fn.shutdown()
+
+
+def test_an_item_that_nobody_wants_any_more_never_runs() -> None:
+    """Both have left; a third who comes later gets a run of its own."""
+    gate = Gate(shut=True)
+    cache: dict[Any, Any] = {}
+    fn = batched.dynamically(gate, batch_size=4, timeout_ms=0, cache=cache)
+    busy = fn.submit("busy")
+    gate.wait_for_batch()
+    futures = [fn.submit("a"), fn.submit(["a", "b"])]
+    for future in futures:
+        future.cancel()
+    third = fn.submit(["b", "c"])
+    gate.open()
+    assert (busy.result(PATIENCE_S), third.result(PATIENCE_S)) == ("busy", ["b", "c"])
+    nothing_is_left(fn)
+    assert gate.batches == [["busy"], ["b", "c"]]
+    assert "a" not in cache
+    assert fn.stats.total_cancelled == 2
+
+
+def test_cancelled_tasks_leave_equal_items_to_each_other() -> None:
+    """Half of a hundred, at random; all others are answered."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=8, timeout_ms=0, cache={})
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(fn.acall([number % 7, number % 5])) for number in range(100)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        gate.open()
+        answers = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE_S)
+        for number, answer in enumerate(answers):
+            if number % 2:
+                assert answer == [number % 7, number % 5]
+            else:
+                assert isinstance(answer, asyncio.CancelledError)
+
+    asyncio.run(main())
+    nothing_is_left(fn)
+
+
+def test_an_early_deadline_does_not_end_what_another_waits_for() -> None:
+    """The run has as long as the most patient of its callers, whoever came first."""
+    for first_ms, second_ms in ((30, None), (None, 30), (30, 60_000)):
+        gate = Gate(shut=True)
+        fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, cache={})
+        fn.submit("busy")
+        gate.wait_for_batch()
+        pool = ThreadPoolExecutor(2)
+        futures = []
+        for allowed_ms in (first_ms, second_ms):
+            view = fn.options(deadline_ms=allowed_ms) if allowed_ms else fn
+            futures.append(pool.submit(view, "a"))
+            until(
+                lambda fn=fn, futures=futures: (
+                    fn.stats.total_accepted + fn.stats.total_cached == 1 + len(futures)
+                )
+            )
+        hasty = futures[0 if first_ms == 30 else 1]
+        with pytest.raises(TimeoutError):
+            hasty.result(PATIENCE_S)
+        gate.open()
+        patient = futures[1 if first_ms == 30 else 0]
+        assert patient.result(PATIENCE_S) == "a"
+        pool.shutdown()
+        nothing_is_left(fn)
+        fn.shutdown()
+
+
+# -- together with the rest -----------------------------------------------------------------------------
+
+
+def test_shutdown_answers_everybody_who_has_joined() -> None:
+    """Drained, or cancelled, all who wait for one item alike."""
+    for cancel_futures in (False, True):
+        gate = Gate(shut=True)
+        fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, cache={}, group_by=lambda item: item)
+        busy = fn.submit("busy")
+        gate.wait_for_batch()
+        futures = [fn.submit("a"), fn.submit(["a", "b"]), fn.submit("b")]
+        fn.shutdown(wait=False, cancel_futures=cancel_futures)
+        gate.open()
+        fn.shutdown()
+        assert busy.result(0) == "busy"
+        if cancel_futures:
+            assert all(future.cancelled() for future in futures)
+        else:
+            assert [future.result(0) for future in futures] == ["a", ["a", "b"], "b"]
+        nothing_is_left(fn)

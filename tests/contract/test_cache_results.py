@@ -1,0 +1,141 @@
+"""A caller may change its result and its items, and no other caller meets the change."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import batched
+import batched.inference
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate, until
+
+
+def test_results_are_nobody_elses(flavour: Flavour) -> None:
+    """What a caller does to an array, a list or a dict reaches neither the cache nor another caller."""
+    gate = Gate(lambda items: [{"a": np.zeros(2), "l": [1.0, [2]], "s": {1}} for _ in items])
+    fn = flavour.decorate(gate, timeout_ms=0, cache={})
+    for _ in range(3):
+        answer = flavour.call(fn, "x")
+        assert (answer["a"].tolist(), answer["l"], answer["s"]) == ([0, 0], [1.0, [2]], {1})
+        answer["a"][:] = 1
+        answer["l"].append(3)
+        answer["l"][1].append(3)
+        answer["s"].add(2)
+        answer["b"] = 1
+    first, second = flavour.call(fn, ["y", "y"])
+    assert first["a"] is not second["a"]
+    assert len(gate.batches) == 2
+
+
+def content(value: Any) -> bytes:
+    """A key of arrays, however they are passed."""
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    return b"|".join(map(content, value.values() if isinstance(value, dict) else value))
+
+
+def zeros() -> np.ndarray[Any, Any]:
+    return np.zeros((1, 2))
+
+
+def doubled_features(features: dict[str, Any]) -> Any:
+    return features["x"] * 2
+
+
+CHANGEABLE: list[Any] = [
+    # what is asked for, how it is changed in place, and what the function makes of one item
+    pytest.param(lambda: {"x": zeros()}, lambda asked: asked["x"].fill(9), None, id="features"),
+    pytest.param(
+        lambda: {"x": [np.zeros(2), np.zeros(1)]}, lambda asked: asked["x"][0].fill(9), None, id="rows"
+    ),
+    pytest.param(zeros, lambda asked: asked.fill(9), lambda item: item * 2, id="array"),
+    pytest.param(lambda: [zeros()], lambda asked: asked[0].fill(9), lambda item: item * 2, id="arrays"),
+    pytest.param(
+        lambda: {"x": zeros()},
+        lambda asked: asked.update(x=zeros() + 9),
+        lambda item: item["x"] * 2,
+        id="dict",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "change", "function"), CHANGEABLE)
+def test_a_caller_that_has_left_may_change_what_it_has_asked_for(
+    flavour: Flavour, make: Any, change: Any, function: Any
+) -> None:
+    """Whether cancelled or late: an equal call that joined it, and the cache, get the answer of the key."""
+    cache: dict[Any, Any] = {}
+    options: dict[str, Any] = {"batch_size": 2, "timeout_ms": 0, "cache": cache, "cache_key": content}
+    ones: Any = {"x": zeros() + 1} if isinstance(make(), dict) else zeros() + 1
+    if function is None:
+        gate = Gate(doubled_features, shut=True)
+        fn = flavour.decorate_arrays(gate, **options)
+    else:
+        gate = Gate(lambda items: [function(item) for item in items], shut=True)
+        fn = flavour.decorate(gate, **options)
+    busy = flavour.start(fn, ones)
+    gate.wait_for_batch()
+
+    mine = make()
+    first = flavour.start(fn if flavour.cancels else fn.options(deadline_ms=1000), mine)
+    with ThreadPoolExecutor(1) as pool:
+        second: Any = pool.submit(flavour.call, fn, make())
+        until(lambda: fn.stats.total_cached)
+        if flavour.cancels:
+            flavour.cancel(first)
+        else:
+            assert isinstance(first.exception(PATIENCE_S), TimeoutError)
+        change(mine)
+        gate.open()
+        assert not np.any(second.result(PATIENCE_S))
+    busy.result(PATIENCE_S)
+    assert not any(np.any(result) for key, result in cache.items() if key != content(ones))
+    flavour.close(fn)
+
+
+def test_instances_do_not_share_results_unless_cache_key_says_so() -> None:
+    """One mapping for all of a class; with a key that names the model they do."""
+    shared: dict[Any, Any] = {}
+    by_key: dict[Any, Any] = {}
+
+    class Model:
+        def __init__(self, factor: int) -> None:
+            self.factor = factor
+
+        @batched.dynamically(timeout_ms=0, cache=shared)
+        def own(self, items: list[int]) -> list[int]:
+            return [item * self.factor for item in items]
+
+        @batched.dynamically(timeout_ms=0, cache=by_key, cache_key=lambda item: item)
+        def common(self, items: list[int]) -> list[int]:
+            return [item * self.factor for item in items]
+
+    two, three = Model(2), Model(3)
+    assert (two.own(1), three.own(1), two.own(1)) == (2, 3, 2)
+    assert (two.common(1), three.common(1)) == (2, 2)
+
+
+def test_arrays_need_a_key_and_are_cached_by_call() -> None:
+    """Hits count their rows."""
+    with pytest.raises(TypeError, match="a cache of arrays needs a cache_key"):
+        batched.inference.dynamically(len, cache={})
+    runs = []
+
+    def double(features: dict[str, Any]) -> Any:
+        runs.append(len(features["x"]))
+        return features["x"] * 2
+
+    fn = batched.inference.dynamically(
+        double, timeout_ms=0, cache={}, cache_key=lambda features: features["x"].tobytes()
+    )
+    x = np.arange(6).reshape(3, 2)
+    first = fn(x=x)
+    first[:] = -1
+    assert np.array_equal(fn(x=x), x * 2)
+    assert np.array_equal(next(fn.map([{"x": x}])), x * 2)
+    assert runs == [3]
+    assert fn.stats.total_cached == 6

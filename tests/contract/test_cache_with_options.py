@@ -1,0 +1,112 @@
+"""A cache together with a bound, keys, deadlines and all kinds of callers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import cachetools
+import pytest
+
+import batched
+from batched import QueueFullError
+from tests.kit.cached import nothing_is_left
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.kept import batchers, blocked, outside, size_of
+
+
+def test_a_bounded_queue_counts_only_what_is_not_known(flavour: Flavour) -> None:
+    """And a refused call leaves no flight behind."""
+    gate = Gate(shut=True)
+    fn = flavour.decorate(gate, batch_size=1, timeout_ms=0, cache={"known": 1}, max_queue_size=2)
+    busy = flavour.start(fn, "busy")
+    gate.wait_for_batch()
+    waiting = flavour.start(fn, ["known", "a", "b"])
+    with pytest.raises(QueueFullError):
+        flavour.call(fn, ["known", "a", "c"])
+    with pytest.raises(ValueError, match="will never fit"):
+        flavour.call(fn, ["d", "e", "f"])
+    assert (fn.stats.total_rejected, fn.stats.total_cached) == (1, 1)
+    gate.open()
+    assert (busy.result(PATIENCE_S), waiting.result(PATIENCE_S)) == ("busy", [1, "a", "b"])
+    assert flavour.call(fn, "c") == "c"
+    nothing_is_left(fn)
+
+
+def test_cache_groups_and_a_bounded_queue_together(flavour: Flavour) -> None:
+    """Each item once, in batches of one key, within the bound, with errors in place."""
+    flavour.needs_threads()
+    gate = Gate(lambda items: [KeyError(item) if item == 7 else ("out", item) for item in items])
+    fn = flavour.decorate(
+        gate, batch_size=3, timeout_ms=0, cache={}, group_by=lambda item: item % 3,
+        max_queue_size=12, on_full="wait", isolate_errors=True, max_concurrent_batches=2,
+    )  # fmt: skip
+    view = fn.options(return_exceptions=True)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [[(seed + 2 * step) % 10 for step in range(12)] for seed in range(12)]
+        for items, answers in zip(asked, pool.map(view, asked), strict=True):
+            for item, answer in zip(items, answers, strict=True):
+                assert isinstance(answer, KeyError) if item == 7 else answer == ("out", item)
+    assert all(len({item % 3 for item in batch}) == 1 for batch in gate.batches)
+    ran = Counter(item for batch in gate.batches for item in batch if item != 7)
+    assert set(ran) == set(range(10)) - {7}
+    assert flavour.map(view, range(6)) == [("out", item) for item in range(6)]
+    nothing_is_left(fn)
+    assert not blocked(fn)
+    assert not outside(fn)
+    assert not any(size_of(each.calls.queue) for each in batchers(fn))
+    flavour.close(fn)
+
+
+def check(items: list[int], answers: list[Any]) -> None:
+    for item, answer in zip(items, answers, strict=True):
+        assert isinstance(answer, ValueError) if item == 13 else answer == ("out", item)
+
+
+def ask_in_a_thread(fn: Any, seed: int) -> None:
+    """Ask lists of a few keys, some of them in great haste."""
+    for turn in range(80):
+        items = [(seed + turn * step) % 16 for step in range(1 + turn % 9)]
+        hasty = fn.options(deadline_ms=0.3, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            check(items, (fn if turn % 4 else hasty)(items))
+
+
+async def ask_in_a_task(fn: Any, seed: int) -> None:
+    """Ask lists of a few keys, and leave at times."""
+    for turn in range(60):
+        items = [(seed * turn + step) % 16 for step in range(1 + turn % 5)]
+        task = asyncio.ensure_future(fn.acall(items))
+        if turn % 3 == 0:
+            await asyncio.sleep(0)
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            check(items, await task)
+
+
+def test_equal_items_at_random() -> None:
+    """Threads and tasks that ask, leave and are late over a few keys; then nothing is left."""
+    fn = batched.dynamically(
+        lambda items: [ValueError(item) if item == 13 else ("out", item) for item in items],
+        batch_size=4, timeout_ms=0.2, cache=cachetools.LRUCache(4), group_by=lambda item: item % 2,
+        max_queue_size=30, on_full="wait", max_concurrent_batches=2,
+    )  # fmt: skip
+    view = fn.options(return_exceptions=True)
+
+    async def tasks() -> None:
+        await asyncio.gather(*(ask_in_a_task(view, seed) for seed in range(10)))
+
+    threads = [threading.Thread(target=ask_in_a_thread, args=[view, seed], daemon=True) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    asyncio.run(asyncio.wait_for(tasks(), PATIENCE_S))
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    nothing_is_left(fn)
+    fn.shutdown()

@@ -1,0 +1,102 @@
+"""Lists of several keys leave, are late, or meet the end of the batcher; nothing of their keys is kept."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from concurrent.futures import CancelledError
+
+import pytest
+
+import batched
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.kept import batchers, size_of
+
+
+def parity(item: int) -> int:
+    return item % 2
+
+
+# -- leaving and being late -----------------------------------------------------------------------------
+
+
+def test_a_cancelled_list_leaves_every_group(flavour: Flavour) -> None:
+    """What of it has not started never runs, and no key is kept."""
+    if not flavour.cancels:
+        pytest.skip("a blocked thread has no cancel")
+    gate = Gate(shut=True)
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=0, group_by=parity)
+    first = flavour.start(fn, 0)
+    gate.wait_for_batch()
+    gone = flavour.start(fn, [1, 2, 3, 4])
+    stays = flavour.start(fn, [5, 6])
+    flavour.cancel(gone)
+    gate.open()
+    assert (first.result(PATIENCE_S), stays.result(PATIENCE_S)) == (0, [5, 6])
+    assert gate.batches == [[0], [5], [6]]
+    assert fn.stats.total_cancelled == 4
+    assert not any(size_of(each.calls.queue) for each in batchers(fn))
+
+
+def test_a_deadline_holds_for_a_list_of_mixed_keys(flavour: Flavour) -> None:
+    """Also if one part of it has run already."""
+    gate = Gate(shut=True)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=0, group_by=parity)
+    late = flavour.start(fn.options(deadline_ms=50), [1, 2, 3, 4])
+    gate.wait_for_batch()
+    if flavour.name != "submit":  # whose deadline only drops what has not started
+        with pytest.raises(TimeoutError):
+            late.result(PATIENCE_S)
+    threading.Event().wait(0.06)
+    gate.open()
+    with pytest.raises(TimeoutError):
+        late.result(PATIENCE_S)
+    assert gate.batches == [[1, 3]]
+    until(lambda: (fn.stats.total_expired, fn.stats.total_processed) == (2, 2))
+
+
+def test_cancelling_at_shutdown_reaches_a_list_of_mixed_keys() -> None:
+    """Once, whatever of it runs."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=2, timeout_ms=0, group_by=parity)
+    part = fn.submit([1, 2])
+    gate.wait_for_batch()
+    whole = fn.submit([3, 4])
+    fn.shutdown(wait=False, cancel_futures=True)
+    gate.open()
+    fn.shutdown()
+    for future in (part, whole):
+        with pytest.raises(CancelledError):
+            future.result(PATIENCE_S)
+
+
+# -- many keys ------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_nobody_uses_costs_nothing() -> None:
+    """Tens of thousands of keys leave nothing behind; `test_groups.py` says what more of them cost."""
+    fn = batched.dynamically(Gate(), batch_size=64, timeout_ms=0, group_by=lambda item: item)
+    count = 20_000
+    futures = [fn.submit(item) for item in range(count // 2)]
+    assert sum(future.result(PATIENCE_S) for future in futures) == sum(range(count // 2))
+    assert fn(list(range(count // 2))) == list(range(count // 2))
+    (batcher,) = batchers(fn)
+    assert size_of(batcher.calls.queue) == 0
+    fn.shutdown()
+
+
+def test_an_instance_that_was_grouped_is_collected() -> None:
+    """No key and no member holds it."""
+    import weakref
+
+    class Model:
+        @batched.dynamically(timeout_ms=0, group_by=parity)
+        def embed(self, items: list[int]) -> list[int]:
+            return items
+
+    model = Model()
+    assert model.embed([1, 2, 3]) == [1, 2, 3]
+    reference = weakref.ref(model)
+    del model
+    until(lambda: gc.collect() is not None and reference() is None)

@@ -1,0 +1,90 @@
+"""Keys that cannot be had, hashed or compared."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import pytest
+
+import batched
+from batched import BatchError
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate
+
+
+class Incomparable:
+    """A key that can be hashed, and nothing more."""
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        raise ZeroDivisionError("no")
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (lambda item: item["missing"], "embed: group_by failed: TypeError"),
+        (lambda item: [item], "embed: group_by failed: TypeError: unhashable"),
+        (lambda item: item, "embed: group_by failed: RuntimeError: boom"),
+    ],
+)
+def test_a_key_that_fails_or_is_none_fails_that_call_only(flavour: Flavour, key: Any, message: str) -> None:
+    """With the callback named; nothing is queued."""
+
+    class Booby:
+        def __hash__(self) -> int:
+            raise RuntimeError("boom")
+
+    fn = flavour.decorate(
+        Gate(), timeout_ms=0, name="embed", group_by=lambda item: item if item == "good" else key(Booby())
+    )
+    for items in (1, ["good", 1]):
+        with pytest.raises(BatchError, match=message):
+            flavour.call(fn, items)
+    assert flavour.call(fn, ["good", "good"]) == ["good", "good"]
+    assert fn.stats.total_accepted == 2
+
+
+def test_keys_that_cannot_be_compared_fail_that_call_only() -> None:
+    """The one that came second; the first is answered."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0, group_by=lambda item: Incomparable() if item else 0)
+    held = fn.submit(0)
+    gate.wait_for_batch()
+    first = fn.submit(1)
+    with pytest.raises(ZeroDivisionError):
+        fn(2)
+    with pytest.raises(ZeroDivisionError):
+        fn([0, 2])  # of which nothing runs, the item of a known key neither
+    gate.open()
+    assert (held.result(PATIENCE_S), first.result(PATIENCE_S)) == (0, 1)
+    assert fn(0) == 0
+    assert (fn.stats.total_accepted, fn.stats.total_processed) == (3, 3)
+
+
+def test_a_key_that_fails_in_a_map_is_raised_at_its_place(flavour: Flavour) -> None:
+    """After the answers before it; with return_exceptions it stays there."""
+    flavour.needs_threads()
+    fn = flavour.decorate(Gate(), batch_size=4, timeout_ms=0, group_by=lambda item: 6 // item)
+    mapped = fn.map([1, 2, 3, 1, 2, 0, 3])
+    assert list(islice(mapped, 5)) == [1, 2, 3, 1, 2]
+    with pytest.raises(BatchError, match="group_by failed: ZeroDivisionError"):
+        next(mapped)
+    answers = flavour.map(fn.options(return_exceptions=True), [0, 1, 0, 0, 0, 0, 2])
+    assert [row if isinstance(row, int) else BatchError for row in answers] == [
+        BatchError, 1, BatchError, BatchError, BatchError, BatchError, 2,
+    ]  # fmt: skip
+
+
+def test_group_by_is_a_plain_function() -> None:
+    """A coroutine would be a key of its own for every item."""
+
+    async def key(item: Any) -> Any:
+        return item
+
+    for wrong in (key, "key", 3):
+        with pytest.raises(TypeError, match="group_by must be a"):
+            batched.dynamically(len, group_by=wrong)

@@ -1,0 +1,123 @@
+"""Caches that callers await: how long they take, and callers that leave meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from batched._parts.in_flight import Watch
+from tests.kit.gate import turns, turns_until
+from tests.kit.kept import driver_of, kept_by
+from tests.kit.remote import Model, Remote, check_counts
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_the_time_of_a_get_counts_into_the_deadline(run: Any, decorate: Any, listens: bool) -> None:
+    """Of one that never answers, even if it does not listen to a cancel; the call counts as expired."""
+
+    async def main() -> None:
+        remote, model = Remote({"a": "A"}), Model()
+        remote.held |= {("get", "b")}
+        remote.listens = listens
+        fn = decorate(model, remote)
+        hasty = fn.options(deadline_ms=30)
+        with pytest.raises(TimeoutError, match="f did not answer within deadline_ms=30"):
+            await hasty("b")
+        with pytest.raises(TimeoutError):
+            await hasty(["a", "b", "c"])
+        with pytest.raises(TimeoutError):
+            await hasty.options(return_exceptions=True)("b")
+        answers = fn.options(deadline_ms=500).amap(["a", "b", "c"])
+        assert await anext(answers) == "A"
+        with pytest.raises(TimeoutError):
+            await anext(answers)
+        view = fn.options(deadline_ms=500, return_exceptions=True)
+        kinds = [type(answer) for answer in [answer async for answer in view.amap(["a", "b", "a"])]]
+        assert kinds == [str, TimeoutError, str]
+        assert "b" not in model.ran
+        await turns_until(lambda: fn.stats.total_expired == 1 + 2 + 1 + 1 + 1)
+        assert await fn("d") == ("out", "d")
+        remote.opened.set()
+        await turns()
+        check_counts(fn, expired=6)
+        await fn.aclose()
+
+    run(main())
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_set_does_not_delay_the_answer_beyond_the_deadline(run: Any, decorate: Any, listens: bool) -> None:
+    """The answer is there, and is given; only the cache does without."""
+
+    async def main() -> None:
+        remote, model = Remote(), Model()
+        remote.held |= {("set", "b")}
+        remote.listens = listens
+        fn = decorate(model, remote)
+        hasty = fn.options(deadline_ms=500)
+        assert await hasty("b") == ("out", "b")
+        assert await hasty(["a", "b"]) == [("out", "a"), ("out", "b")]
+        assert [answer async for answer in hasty.amap(["a", "b"])] == [("out", "a"), ("out", "b")]
+        with pytest.raises(KeyError):
+            await hasty(["b", "bad"])
+        assert remote.kept == {"a": ("out", "a")}
+        check_counts(fn, expired=0)
+        remote.opened.set()
+        await turns()
+        await fn.aclose()
+
+    run(main())
+
+
+def watched(fn: Any) -> list[Any]:
+    """Return what the cache of `fn` knows of results that have landed, or that callers are asking for."""
+    references = kept_by(driver_of(fn).collator, weakref.ref)
+    return [each for each in references if isinstance(each(), Watch)]
+
+
+def test_a_caller_may_leave_while_its_result_is_stored(run: Any, decorate: Any) -> None:
+    """At once; the next asks and runs as if nothing had been."""
+
+    async def main() -> None:
+        remote, model = Remote(), Model()
+        remote.held |= {("set", "a")}
+        fn = decorate(model, remote)
+        leaving = asyncio.create_task(fn("a"))
+        await remote.until_asked("set", "a")
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        # The worker may be about to forget the call: until then its result is found there.
+        await turns_until(lambda: not watched(fn))
+        remote.opened.set()
+        assert await fn("a") == ("out", "a")
+        assert (model.ran, remote.kept) == (["a", "a"], {"a": ("out", "a")})
+        await fn.aclose()
+
+    run(main())
+
+
+def test_a_consumer_that_leaves_a_map_leaves_no_error_behind(run: Any, decorate: Any) -> None:
+    """Elements that were late before the consumer came to them are no fault to be logged."""
+
+    async def main() -> None:
+        faults: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
+        remote = Remote({"a": "A"})
+        remote.held |= {("get", key) for key in "bcd"}
+        fn = decorate(Model(), remote)
+        answers = fn.options(deadline_ms=500).amap("abcd")
+        assert await anext(answers) == "A"
+        await turns_until(lambda: fn.stats.total_expired == 3)
+        await answers.aclose()
+        del answers
+        await turns()
+        gc.collect()
+        assert not faults
+        await fn.aclose()
+
+    run(main())

@@ -1,0 +1,59 @@
+"""Items in flight, told the time by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from batched._core.call import completed
+from batched._core.options import Options
+from batched._drivers.manual_clock import ManualDriver
+from batched._parts.in_flight import InFlight, Item
+from batched._parts.stack import join
+from tests.kit.kept import kept_by
+
+same = SimpleNamespace(__wrapped__=list)
+
+
+def driver_of(options: Options) -> tuple[ManualDriver, Any]:
+    """Return a driver with a cache, and its collator."""
+    collator, queue = join(list, options, "f", bound=False)
+    driver = ManualDriver(options, queue, collator)
+    driver.batcher.calls.in_flight = InFlight()
+    return driver, collator
+
+
+def test_a_miss_call_that_expires_after_its_last_caller_has_left_answers_no_call() -> None:
+    """The worker may have chosen to drop it before the caller said so."""
+    _, collator = driver_of(Options(timeout_ms=0, cache={}))
+    call = collator.read(same, (["a"],), {}, 0.0)
+    (miss_call,) = call.enter(InFlight())
+    assert list(call.leave()) == [miss_call]
+    miss_call.fail(TimeoutError())
+    assert completed([miss_call]) == ([], [])
+
+
+@pytest.mark.parametrize("group_by", [None, lambda item: item % 2])
+def test_nobody_joins_what_has_expired_and_has_not_been_answered(group_by: Any) -> None:
+    """Who asks in the moment between has no part in the other's deadline, and gets a run of its own."""
+    driver, collator = driver_of(Options(timeout_ms=0, cache={}, group_by=group_by))
+    calls = driver.batcher.calls
+    hasty, patient = (collator.read(same, ([1, 2, 3],), {}, 0.0) for _ in range(2))
+    hasty.deadline = 1.0
+    calls.admit(hasty, wait=False)
+
+    assert driver.delay(2.0) is None
+    assert (driver.take_answered(), hasty.left) == ([hasty], "expired")
+    calls.admit(patient, wait=False)
+    calls.take_in()
+    assert patient.missing == driver.queue.items == 3
+    answered = []
+    while driver.delay(2.0) is not None:
+        answered += driver.run(driver.pop(2.0), 2.0)
+    assert (answered, patient.results) == ([patient], [1, 2, 3])
+    calls.in_flight.take_landed()
+    assert kept_by(calls.in_flight, Item) == []
+    stats = driver.stats(2.0)
+    assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired

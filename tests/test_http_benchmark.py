@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.http.load import Cell, write_bodies
 from benchmarks.http.models import Counts
-from benchmarks.http.report import goal_rows, trouble_rows
+from benchmarks.http.report import goal_results, trouble_results
 from benchmarks.http.servers import SERVERS
 from benchmarks.http.trouble import Trouble
 
@@ -23,7 +23,7 @@ def test_ours_is_compared_with_the_better_floor_of_each_round():
         *(cell("ours", 90), cell("greedy", 100), cell("patient", 50)),
         *(cell("ours", 80), cell("greedy", 50), cell("patient", 100)),
     ]
-    floors = next(row for row in goal_rows(cells) if row.name == "4ms / better floor, 8")
+    floors = next(row for row in goal_results(cells) if row.name == "4ms / better floor, 8")
     assert floors.figures == (0.8, 0.9)
     assert floors.figure == pytest.approx(0.85)
     assert floors.met is False
@@ -37,15 +37,15 @@ def test_p99_is_compared_with_the_lowest_of_the_other_servers():
         cell("ray", 4, p99_s=2, **at),
         cell("pieces", 20, p99_s=0.1, **at),
     ]
-    rows = {row.name: row for row in goal_rows(cells)}
+    rows = {row.name: row for row in goal_results(cells)}
     assert rows["minilm p99 / best peer, 32"].figure == 0.5
-    assert rows["minilm p99 / best peer, 32"].against == "Ray Serve"
+    assert rows["minilm p99 / best peer, 32"].beside == "Ray Serve"
     assert rows["minilm / best peer, 32"].figure == 1.25
-    assert rows["minilm / best peer, 32"].against == "mosec"
+    assert rows["minilm / best peer, 32"].beside == "mosec"
 
 
 def test_what_was_not_measured_has_no_row():
-    assert [row.name for row in goal_rows([cell("ours", 1)])] == ["errors"]
+    assert [row.name for row in goal_results([cell("ours", 1)])] == ["errors"]
 
 
 def test_only_ours_has_goals_in_trouble():
@@ -53,7 +53,7 @@ def test_only_ours_has_goals_in_trouble():
         Trouble(name, 1, 1, 3, 30, 2, {}, exit_s=None, left_over=0)
         for name in ("ours", "mosec")
     ]  # fmt: skip
-    rows = {row.name: row.figure for row in trouble_rows(seen)}
+    rows = {row.name: row.figure for row in trouble_results(seen)}
     assert rows == {"strangers failed": 2, "executed for nobody": 3, "dropped at SIGTERM": 2}
 
 

@@ -11,11 +11,29 @@ from rich.table import Table
 from benchmarks.http.load import Cell
 from benchmarks.http.servers import SERVERS
 from benchmarks.http.trouble import Trouble
-from benchmarks.kit.measure import Row
+from benchmarks.kit.row import Goal, Result
 
-__all__ = ["TITLES", "cells_table", "goal_rows", "picture", "trouble_rows", "trouble_table"]
+__all__ = ["TITLES", "cells_table", "goal_results", "picture", "trouble_results", "trouble_table"]
 
 TITLES = {"4ms": "4 ms + 0.1 ms·n", "20ms": "20 ms + 0.1 ms·n", "minilm": "MiniLM, one thread"}
+_GOALS = {
+    **{
+        f"{model} / better floor, {number}": Goal(0.95, at_least=True)
+        for model in ("4ms", "20ms")
+        for number in (1, 8, 32, 128)
+    },
+    "minilm / plain, 1": Goal(0.97, at_least=True),
+    "minilm / plain, 32": Goal(1.6, at_least=True),
+    "minilm / plain, 128": Goal(1.6, at_least=True),
+    "minilm / best peer, 32": Goal(1.6, at_least=True),
+    "minilm / best peer, 128": Goal(1.6, at_least=True),
+    "minilm p99 / best peer, 32": Goal(0.6),
+    "minilm p99 / best peer, 128": Goal(0.6),
+    "errors": Goal(0.0),
+    "strangers failed": Goal(0.0),
+    "executed for nobody": Goal(0.0),
+    "dropped at SIGTERM": Goal(0.0),
+}
 _PLAIN_AT = (1, 32, 128)  # connections that have goals with the real model
 
 Figure = Callable[[Cell], float]
@@ -90,7 +108,7 @@ def _cell_text(column: _Cells, server: str) -> str:
     return f"{rate:,.0f}{ratio} · {p50:,.1f} / {p99:,.1f} · {batch:.1f} · {cpu:.2f}{failed}"
 
 
-def goal_rows(cells: list[Cell]) -> Iterator[Row]:
+def goal_results(cells: list[Cell]) -> Iterator[Result]:
     """Yield what has a goal, as far as it was measured."""
     for model in ("4ms", "20ms"):
         for number in sorted({cell.connections for cell in cells if cell.model == model}):
@@ -115,27 +133,28 @@ def goal_rows(cells: list[Cell]) -> Iterator[Row]:
 
 def _row(  # noqa: PLR0913  only the one above calls it
     name: str, column: _Cells, figure: Figure, others: list[str], what: str, *, lowest: bool = False
-) -> Iterator[Row]:
+) -> Iterator[Result]:
     ours = column.middle("ours", figure)
     if ours is None or not others:
         return
     best = min if lowest else max
     figures = column.ratios(figure, others, best)
     medians = {server: column.middle(server, figure) or 0.0 for server in others}
-    against = best(medians, key=medians.__getitem__)
-    yield Row(
+    beside = best(medians, key=medians.__getitem__)
+    yield Result(
         name=name,
         what=what,
         ours=ours,
-        against=SERVERS[against].title,
-        other=medians[against],
+        beside=SERVERS[beside].title,
+        other=medians[beside],
         unit="s" if lowest else "/s",
         figure=median(figures),
         figures=tuple(figures),
+        goal=_GOALS.get(name),
     )
 
 
-def trouble_rows(troubles: list[Trouble]) -> Iterator[Row]:
+def trouble_results(troubles: list[Trouble]) -> Iterator[Result]:
     """Yield what has a goal: of ours."""
     for seen in troubles:
         if seen.server == "ours":
@@ -145,8 +164,9 @@ def trouble_rows(troubles: list[Trouble]) -> Iterator[Row]:
             yield _count("dropped at SIGTERM", "requests in flight at SIGTERM, of 32", seen.dropped)
 
 
-def _count(name: str, what: str, number: int) -> Row:
-    return Row(name, what, ours=float(number), unit="", figure=float(number), figure_unit="")
+def _count(name: str, what: str, number: int) -> Result:
+    count = float(number)
+    return Result(name, what, ours=count, unit="", figure=count, figure_unit="", goal=_GOALS[name])
 
 
 def trouble_table(troubles: list[Trouble]) -> Table:

@@ -10,75 +10,27 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from benchmarks.kit.measure import LIMIT_S, Stopwatch, time_limit
 
-__all__ = ["BATCH", "Embedder", "p99"]
+__all__ = ["BATCH", "Job"]
 
 BATCH = 32
 _TURN = 8  # sentences
 _SAME = 0.999  # the least cosine of two vectors that pass as the same
-_CHECKOUT = Path(__file__).parents[2]
 
 Job = dict[str, Any]
 Ask = Callable[[str], Awaitable[Any]]
 
 
-class Embedder:
-    """The process, seen from outside: it has loaded the model once it is made.
-
-    Raises `ImportError` if what it needs is not installed.
-    """
-
-    def __init__(self, library: str, path: Path | None = None) -> None:
-        places = [str(place) for place in (path, _CHECKOUT) if place is not None]
-        self._process = subprocess.Popen(  # noqa: S603  our own module
-            [sys.executable, "-P", "-m", __name__, library],
-            env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(places)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._read()
-
-    def run(self, job: str, sentences: list[str], callers: int = 1) -> Job:
-        """Have it do a job; return what that took."""
-        assert self._process.stdin is not None
-        line = json.dumps({"job": job, "sentences": sentences, "callers": callers})
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        return self._read()
-
-    def _read(self) -> Job:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the process ended with exit status {self._process.wait(LIMIT_S)}")
-        found: Job = json.loads(line)
-        if "missing" in found:
-            self.close()
-            raise ImportError(found["missing"])
-        return found
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.communicate(timeout=LIMIT_S)
-
-
 def p99(seconds: list[float]) -> float:
     """Return the value that one in a hundred exceeds."""
     return sorted(seconds)[int(0.99 * len(seconds))]
-
-
-# -- inside that process ------------------------------------------------------------------------------
 
 
 class _Jobs:

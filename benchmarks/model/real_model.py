@@ -8,10 +8,7 @@ busy neighbour takes less of that; those of the clock are beside them.
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
-import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from math import ceil
@@ -20,17 +17,30 @@ from random import Random
 from statistics import median
 from typing import Any, NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.kit.measure import Effort, Row, Samples, environment, share, times
-from benchmarks.kit.rival import RIVAL, home
-from benchmarks.kit.table import shown, table
-from benchmarks.model.embedding import BATCH, Embedder
+from benchmarks.kit.measure import Effort
+from benchmarks.kit.program import Program
+from benchmarks.kit.rivals import RIVAL, home
+from benchmarks.kit.row import SHARE, TIMES, Comparison, Goal, Result, compared
+from benchmarks.kit.table import shown, table_of
+from benchmarks.kit.turns import Samples, Unavailable
+from benchmarks.model.embedder import Embedder
+from benchmarks.model.embedding import BATCH
 from benchmarks.simulated.lengths import draw
 
-__all__ = ["make_sentences"]
+__all__ = ["PROGRAM", "make_sentences"]
 
+_GOALS = {
+    "real model, 32 callers": Goal(0.80, at_least=True),
+    "real model, 32 callers, features": Goal(0.80, at_least=True),
+    "real model, 128 callers": Goal(0.95, at_least=True),
+    "real model, one list": Goal(0.97, at_least=True),
+    "real model, one caller": Goal(0.98, at_least=True),  # of one by one
+    "real model / best peer": Goal(1.9, at_least=True),
+    "real model, p99 / best peer": Goal(1.0),
+    "real model, singles beside a list": Goal(2.0),  # batches
+}
 _CALLERS = 32
 _MANY = 128
 _BESIDE = 8
@@ -77,65 +87,72 @@ def make_sentences(count: int, seed: int) -> list[str]:
     return [" ".join(random.choices(words, k=draw(random))) for _ in range(count)]
 
 
-def main() -> int:
-    """Measure, and print what was found; return 1 if something could not be measured."""
-    arguments = _arguments()
-    if arguments.plot is not None:
-        import matplotlib as mpl  # noqa: PLC0415  fail now, not after minutes
+class RealModel(Program):
+    """Passes, in each of which every way takes its turn."""
 
-        mpl.use("Agg")
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    about = environment()
-    console.print(", ".join(f"{name} {value}" for name, value in about.items()), highlight=False)
-    effort = Effort(arguments.quick, lambda what: console.print(f"  {what}", style="dim", highlight=False))
-    with ExitStack() as processes:
-        embedders, missing = _start(effort, arguments, processes)
-        passes = list(_passes(effort, embedders, arguments))
-    console.print(_overview(passes))
-    for way, why in missing.items():
-        console.print(f"{way.name} is left out: {why}", highlight=False)
-    rows = _rows(passes)
-    console.print(table(rows))
-    if arguments.json is not None:
-        found = [{way.name: measured for way, measured in one.items()} for one in passes]
-        told = {"environment": about, "rows": [row.as_dict() for row in rows], "passes": found}
-        arguments.json.write_text(json.dumps(told, indent=1) + "\n")
-    if arguments.plot is not None:
-        _plot(passes, arguments.plot)
-    return int(any(row.figure is None for row in rows))
+    @classmethod
+    def add_options(cls, parser: ArgumentParser) -> None:
+        """How much, and beside what."""
+        parser.add_argument("--passes", type=int, default=2, metavar="N", help="over all ways (2)")
+        parser.add_argument("--sentences", type=int, default=256, metavar="N", help="in each (256)")
+        parser.add_argument(
+            "--list-size", type=int, default=2000, metavar="N", help="in the long list (2000)"
+        )
+        parser.add_argument(
+            "--only", metavar="NAME[,NAME]", help="of the others, these: 0.1.5, aiodataloader, ..."
+        )
+        parser.add_argument("--ray", type=Path, metavar="FOLDER", help="where `ray[serve]` is, if elsewhere")
+
+    def measure(self) -> Iterator[None]:
+        """Measure all passes."""
+        self._passes: list[Pass] = []
+        if self.effort.quick:
+            self.options.passes, self.options.sentences, self.options.list_size = 1, 48, 64
+        with ExitStack() as processes:
+            embedders, missing = _start(self.effort, self.options, processes)
+            for way, why in missing.items():
+                self.console.print(f"{way.name} is left out: {why}", highlight=False)
+            for one in _passes(self.effort, embedders, self.options):
+                self._passes.append(one)
+                yield
+
+    def results(self) -> list[Result]:
+        """Return what has a goal."""
+        return _results(self._passes)
+
+    def tables(self) -> list[Table]:
+        """Return all ways side by side."""
+        return [_overview(self._passes)]
+
+    def details(self) -> dict[str, Any]:
+        """Return what was measured in each pass."""
+        return {"passes": [{way.name: measured for way, measured in one.items()} for one in self._passes]}
+
+    @staticmethod
+    def draw(details: dict[str, Any], file: Path) -> None:
+        """Draw shares of `encode`, and latencies, a bar for each way."""
+        by_name = {way.name: way for way in (*_WAYS, _LIST, _SINGLES)}
+        _draw(
+            [{by_name[name]: measured for name, measured in one.items()} for one in details["passes"]], file
+        )
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.model.real_model", description=__doc__)
-    parser.add_argument("--passes", type=int, default=2, metavar="N", help="over all ways (default 2)")
-    parser.add_argument("--sentences", type=int, default=256, metavar="N", help="in each (default 256)")
-    parser.add_argument("--list", type=int, default=2000, metavar="N", help="in the long list (default 2000)")
-    parser.add_argument(
-        "--only", metavar="NAME[,NAME]", help="of the others, these: 0.1.5, aiodataloader, ..."
-    )
-    parser.add_argument("--ray", type=Path, metavar="FOLDER", help="where `ray[serve]` is, if not installed")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured to FILE")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw shares and latencies")
-    parser.add_argument("--quick", action="store_true", help="a smoke test: the figures mean nothing")
-    arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.passes, arguments.sentences, arguments.list = 1, 48, 64
-    return arguments
+PROGRAM = RealModel
 
 
 def _start(
-    effort: Effort, arguments: argparse.Namespace, processes: ExitStack
+    effort: Effort, options: Namespace, processes: ExitStack
 ) -> tuple[dict[str, Embedder], dict[Way, str]]:
     """Start a process per library; return them, and why those that are missing could not be."""
     paths: dict[str, Path | None] = {"ours": None}
     missing: dict[Way, str] = {}
     for way in _PEERS:
-        if arguments.only is not None and way.library not in arguments.only.split(","):
+        if options.only is not None and way.library not in options.only.split(","):
             continue
         try:
-            paths[way.library] = arguments.ray if way.library == "ray" else home(effort, way.library)
-        except (OSError, subprocess.SubprocessError):
-            missing[way] = "pip cannot install it here"
+            paths[way.library] = options.ray if way.library == "ray" else home(effort, way.library)
+        except Unavailable as error:
+            missing[way] = str(error)
     embedders: dict[str, Embedder] = {}
     for library, path in paths.items():
         effort.announce(f"loading the model for {library}")
@@ -148,7 +165,7 @@ def _start(
     return embedders, missing
 
 
-def _passes(effort: Effort, embedders: dict[str, Embedder], arguments: argparse.Namespace) -> Iterator[Pass]:
+def _passes(effort: Effort, embedders: dict[str, Embedder], options: Namespace) -> Iterator[Pass]:
     ways = [way for way in _WAYS if way.library in embedders]
     warm_up = make_sentences(effort.of(_WARM_UP, 16), 1)
     for way in ways:
@@ -158,11 +175,11 @@ def _passes(effort: Effort, embedders: dict[str, Embedder], arguments: argparse.
         embedders[way.library].run(way.job, few, way.callers)
     effort.announce(f"warming up: {_SINGLES.name}")
     embedders["ours"].run(_SINGLES.job, warm_up[: 2 * _MANY], _SINGLES.callers)
-    for number in range(arguments.passes):
+    for number in range(options.passes):
         found: Pass = {}
         for way in (*ways, _LIST, _SINGLES):
-            effort.announce(f"pass {number + 1} of {arguments.passes}: {way.name}")
-            count = arguments.list if way in {_LIST, _SINGLES} else arguments.sentences
+            effort.announce(f"pass {number + 1} of {options.passes}: {way.name}")
+            count = options.list_size if way in {_LIST, _SINGLES} else options.sentences
             sentences = make_sentences(count, 2 + number)
             found[way] = embedders[way.library].run(way.job, sentences, way.callers)
         yield found
@@ -181,9 +198,7 @@ def _share(one: Pass, way: Way, clock: str = "cpu") -> float:
 
 
 def _overview(passes: list[Pass]) -> Table:
-    lines = Table(highlight=False)
-    for title in ("embedded", "share of encode(list), CPU", "by the clock", "p99", "mean batch"):
-        lines.add_column(title, justify="left" if title == "embedded" else "right")
+    lines = table_of(("what", "share of encode(list), CPU", "by the clock", "p99", "mean batch"))
     for way in passes[0]:
         measured = [one[way] for one in passes]
         shares = ["", ""]
@@ -195,9 +210,13 @@ def _overview(passes: list[Pass]) -> Table:
     return lines
 
 
-def _rows(passes: list[Pass]) -> list[Row]:
-    """Judge what has a goal."""
-    peers = [way for way in _PEERS if way in passes[0]]
+def _results(passes: list[Pass]) -> list[Result]:
+    """Judge what has a goal. Shares are of `encode` of all sentences as one list."""
+
+    def found(name: str, what: str, samples: Samples, by: Comparison = SHARE) -> Result:
+        (beside,) = samples.keys() - {"ours"}
+        return compared(name, what, samples, beside, by, _GOALS[name])
+
     rows = []
     for name, way in (
         ("real model, 32 callers", _OURS),
@@ -209,21 +228,21 @@ def _rows(passes: list[Pass]) -> list[Row]:
             "ours": [_rate(one[way], "cpu") for one in passes],
             "encode(list)": [_rate(one[_LIST], "whole_cpu") for one in passes],
         }
-        rows.append(share(name, f"{way.name}: sentences/s of CPU", samples, "encode(list)"))
+        rows.append(found(name, f"{way.name}: sentences/s of CPU", samples))
     samples = {
         "ours": [_rate(one[_ALONE], "cpu") for one in passes],
         "one by one": [_rate(one[_ALONE], "one_cpu") for one in passes],
     }
-    rows.append(share("real model, one caller", f"{_ALONE.name}: the same", samples, "one by one"))
-    if peers:
+    rows.append(found("real model, one caller", f"{_ALONE.name}: the same", samples))
+    if peers := [way for way in _PEERS if way in passes[0]]:
         best = _best(passes, peers, lambda measured: _rate(measured, "cpu"), max)
-        rows.append(share("real model / best peer", f"{_OURS.name}: the same", best, "best peer"))
+        rows.append(found("real model / best peer", f"{_OURS.name}: the same", best))
         best = _best(passes, peers, lambda measured: float(measured["p99"]), min)
-        rows.append(times("real model, p99 / best peer", f"{_OURS.name}: p99", best, "best peer"))
+        rows.append(found("real model, p99 / best peer", f"{_OURS.name}: p99", best, TIMES))
     beside = [one[_SINGLES] for one in passes]
     batches_s = [whole["whole_wall"] / ceil(whole["items"] / BATCH) for whole in beside]
     samples = {"ours": [singles["p99"] for singles in beside], "a full batch": batches_s}
-    rows.append(times("real model, singles beside a list", f"{_SINGLES.name}: p99", samples, "a full batch"))
+    rows.append(found("real model, singles beside a list", f"{_SINGLES.name}: p99", samples, TIMES))
     return rows
 
 
@@ -243,9 +262,8 @@ def _best(
     }
 
 
-def _plot(passes: list[Pass], file: Path) -> None:
-    """Draw shares of `encode`, and latencies, a bar for each way."""
-    from matplotlib import pyplot as plt  # noqa: PLC0415  only for those who want a plot
+def _draw(passes: list[Pass], file: Path) -> None:
+    from matplotlib import pyplot as plt  # noqa: PLC0415  only for those who want a picture
 
     ways = [way for way in _WAYS if way in passes[0]][::-1]  # the first on top
     names = [way.name for way in ways]
@@ -264,7 +282,3 @@ def _plot(passes: list[Pass], file: Path) -> None:
         f"MiniLM, one thread, sentences of many lengths, {_CALLERS} callers where nothing else is said"
     )
     figure.savefig(file, dpi=120)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,13 +1,8 @@
-"""Whom to batch with whom, simulated: items of many lengths, padded to the longest of their batch.
-
-`python -m benchmarks.simulated.lengths` prints the latencies and the capacities of what ships, and
-of a queue in order of arrival, over what padding costs.
-"""
+"""A server on a clock of its own, and items of many lengths that are padded to the longest of their batch."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
 from random import Random
 from statistics import fmean
@@ -19,7 +14,22 @@ from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
 from batched._policy.lengths import Lengths
 
-__all__ = ["BATCH_SIZE", "FIXED_S", "draw", "run"]
+__all__ = [
+    "BATCH_SIZE",
+    "FIXED_S",
+    "LONG",
+    "QueueOf",
+    "Server",
+    "by_length",
+    "call_of",
+    "capacity",
+    "draw",
+    "in_order_of_arrival",
+    "run",
+    "saturated",
+]
+
+QueueOf = Callable[[int, int], LengthQueue]
 
 BATCH_SIZE = 32
 FIXED_S = 0.005
@@ -48,7 +58,7 @@ class Server:
 
     def __init__(  # noqa: PLR0913  what a run depends on
         self,
-        queue: Callable[[int, int], LengthQueue],
+        queue: QueueOf,
         per_length_s: float,
         *,
         each_s: float = 0.0,
@@ -137,33 +147,3 @@ def capacity(per_length_s: float) -> float:
     random = Random(5)  # noqa: S311  as above
     longest = fmean(max(draw(random) for _ in range(BATCH_SIZE)) for _ in range(2000))
     return BATCH_SIZE / (FIXED_S + per_length_s * BATCH_SIZE * longest)
-
-
-def main() -> int:
-    """Print the tables."""
-    for per_length_ms in (0.02, 0.005, 0.002, 0.0002):
-        beta = per_length_ms / 1000
-        most = capacity(beta)
-        print(f"{per_length_ms} ms per padded unit; {most:.0f} items/s in order of arrival")
-        for load in (0.3, 0.6, 0.9, 1.3):
-            row = []
-            for queue in (in_order_of_arrival, by_length):
-                if load > 1 and queue is in_order_of_arrival:
-                    continue
-                outcomes = run(Server(queue, beta), load * most, int(sys.argv[1]) if sys.argv[1:] else 20_000)
-                times = sorted(latency for latency, _ in outcomes)
-                long = sorted(latency for latency, length in outcomes if length > LONG)
-                row.append(
-                    f"{fmean(times) * 1000:7.1f} / {times[int(0.99 * len(times))] * 1000:6.1f} / "
-                    f"{long[int(0.99 * len(long))] * 1000:6.1f} / {times[-1] * 1000:6.1f}"
-                )
-            print(f"  load {load}: {'   '.join(row)}")
-        for waiting in (32, 64, 128):
-            plain = saturated(Server(in_order_of_arrival, beta), waiting, 20_000)
-            ours = saturated(Server(by_length, beta), waiting, 20_000)
-            print(f"  {waiting} callers: {ours[0] / plain[0]:.2f}x; longest wait {ours[2] / plain[2]:.2f}x")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

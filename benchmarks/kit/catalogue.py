@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -33,9 +34,10 @@ class Benchmark:
         return f"{self.folder} {self.name}"
 
 
-def catalogue() -> list[Benchmark]:
+@cache
+def catalogue() -> tuple[Benchmark, ...]:
     """Return all benchmarks. None is imported: what they need may not be installed."""
-    return [one for folder in FOLDERS for one in _in(folder)]
+    return tuple(one for folder in FOLDERS for one in _in(folder))
 
 
 def _in(folder: str) -> Iterator[Benchmark]:

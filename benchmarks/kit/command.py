@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
@@ -68,7 +67,6 @@ def _run(arguments: list[str], console: Console) -> int:
     console.print(shown(found.about), highlight=False)
     complete = Session(found, file, options, console).run(chosen)
     console.print(f"{file}", highlight=False)
-    faulthandler.dump_traceback_later(60, exit=True)  # a worker that hangs must not keep the process
     return 0 if complete else 1
 
 

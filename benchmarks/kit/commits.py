@@ -155,7 +155,7 @@ def _measured(benchmark: Benchmark, path: Path, seen: set[str], *, quick: bool) 
 
 
 @contextmanager
-def checked_out(commit: str) -> Iterator[Path]:
+def checked_out(commit: str, checkout: Path = CHECKOUT) -> Iterator[Path]:
     """Provide a folder with the `batched` of a commit, and nothing else; it is gone afterwards.
 
     Raises `ValueError` if git knows no such commit.
@@ -164,16 +164,16 @@ def checked_out(commit: str) -> Iterator[Path]:
         tree, path = Path(temporary, "tree"), Path(temporary, "path")
         path.mkdir()
         if commit == HERE:
-            (path / "batched").symlink_to(CHECKOUT / "batched")
+            (path / "batched").symlink_to(checkout / "batched")
             yield path
             return
-        if not (known := git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")):
+        if not (known := git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", checkout=checkout)):
             raise ValueError(f"no commit {commit!r}, and no file of that name")
-        git("worktree", "add", "--detach", str(tree), known)
+        git("worktree", "add", "--detach", str(tree), known, checkout=checkout)
         if not (tree / "batched").is_dir():
             raise ValueError(f"git cannot check out {commit!r}, or there is no package in it")
         try:
             (path / "batched").symlink_to(tree / "batched")
             yield path
         finally:
-            git("worktree", "remove", "--force", str(tree))
+            git("worktree", "remove", "--force", str(tree), checkout=checkout)

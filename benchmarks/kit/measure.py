@@ -50,13 +50,14 @@ def time_limit(seconds: float) -> Iterator[None]:
     def expire(_: int, __: object) -> None:
         raise TimeoutError(f"not done after {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 10.0)
+    handler = signal.signal(signal.SIGALRM, expire)
+    before = signal.setitimer(signal.ITIMER_REAL, seconds, 10.0)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, *before)  # of the caller, if it has a limit of its own
 
 
 @contextmanager

@@ -43,10 +43,13 @@ class Alone:
     def __call__(self, effort: Effort) -> Iterator[Measure]:
         """Provide the measuring."""
         path = None if self.rival is None else home(effort, self.rival)
-        given = [
+        yield partial(in_own_process, self.function, *self.given(effort), path=path)
+
+    def given(self, effort: Effort) -> list[object]:
+        """Return the arguments: of each pair, the number that fits."""
+        return [
             effort.of(*argument) if isinstance(argument, tuple) else argument for argument in self.arguments
         ]
-        yield partial(in_own_process, self.function, *given, path=path)
 
 
 def beside_rival(function: Callable[..., float], size: Argument, rounds: int) -> Turns:

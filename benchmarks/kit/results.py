@@ -67,9 +67,9 @@ def about(*, options: str, quick: bool) -> dict[str, Any]:
     }
 
 
-def git(*words: str) -> str:
+def git(*words: str, checkout: Path = CHECKOUT) -> str:
     """Return what git says of the checkout; nothing where there is no git, or no checkout."""
-    command = ["git", "-C", str(CHECKOUT), *words]
+    command = ["git", "-C", str(checkout), *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  our own words
     except (OSError, subprocess.CalledProcessError):

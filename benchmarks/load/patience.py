@@ -24,7 +24,7 @@ _BEST = f"{RIVAL} at its best of {_TIMEOUTS_MS} ms"
 def latency(timeout_ms: float, rate: float, seconds: float) -> float:
     """Return the mean latency of random arrivals, after a second of them."""
     fn = batched.dynamically(slow(), batch_size=BATCH, timeout_ms=timeout_ms)
-    run_precisely(mean_latency(fn.acall, poisson(rate, 1, 1000)))
+    run_precisely(mean_latency(fn.acall, poisson(rate, min(1.0, seconds), 1000)))
     return run_precisely(mean_latency(fn.acall, poisson(rate, seconds, 0)))
 
 

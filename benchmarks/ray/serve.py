@@ -1,7 +1,7 @@
-"""`batched` with a thread and on the loop, in one replica of a local Ray, beside Ray's own `@serve.batch`.
+"""Calls in one replica of a local Ray, with a thread and on its loop, beside Ray's own `@serve.batch`.
 
-The same function with the same options, in one process and on one event loop, in turns. The calls are made inside
-the replica, so that what Ray's router and HTTP cost is in none of the figures.
+The same function with the same options, in one process and on one event loop, in turns. The calls are made
+inside the replica, so that what Ray's router and HTTP cost is in none of the figures.
 """
 
 from __future__ import annotations

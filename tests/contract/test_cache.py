@@ -11,7 +11,7 @@ from typing import Any
 import cachetools
 import diskcache
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import batched
@@ -21,13 +21,16 @@ from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 
 
+# The fixture has no state that one example could leave to the next.
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asked=st.lists(st.one_of(st.integers(0, 9), st.lists(st.integers(0, 9), max_size=8)), max_size=15))
-@settings(max_examples=80)
-def test_every_caller_gets_its_own_answers_and_every_item_runs_once(asked: list[Any]) -> None:
+def test_every_caller_gets_its_own_answers_and_every_item_runs_once(
+    flavour: Flavour, asked: list[Any]
+) -> None:
     """Duplicates within a list and between callers, waiting, running and known."""
     gate = Gate(lambda items: [("out", item) for item in items])
-    fn = batched.dynamically(gate, batch_size=3, timeout_ms=0, cache={})
-    futures = [fn.submit(items) for items in asked]
+    fn = flavour.decorate(gate, batch_size=3, timeout_ms=0, cache={})
+    futures = [flavour.start(fn, items) for items in asked]
     for items, future in zip(asked, futures, strict=True):
         expected = [("out", item) for item in items] if isinstance(items, list) else ("out", items)
         assert future.result(PATIENCE_S) == expected
@@ -37,7 +40,7 @@ def test_every_caller_gets_its_own_answers_and_every_item_runs_once(asked: list[
     assert set(ran) == set(every)
     assert fn.stats.total_accepted + fn.stats.total_cached == len(every)
     nothing_is_left(fn)
-    fn.shutdown()
+    flavour.close(fn)
 
 
 def test_a_hit_is_answered_without_queueing(flavour: Flavour) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import cachetools
 import pytest
 
-import batched
 from batched import BatchError
 from tests.kit.cached import nothing_is_left
 from tests.kit.flavours import Flavour
@@ -39,19 +38,24 @@ def test_failures_are_not_cached(flavour: Flavour) -> None:
     nothing_is_left(fn)
 
 
-def test_all_who_wait_for_a_failing_item_get_errors_of_their_own() -> None:
+def test_all_who_wait_for_a_failing_item_get_errors_of_their_own(flavour: Flavour) -> None:
     """And who keeps errors finds them in place."""
     gate = Gate(lambda items: [KeyError(item) if item == "bad" else item for item in items], shut=True)
-    fn = batched.dynamically(gate, batch_size=4, timeout_ms=0, cache={})
-    busy = fn.submit("busy")
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=0, cache={})
+    busy = flavour.start(fn, "busy")
     gate.wait_for_batch()
-    futures = [fn.submit("bad"), fn.submit(["bad", "good"])]
-    kept = ThreadPoolExecutor(1).submit(fn.options(return_exceptions=True), ["good", "bad", "bad"])
-    until(lambda: fn.stats.total_cached == 4)
-    gate.open()
-    errors = [future.exception(PATIENCE_S) for future in futures]
-    assert all(isinstance(error, KeyError) for error in errors)
-    good, *bad = kept.result(PATIENCE_S)
+    futures: list[Any] = []
+    with ThreadPoolExecutor(3) as pool:
+        for at, asked in enumerate(["bad", ["bad", "good"]]):
+            futures.append(pool.submit(flavour.call, fn, asked))
+            until(lambda at=at: fn.stats.total_accepted + fn.stats.total_cached == 1 + (1, 3)[at])
+        view = fn.options(return_exceptions=True)
+        kept: Any = pool.submit(flavour.call, view, ["good", "bad", "bad"])
+        until(lambda: fn.stats.total_cached == 4)
+        gate.open()
+        errors = [future.exception(PATIENCE_S) for future in futures]
+        assert all(isinstance(error, KeyError) for error in errors)
+        good, *bad = kept.result(PATIENCE_S)
     assert good == "good"
     assert [type(error) for error in bad] == [KeyError, KeyError]
     assert len({id(error) for error in (*errors, *bad)}) == 4
@@ -188,7 +192,7 @@ def test_a_key_that_cannot_be_compared_leaves_nobody_waiting(flavour: Flavour) -
 # -- together with the rest -----------------------------------------------------------------------------
 
 
-def test_an_error_of_a_cache_may_be_its_own_cause() -> None:
+def test_an_error_of_a_cache_may_be_its_own_cause(flavour: Flavour) -> None:
     """`raise error from error` is a common slip: callers are answered all the same."""
 
     class Slip(dict[Any, Any]):
@@ -196,16 +200,5 @@ def test_an_error_of_a_cache_may_be_its_own_cause() -> None:
             error = ValueError(key)
             raise error from error
 
-    fn = batched.dynamically(list, timeout_ms=0, cache=Slip())
-    assert [fn.submit(item).result(PATIENCE_S) for item in (1, 1)] == [1, 1]
-
-
-def test_a_cache_that_raises_an_exit_leaves_the_worker_alive() -> None:
-    """Whatever a cache raises while it is told of a result, callers are answered, the next ones too."""
-
-    class Exits(dict[Any, Any]):
-        def __setitem__(self, key: Any, value: Any) -> None:
-            raise SystemExit(key)
-
-    fn = batched.dynamically(list, timeout_ms=0, cache=Exits())
-    assert [fn.submit(item).result(PATIENCE_S) for item in (1, 2)] == [1, 2]
+    fn = flavour.decorate(Gate(), timeout_ms=0, cache=Slip())
+    assert [flavour.call(fn, item) for item in (1, 1)] == [1, 1]

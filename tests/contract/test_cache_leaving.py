@@ -4,49 +4,54 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
 import batched
 from tests.kit.cached import nothing_is_left
+from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 
 # -- leaving --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("leaver", [0, 1])
-def test_either_of_two_equal_callers_may_leave(leaver: int) -> None:
+@pytest.mark.parametrize("running", [False, True])
+def test_either_of_two_equal_callers_may_leave(flavour: Flavour, running: bool, leaver: int) -> None:
     """While the item waits, and while it runs: the other gets the value."""
-    for running in (False, True):
-        gate = Gate(shut=True)
-        cache: dict[Any, Any] = {}
-        fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, cache=cache)
-        if not running:
-            fn.submit("busy")
-            gate.wait_for_batch()
-        futures = [fn.submit("a"), fn.submit("a")]
-        if running:
-            gate.wait_for_batch()
-        assert futures[leaver].cancel()
-        gate.open()
-        assert futures[1 - leaver].result(PATIENCE_S) == "a"
-        until(lambda cache=cache: cache.get("a") == "a")
-        nothing_is_left(fn)
-        fn.shutdown()
-
-
-def test_an_item_that_nobody_wants_any_more_never_runs() -> None:
-    """Both have left; a third who comes later gets a run of its own."""
+    if not flavour.cancels:
+        pytest.skip("a blocked thread has no cancel")
     gate = Gate(shut=True)
     cache: dict[Any, Any] = {}
-    fn = batched.dynamically(gate, batch_size=4, timeout_ms=0, cache=cache)
-    busy = fn.submit("busy")
+    fn = flavour.decorate(gate, batch_size=1, timeout_ms=0, cache=cache)
+    if not running:
+        flavour.start(fn, "busy")
+        gate.wait_for_batch()
+    futures = [flavour.start(fn, "a"), flavour.start(fn, "a")]
+    if running:
+        gate.wait_for_batch()
+    flavour.cancel(futures[leaver])
+    gate.open()
+    assert futures[1 - leaver].result(PATIENCE_S) == "a"
+    until(lambda: cache.get("a") == "a")
+    nothing_is_left(fn)
+
+
+def test_an_item_that_nobody_wants_any_more_never_runs(flavour: Flavour) -> None:
+    """Both have left; a third who comes later gets a run of its own."""
+    if not flavour.cancels:
+        pytest.skip("a blocked thread has no cancel")
+    gate = Gate(shut=True)
+    cache: dict[Any, Any] = {}
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=0, cache=cache)
+    busy = flavour.start(fn, "busy")
     gate.wait_for_batch()
-    futures = [fn.submit("a"), fn.submit(["a", "b"])]
+    futures = [flavour.start(fn, "a"), flavour.start(fn, ["a", "b"])]
     for future in futures:
-        future.cancel()
-    third = fn.submit(["b", "c"])
+        flavour.cancel(future)
+    third = flavour.start(fn, ["b", "c"])
     gate.open()
     assert (busy.result(PATIENCE_S), third.result(PATIENCE_S)) == ("busy", ["b", "c"])
     nothing_is_left(fn)
@@ -77,32 +82,29 @@ def test_cancelled_tasks_leave_equal_items_to_each_other() -> None:
     nothing_is_left(fn)
 
 
-def test_an_early_deadline_does_not_end_what_another_waits_for() -> None:
-    """The run has as long as the most patient of its callers, whoever came first."""
-    for first_ms, second_ms in ((30, None), (None, 30), (30, 60_000)):
-        gate = Gate(shut=True)
-        fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, cache={})
-        fn.submit("busy")
-        gate.wait_for_batch()
-        pool = ThreadPoolExecutor(2)
-        futures = []
+@pytest.mark.parametrize(("first_ms", "second_ms"), [(30, None), (None, 30), (30, 60_000)])
+def test_an_early_deadline_does_not_end_what_another_waits_for(
+    flavour: Flavour, first_ms: float | None, second_ms: float | None
+) -> None:
+    """The run has as long as the most patient of its callers, whichever came first."""
+    gate = Gate(shut=True)
+    fn = flavour.decorate(gate, batch_size=1, timeout_ms=0, cache={})
+    flavour.start(fn, "busy")
+    gate.wait_for_batch()
+    with ThreadPoolExecutor(2) as pool:
+        futures: list[Any] = []
         for allowed_ms in (first_ms, second_ms):
             view = fn.options(deadline_ms=allowed_ms) if allowed_ms else fn
-            futures.append(pool.submit(view, "a"))
-            until(
-                lambda fn=fn, futures=futures: (
-                    fn.stats.total_accepted + fn.stats.total_cached == 1 + len(futures)
-                )
-            )
-        hasty = futures[0 if first_ms == 30 else 1]
+            # A future of `submit` would be late only when the worker looks again: its caller blocks instead.
+            ask = partial(flavour.call, view) if flavour.in_tasks else view
+            futures.append(pool.submit(ask, "a"))
+            until(lambda: fn.stats.total_accepted + fn.stats.total_cached == 1 + len(futures))
+        hasty, patient = futures if first_ms == 30 else reversed(futures)
         with pytest.raises(TimeoutError):
             hasty.result(PATIENCE_S)
         gate.open()
-        patient = futures[1 if first_ms == 30 else 0]
         assert patient.result(PATIENCE_S) == "a"
-        pool.shutdown()
-        nothing_is_left(fn)
-        fn.shutdown()
+    nothing_is_left(fn)
 
 
 # -- together with the rest -----------------------------------------------------------------------------

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-import batched
-import batched.inference
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 
@@ -97,45 +96,46 @@ def test_a_caller_that_has_left_may_change_what_it_has_asked_for(
     flavour.close(fn)
 
 
-def test_instances_do_not_share_results_unless_cache_key_says_so() -> None:
+def test_instances_do_not_share_results_unless_cache_key_says_so(flavour: Flavour) -> None:
     """One mapping for all of a class; with a key that names the model they do."""
     shared: dict[Any, Any] = {}
     by_key: dict[Any, Any] = {}
+    decorate = partial(flavour.decorate, timeout_ms=0)
 
     class Model:
         def __init__(self, factor: int) -> None:
             self.factor = factor
 
-        @batched.dynamically(timeout_ms=0, cache=shared)
+        @partial(decorate, cache=shared)
         def own(self, items: list[int]) -> list[int]:
             return [item * self.factor for item in items]
 
-        @batched.dynamically(timeout_ms=0, cache=by_key, cache_key=lambda item: item)
+        @partial(decorate, cache=by_key, cache_key=lambda item: item)
         def common(self, items: list[int]) -> list[int]:
             return [item * self.factor for item in items]
 
     two, three = Model(2), Model(3)
-    assert (two.own(1), three.own(1), two.own(1)) == (2, 3, 2)
-    assert (two.common(1), three.common(1)) == (2, 2)
+    assert [flavour.call(model.own, 1) for model in (two, three, two)] == [2, 3, 2]
+    assert [flavour.call(model.common, 1) for model in (two, three)] == [2, 2]
 
 
-def test_arrays_need_a_key_and_are_cached_by_call() -> None:
+def test_arrays_need_a_key_and_are_cached_by_call(flavour: Flavour) -> None:
     """Hits count their rows."""
     with pytest.raises(TypeError, match="a cache of arrays needs a cache_key"):
-        batched.inference.dynamically(len, cache={})
+        flavour.decorate_arrays(doubled_features, cache={})
     runs = []
 
     def double(features: dict[str, Any]) -> Any:
         runs.append(len(features["x"]))
         return features["x"] * 2
 
-    fn = batched.inference.dynamically(
+    fn = flavour.decorate_arrays(
         double, timeout_ms=0, cache={}, cache_key=lambda features: features["x"].tobytes()
     )
     x = np.arange(6).reshape(3, 2)
-    first = fn(x=x)
+    first = flavour.call(fn, x=x)
     first[:] = -1
-    assert np.array_equal(fn(x=x), x * 2)
-    assert np.array_equal(next(fn.map([{"x": x}])), x * 2)
+    assert np.array_equal(flavour.call(fn, x=x), x * 2)
+    assert np.array_equal(flavour.map(fn, [{"x": x}])[0], x * 2)
     assert runs == [3]
     assert fn.stats.total_cached == 6

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import batched
-import batched.inference
 from batched import BatchError
 from tests.kit.flavours import Flavour
-from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.kept import batchers, size_of
 
 
@@ -23,24 +21,28 @@ def parity(item: int) -> int:
     return item % 2
 
 
+# The fixture has no state that one example could leave to the next.
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     items=st.lists(st.one_of(st.integers(0, 20), st.lists(st.integers(0, 20), max_size=9)), max_size=12),
     batch_size=st.integers(1, 6),
     keys=st.integers(1, 4),
 )
-@settings(max_examples=60)
-def test_only_items_of_a_key_share_a_batch(items: list[Any], batch_size: int, keys: int) -> None:
+def test_only_items_of_a_key_share_a_batch(
+    flavour: Flavour, items: list[Any], batch_size: int, keys: int
+) -> None:
     """Every caller gets its own answers in order, whatever keys its list mixes; each runs once."""
     gate = Gate()
-    fn = batched.dynamically(gate, batch_size=batch_size, timeout_ms=0.1, group_by=lambda item: item % keys)
-    futures = [fn.submit(item) for item in items]
+    fn = flavour.decorate(gate, batch_size=batch_size, timeout_ms=0.1, group_by=lambda item: item % keys)
+    futures = [flavour.start(fn, item) for item in items]
     assert [future.result(PATIENCE_S) for future in futures] == items
     assert all(len({item % keys for item in batch}) == 1 for batch in gate.batches)
     assert all(len(batch) <= batch_size for batch in gate.batches)
     every = [item for asked in items for item in (asked if isinstance(asked, list) else [asked])]
     assert Counter(item for batch in gate.batches for item in batch) == Counter(every)
+    until(lambda: not fn.stats.running_items)
     assert fn.stats.total_accepted == fn.stats.total_processed == len(every)
-    fn.shutdown()
+    flavour.close(fn)
 
 
 def test_each_key_fills_batches_of_its_own(flavour: Flavour) -> None:
@@ -114,7 +116,7 @@ def test_map_over_mixed_keys(flavour: Flavour) -> None:
 # -- arrays ---------------------------------------------------------------------------------------------
 
 
-def test_arrays_are_grouped_by_call() -> None:
+def test_arrays_are_grouped_by_call(flavour: Flavour) -> None:
     """The callback is passed the features of a call."""
     shapes = []
 
@@ -122,14 +124,14 @@ def test_arrays_are_grouped_by_call() -> None:
         shapes.append(features["x"].shape)
         return features["x"] * 2
 
-    fn = batched.inference.dynamically(
-        double, batch_size=8, timeout_ms=500, group_by=lambda features: features["x"].shape[1] > 4
+    fn = flavour.decorate_arrays(
+        double, batch_size=4, timeout_ms=60_000, group_by=lambda features: features["x"].shape[1] > 4
     )
-    futures = [fn.submit(x=np.ones((2, length))) for length in (3, 9, 4, 8)]
+    futures = [flavour.start(fn, x=np.ones((2, length))) for length in (3, 9, 4, 8)]
     assert [future.result(PATIENCE_S).shape[0] for future in futures] == [2, 2, 2, 2]
     assert sorted(shapes) == [(4, 4), (4, 9)]
     with pytest.raises(BatchError, match="group_by failed: KeyError"):
-        fn(y=np.ones((2, 3)))
+        flavour.call(fn, y=np.ones((2, 3)))
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-import batched
 from batched import BatchError
 from tests.kit.flavours import Flavour
-from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 class Incomparable:
@@ -48,20 +47,21 @@ def test_a_key_that_fails_or_is_none_fails_that_call_only(flavour: Flavour, key:
     assert fn.stats.total_accepted == 2
 
 
-def test_keys_that_cannot_be_compared_fail_that_call_only() -> None:
+def test_keys_that_cannot_be_compared_fail_that_call_only(flavour: Flavour) -> None:
     """The one that came second; the first is answered."""
     gate = Gate(shut=True)
-    fn = batched.dynamically(gate, timeout_ms=0, group_by=lambda item: Incomparable() if item else 0)
-    held = fn.submit(0)
+    fn = flavour.decorate(gate, timeout_ms=0, group_by=lambda item: Incomparable() if item else 0)
+    held = flavour.start(fn, 0)
     gate.wait_for_batch()
-    first = fn.submit(1)
+    first = flavour.start(fn, 1)
     with pytest.raises(ZeroDivisionError):
-        fn(2)
+        flavour.call(fn, 2)
     with pytest.raises(ZeroDivisionError):
-        fn([0, 2])  # of which nothing runs, the item of a known key neither
+        flavour.call(fn, [0, 2])  # of which nothing runs, the item of a known key neither
     gate.open()
     assert (held.result(PATIENCE_S), first.result(PATIENCE_S)) == (0, 1)
-    assert fn(0) == 0
+    assert flavour.call(fn, 0) == 0
+    until(lambda: not fn.stats.running_items)
     assert (fn.stats.total_accepted, fn.stats.total_processed) == (3, 3)
 
 
@@ -77,14 +77,3 @@ def test_a_key_that_fails_in_a_map_is_raised_at_its_place(flavour: Flavour) -> N
     assert [row if isinstance(row, int) else BatchError for row in answers] == [
         BatchError, 1, BatchError, BatchError, BatchError, BatchError, 2,
     ]  # fmt: skip
-
-
-def test_group_by_is_a_plain_function() -> None:
-    """A coroutine would be a key of its own for every item."""
-
-    async def key(item: Any) -> Any:
-        return item
-
-    for wrong in (key, "key", 3):
-        with pytest.raises(TypeError, match="group_by must be a"):
-            batched.dynamically(len, group_by=wrong)

@@ -11,7 +11,7 @@ import torch
 import batched
 from tests.kit.culprits import Bad
 from tests.kit.flavours import Flavour
-from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 def limited(most: int, error: Any = MemoryError) -> Gate:
@@ -102,10 +102,11 @@ def test_several_workers_that_run_out_of_memory_lose_nothing() -> None:
     fn.shutdown()
 
 
-def test_a_retry_counts_its_batch_sizes_and_reasons() -> None:
+def test_a_retry_counts_its_batch_sizes_and_reasons(flavour: Flavour) -> None:
     """Every run is a batch; every item is processed once."""
-    fn = batched.dynamically(limited(2), batch_size=8, timeout_ms=0)
-    fn(list(range(8)))
+    fn = flavour.decorate(limited(2), batch_size=8, timeout_ms=0)
+    flavour.call(fn, list(range(8)))
+    until(lambda: not fn.stats.running_items)
     stats = fn.stats
     assert stats.total_batches == 1 + 2 + 4
     assert stats.closed == {"full": 1, "retry": 6}

@@ -1,0 +1,31 @@
+"""Callbacks and budgets are checked at the door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import batched
+from batched import inference
+
+
+def test_group_by_is_a_plain_function() -> None:
+    """A coroutine would be a key of its own for every item."""
+
+    async def key(item: Any) -> Any:
+        return item
+
+    for wrong in (key, "key", 3):
+        with pytest.raises(TypeError, match="group_by must be a"):
+            batched.dynamically(len, group_by=wrong)
+
+
+def test_lengths_and_budgets_are_checked() -> None:
+    """At the door, and arrays know how long they are."""
+    with pytest.raises(TypeError, match="length must be a function of one item, got 3"):
+        batched.dynamically(len, length=3)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="max_batch_length must be at least 1, got 0"):
+        batched.dynamically(len, max_batch_length=0)
+    with pytest.raises(TypeError, match="length does not go with arrays"):
+        inference.dynamically(len, length=len)  # type: ignore[call-overload]

@@ -113,6 +113,11 @@ class Tasks(Flavour):
         finally:
             self.loop.call_soon_threadsafe(self.loop.stop)
             thread.join(PATIENCE_S)
+            left = asyncio.all_tasks(self.loop)  # of calls that the test did not wait for
+            for task in left:
+                task.cancel()
+            if left:
+                self.loop.run_until_complete(asyncio.wait(left, timeout=PATIENCE_S))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.close()
 

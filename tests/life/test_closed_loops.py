@@ -178,7 +178,7 @@ def patient_thread(items): return items
 @aio.dynamically(timeout_ms=0)
 async def stubborn(items):
     try:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
     except asyncio.CancelledError:
         pass
     return items

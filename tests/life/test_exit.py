@@ -82,7 +82,7 @@ def test_a_running_batch_is_finished_at_exit_and_the_rest_cancelled() -> None:
     output = run_script(
         """
         def last():
-            time.sleep(0.1)
+            threading.main_thread().join()
             print("thread:", double(4))
             futures = [slow.submit(item) for item in range(6)]
             entered.wait(10)

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import random
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -34,29 +33,35 @@ SERVER: dict[str, Any] = {
 }
 
 
+SHORT = 40
+LONG = 15 * SHORT
+LIMIT_S = 280.0
 LISTS = partial(batched.dynamically, function), Caller
 ARRAYS = partial(inference.dynamically, array_function, unpad_outputs={"tokens": "x"}), ArrayCaller
 
 
-def reconfigure(fn: Any, until_s: float) -> None:
+def reconfigure(fn: Any, over: threading.Event) -> None:
     """Change options all the time."""
     rng = random.Random(0)
-    while time.monotonic() < until_s:
+    while not over.wait(0.01):
         fn.configure(batch_size=rng.randrange(8, 48), timeout_ms=rng.choice([0, 0.5, 2]))
         fn.configure(max_queue_size=rng.choice([None, 400, 1000]), small_batch_threshold=rng.randrange(9))
-        time.sleep(0.01)
 
 
-def soak(seconds: float, decorate: Any, kind: type[Caller], *, changing: bool = False) -> None:
+def soak(turns: int, decorate: Any, kind: type[Caller], *, changing: bool = False) -> None:
+    """Let each of many callers, in threads and on event loops, call so many times."""
     fn = decorate(batch_size=32, timeout_ms=0.5, small_batch_threshold=4, name="soak")
-    until_s = time.monotonic() + seconds
+    over = threading.Event()
     with ThreadPoolExecutor(11) as pool:
-        if changing:
-            pool.submit(reconfigure, fn, until_s)
-        threads = [pool.submit(kind(fn, seed, until_s).in_a_thread) for seed in range(8)]
-        loops = [pool.submit(asyncio.run, kind(fn, seed, until_s).tasks(20)) for seed in (100, 101)]
-        callers = [future.result(seconds + 60) for future in threads]
-        callers += [caller for future in loops for caller in future.result(seconds + 60)]
+        changes = pool.submit(reconfigure, fn, over) if changing else None
+        try:
+            threads = [pool.submit(kind(fn, seed, turns).in_a_thread) for seed in range(8)]
+            loops = [pool.submit(asyncio.run, kind(fn, seed, turns).tasks(20)) for seed in (100, 101)]
+            callers = [future.result(LIMIT_S) for future in threads]
+            callers += [caller for future in loops for caller in future.result(LIMIT_S)]
+        finally:
+            over.set()
+        assert changes is None or changes.result(LIMIT_S) is None
     for caller in callers:
         assert caller.asked == caller.answered + caller.failed + caller.late + caller.cancelled
     assert sum(caller.answered for caller in callers) > 100
@@ -79,13 +84,13 @@ def soak(seconds: float, decorate: Any, kind: type[Caller], *, changing: bool = 
 
 @pytest.mark.parametrize("what", [LISTS, ARRAYS], ids=["lists", "arrays"])
 def test_a_short_soak(what: Any) -> None:
-    """Two seconds of it."""
-    soak(2, *what)
+    """A few seconds of it."""
+    soak(SHORT, *what)
 
 
 def test_a_short_soak_of_a_server() -> None:
     """With every option, while those that can change do."""
-    soak(2, partial(batched.dynamically, short_of_memory, **SERVER), Caller, changing=True)
+    soak(SHORT, partial(batched.dynamically, short_of_memory, **SERVER), Caller, changing=True)
 
 
 @pytest.mark.soak
@@ -93,14 +98,14 @@ def test_a_short_soak_of_a_server() -> None:
 @pytest.mark.parametrize("what", [LISTS, ARRAYS], ids=["lists", "arrays"])
 def test_a_long_soak(what: Any) -> None:
     """Half a minute of it."""
-    soak(30, *what)
+    soak(LONG, *what)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_long_soak_of_a_server() -> None:
     """With every option, as above."""
-    soak(30, partial(batched.dynamically, short_of_memory, **SERVER), Caller, changing=True)
+    soak(LONG, partial(batched.dynamically, short_of_memory, **SERVER), Caller, changing=True)
 
 
 def test_a_soak_on_two_loops_answers_everyone_exactly_once() -> None:
@@ -112,9 +117,8 @@ def test_a_soak_on_two_loops_answers_everyone_exactly_once() -> None:
 
     for batch_function in (asynchronously, function):
         fn = aio.dynamically(batch_function, batch_size=32, timeout_ms=0.5, small_batch_threshold=4)
-        until_s = time.monotonic() + 1
         with ThreadPoolExecutor(2) as pool:
-            loops = [pool.submit(asyncio.run, Caller(fn, seed, until_s).tasks(20)) for seed in (1, 2)]
+            loops = [pool.submit(asyncio.run, Caller(fn, seed, SHORT).tasks(20)) for seed in (1, 2)]
             callers = [caller for loop in loops for caller in loop.result(PATIENCE_S)]
         for caller in callers:
             assert caller.asked == caller.answered + caller.failed + caller.late + caller.cancelled

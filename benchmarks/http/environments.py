@@ -33,7 +33,7 @@ def environment(place: Path, name: str, announce: Callable[[str], object]) -> Pa
     if not is_ready(place, name):
         announce(f"installing {name} in {place / name}")
         subprocess.run([sys.executable, "-m", "venv", place / name], check=True)  # noqa: S603  our own words
-        subprocess.run([*pip, *_wanted(name).split("\n")], check=True)  # noqa: S603  as above
+        subprocess.run([*pip, *_wanted(name).split("\n")], check=True)  # noqa: S603  our own words
         (place / name / "ready").write_text(_wanted(name))
     return programs
 

@@ -60,7 +60,7 @@ def find_wrk() -> str:
 
 def write_bodies(kind: Kind, file: Path) -> Path:
     """Write the requests, one a line: texts with as many words as a log-normal has at its quantiles."""
-    random = Random(0)  # noqa: S311  not a secret
+    random = Random(0)  # noqa: S311  no secret
     mu = math.log(_MEAN_WORDS) - _SIGMA**2 / 2
     spread = NormalDist(mu, _SIGMA)
     lengths = [max(1, round(math.exp(spread.inv_cdf((at + 0.5) / _TEXTS)))) for at in range(_TEXTS)]

@@ -41,7 +41,7 @@ class Counts:
 
     @contextmanager
     def batch(self, items: int) -> Iterator[None]:
-        """Count a batch as it starts. Only the one who holds the device may."""
+        """Count a batch as it starts. Only the holder of the device may."""
         batches, before = self.read()
         counted = (batches + 1, before + items)
         self._map[:] = self._FORMAT.pack(*counted, 1)

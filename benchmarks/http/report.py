@@ -200,9 +200,9 @@ def trouble_table(troubles: list[Trouble]) -> Table:
 
 def picture(cells: list[Cell], file: Path) -> None:
     """Draw requests/s and p99 beside those without batching, over the connections."""
-    import matplotlib as mpl  # noqa: PLC0415  only for those who want a plot
-    from matplotlib import pyplot as plt  # noqa: PLC0415  as above
-    from matplotlib.artist import Artist  # noqa: PLC0415  as above
+    import matplotlib as mpl  # noqa: PLC0415  only for a picture
+    from matplotlib import pyplot as plt  # noqa: PLC0415  only for a picture
+    from matplotlib.artist import Artist  # noqa: PLC0415  only for a picture
 
     mpl.use("Agg")
 

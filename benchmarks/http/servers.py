@@ -216,7 +216,7 @@ def _is_dead(process: psutil.Process) -> bool:
 
 
 def port_free() -> int:
-    """Return a port that nobody listens on."""
+    """Return a port that no process listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -119,7 +119,7 @@ class Services(Program):
             servers = [
                 server for name in self._servers(model) if (server := self._start(name, model, running))
             ]
-            for done in range(options.rounds):
+            for done in range(options.rounds if servers else 0):
                 for connections in options.connections:
                     seconds = options.seconds
                     if model == _REAL:
@@ -173,7 +173,7 @@ class Services(Program):
             try:
                 programs = environment(self.options.environments, kind.environment, self.console.print)
                 yield look_for(kind, programs, self._temporary)
-            except Exception:  # noqa: BLE001  as above
+            except Exception:  # noqa: BLE001  the other servers are worth having
                 self.console.print_exception()
                 self.complete = False
 

@@ -98,7 +98,7 @@ def _clients_leave(server: Server) -> int:
 
 
 def _told_to_end(server: Server) -> tuple[Counter[str], Counter[str], float | None, int]:
-    """Return what became of requests in flight at SIGTERM, and of later ones; when it ended; who did not."""
+    """Return what became of requests in flight at SIGTERM, and of later ones; when it ended; what did not."""
     told, over = Event(), Event()
     in_flight: Counter[str] = Counter()
     later: Counter[str] = Counter()

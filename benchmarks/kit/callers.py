@@ -1,4 +1,4 @@
-"""The callers: how the calls come, whoever answers them. Each checks its answers, outside the timing."""
+"""The callers: how the calls come, to any batcher. Each function checks its answers, outside the timing."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def backlog(acall: Acall, gate: Gate, waiting: int) -> Stopwatch:
 
 def poisson(rate: float, seconds: float, seed: int) -> list[float]:
     """Return the times of random arrivals, `rate` of them a second."""
-    random = Random(seed)  # noqa: S311  nobody's secret
+    random = Random(seed)  # noqa: S311  no secret
     arrivals = accumulate(random.expovariate(rate) for _ in count())
     return list(takewhile(lambda arrival: arrival < seconds, arrivals))
 
@@ -132,7 +132,7 @@ def poisson(rate: float, seconds: float, seed: int) -> list[float]:
 async def open_loop(acall: Acall, arrivals: Iterable[float]) -> list[float]:
     """Call at `arrivals`, whether earlier calls are answered or not; return each one's latency in seconds.
 
-    It counts from the intended arrival: who keeps this loop busy cannot hide that it came late.
+    It counts from the intended arrival: a batcher that keeps this loop busy cannot hide it.
     """
     clock = asyncio.get_running_loop().time
     begin = clock()

@@ -15,7 +15,7 @@ __all__ = ["CORE", "FOLDERS", "Benchmark", "catalogue", "choose"]
 FOLDERS = ("overhead", "load", "simulated", "model", "http", "ray")
 CORE = ("overhead", "load")  # what runs when nothing is named: it needs no model, server or cluster
 _HOME = Path(__file__).parents[1]
-_MARKS = {"ROWS", "PROGRAM"}  # the name that a benchmark's file defines
+_ROWS, _PROGRAM = "ROWS", "PROGRAM"  # a benchmark's file defines one of these
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Benchmark:
     folder: str
     name: str
     about: str
+    is_program: bool = False  # it has options of its own, and more than rows
 
     def load(self) -> ModuleType:
         """Import it, and with it what it needs."""
@@ -44,9 +45,9 @@ def _in(folder: str) -> Iterator[Benchmark]:
     for file in sorted((_HOME / folder).glob("*.py")):
         tree = ast.parse(file.read_text())
         names = {name.id for part in tree.body for name in _assigned(part)}
-        if names & _MARKS:
+        if names & {_ROWS, _PROGRAM}:
             about = (ast.get_docstring(tree) or "").partition("\n")[0]
-            yield Benchmark(folder, file.stem.replace("_", "-"), about)
+            yield Benchmark(folder, file.stem.replace("_", "-"), about, _PROGRAM in names)
 
 
 def _assigned(part: ast.stmt) -> Iterator[ast.Name]:

@@ -20,7 +20,7 @@ from benchmarks.kit.table import table_of
 __all__ = ["main"]
 
 _USES = """\
-python -m benchmarks                          overhead and load: about 25 minutes
+python -m benchmarks                          overhead and load: what needs no model, server or cluster
 python -m benchmarks --list                   all benchmarks, and what each measures
 python -m benchmarks overhead                 those of one folder
 python -m benchmarks sync tasks               those with these names
@@ -29,7 +29,7 @@ python -m benchmarks compare OLD.json NEW.json
 python -m benchmarks compare OLD NEW [NAMES]  two commits, in turns; "." is this checkout as it is
 python -m benchmarks picture FILE.json FILE.png
 """
-_PLENTY = 240  # columns: no table is broken where nobody looks at a terminal
+_PLENTY = 240  # columns, where the output is no terminal: no table is broken
 
 
 def main(arguments: list[str]) -> int:
@@ -75,9 +75,8 @@ class _Raw(RawDescriptionHelpFormatter):
 
 
 def _add_options(benchmark: Benchmark, parser: ArgumentParser) -> None:
-    program = getattr(benchmark.load(), "PROGRAM", None)
-    if program is not None:
-        program.add_options(parser.add_argument_group(f"options of {benchmark}"))
+    if benchmark.is_program:
+        benchmark.load().PROGRAM.add_options(parser.add_argument_group(f"options of {benchmark}"))
 
 
 def _file(found: Found) -> Path:
@@ -109,6 +108,8 @@ def _compare(arguments: list[str], console: Console) -> int:
         return compare_files(Path(options.old), Path(options.new), console)
     try:
         chosen = choose(options.names or ["overhead"])
+        if programs := [one for one in chosen if one.is_program]:
+            parser.error(f"{programs[0]} has more than rows: only rows are compared of commits")
         return compare_commits(
             options.old, options.new, chosen, console, rounds=options.rounds, quick=options.quick
         )

@@ -13,7 +13,7 @@ __all__ = ["draw"]
 
 def draw(source: Path, file: Path, benchmark: str | None) -> int:
     """Draw the details of a benchmark, by default the only one that has any; else the goals of all rows."""
-    import matplotlib as mpl  # noqa: PLC0415  only for those who want a picture
+    import matplotlib as mpl  # noqa: PLC0415  only for a picture
 
     mpl.use("Agg")
     found = Found.read(source)
@@ -29,7 +29,7 @@ def draw(source: Path, file: Path, benchmark: str | None) -> int:
 
 def _draw_goals(rows: list[Result], file: Path) -> None:
     """Draw how much of its goal each row uses up: beyond the line is missed."""
-    from matplotlib import pyplot as plt  # noqa: PLC0415  as above
+    from matplotlib import pyplot as plt  # noqa: PLC0415  only for a picture
 
     judged = [(row, row.goal.strain(row.figure)) for row in rows if row.goal and row.figure is not None]
     judged.reverse()  # the first row on top

@@ -54,7 +54,7 @@ class Session:
         name = str(benchmark)
         try:
             module = benchmark.load()
-            if hasattr(module, "PROGRAM"):
+            if benchmark.is_program:
                 self._run_program(name, module, effort)
             else:
                 self._run_rows(name, module, effort)

@@ -181,7 +181,7 @@ class _Jobs:
             async def load(sentences: list[str]) -> list[Any]:
                 return list(self.encode(sentences))
 
-            yield DataLoader(load, max_batch_size=BATCH, cache=False).load  # nobody else has a cache
+            yield DataLoader(load, max_batch_size=BATCH, cache=False).load  # the others have none
         elif self._library == "async-batcher":
             from async_batcher.batcher import AsyncBatcher  # noqa: PLC0415
 
@@ -233,9 +233,9 @@ class _Jobs:
         return self._functions[key]
 
     def _of_features(self) -> Any:
-        import torch  # noqa: PLC0415  as above
+        import torch  # noqa: PLC0415  not for the other libraries
 
-        from batched import inference  # noqa: PLC0415  as above
+        from batched import inference  # noqa: PLC0415  not for the other libraries
 
         @inference.dynamically(batch_size=BATCH)
         def embed(features: Any) -> Any:

@@ -82,7 +82,7 @@ Pass = dict[Way, dict[str, Any]]
 
 def make_sentences(count: int, seed: int) -> list[str]:
     """Return the same sentences every time, of 24 words in the mean: most are short, a few are long."""
-    random = Random(seed)  # noqa: S311  nobody's secret
+    random = Random(seed)  # noqa: S311  no secret
     words = _WORDS.split()
     return [" ".join(random.choices(words, k=draw(random))) for _ in range(count)]
 
@@ -263,7 +263,7 @@ def _best(
 
 
 def _draw(passes: list[Pass], file: Path) -> None:
-    from matplotlib import pyplot as plt  # noqa: PLC0415  only for those who want a picture
+    from matplotlib import pyplot as plt  # noqa: PLC0415  only for a picture
 
     ways = [way for way in _WAYS if way in passes[0]][::-1]  # the first on top
     names = [way.name for way in ways]

@@ -105,7 +105,7 @@ def contenders(
 
 
 async def alone(contender: Contender, trips: int) -> Figures:
-    """One caller, nobody else there."""
+    """One caller, and no other call."""
     with Stopwatch() as spent:
         seconds = await round_trips(contender.acall, trips)
     return {"median": seconds, "cpu": spent.cpu / trips}
@@ -126,7 +126,7 @@ async def together(contender: Contender, tasks: int, each: int) -> Figures:
 
 
 async def listed(contender: Contender, size: int) -> Figures:
-    """One list, nobody else there."""
+    """One list, and no other call."""
     items = list(range(size))
     with Stopwatch() as spent:
         assert await contender.all(items) == items

@@ -34,7 +34,7 @@ QueueOf = Callable[[int, int], LengthQueue]
 BATCH_SIZE = 32
 FIXED_S = 0.005
 MEAN, DEVIATION, LONGEST = 24.0, 20.0, 256
-LONG = 80  # whose latency is of interest: one in thirty
+LONG = 80  # the latency of longer items is of interest: they are one in thirty
 
 
 def draw(random: Random) -> int:
@@ -70,7 +70,7 @@ class Server:
         self._per_length_s = per_length_s
         self._each_s = each_s
         self._noise = noise
-        self._random = Random(seed)  # noqa: S311  nobody's secret
+        self._random = Random(seed)  # noqa: S311  no secret
 
     def seconds(self, batch: Batch) -> float:
         """Return what the batch takes."""
@@ -96,7 +96,7 @@ def call_of(length: int, now: float) -> Call:
 
 def run(server: Server, rate: float, calls: int, seed: int = 2) -> list[tuple[float, int]]:
     """Return latency and length of independent calls, after the first fifth."""
-    random = Random(seed)  # noqa: S311  as above
+    random = Random(seed)  # noqa: S311  no secret
 
     def arrivals() -> Iterator[Call]:
         at = 0.0
@@ -123,7 +123,7 @@ def run(server: Server, rate: float, calls: int, seed: int = 2) -> list[tuple[fl
 
 def saturated(server: Server, waiting: int, calls: int, seed: int = 3) -> tuple[float, float, float]:
     """Return items a second, and mean and longest wait, while always as many calls wait."""
-    random = Random(seed)  # noqa: S311  as above
+    random = Random(seed)  # noqa: S311  no secret
     now = 0.0
     begun = 0.0
     answered = 0
@@ -144,6 +144,6 @@ def saturated(server: Server, waiting: int, calls: int, seed: int = 3) -> tuple[
 
 def capacity(per_length_s: float) -> float:
     """Return the items a second of full batches in order of arrival, without end."""
-    random = Random(5)  # noqa: S311  as above
+    random = Random(5)  # noqa: S311  no secret
     longest = fmean(max(draw(random) for _ in range(BATCH_SIZE)) for _ in range(2000))
     return BATCH_SIZE / (FIXED_S + per_length_s * BATCH_SIZE * longest)

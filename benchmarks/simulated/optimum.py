@@ -86,7 +86,7 @@ def closed_loop(service: Service, batch_size: int, callers: int, think_s: float)
 def _iterate(start: _Choice, wait: _Choice, must_start: NDArray[np.bool_]) -> tuple[float, float]:
     """Return what is spent a second under the best rule, and under the one that never waits."""
     waits = np.zeros(len(must_start), dtype=bool)
-    waits[0] = True  # nobody is there
+    waits[0] = True  # no call is there
     greedy, values = _evaluate(start, wait, waits)
     rate = greedy
     while True:

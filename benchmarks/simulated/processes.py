@@ -1,4 +1,4 @@
-"""How calls come in a simulation: open streams that care for nobody, and callers that come back.
+"""How calls come in a simulation: open streams that wait for no answer, and callers that come back.
 
 Every stream and every caller has random numbers of its own, so that all rules meet the same ones.
 """
@@ -36,7 +36,7 @@ class Caller:
     def __init__(self, think_s: Draw, seed: str, size: int = 1) -> None:
         self.size = size
         self._think_s = think_s
-        self._random = Random(seed)  # noqa: S311  nobody's secret
+        self._random = Random(seed)  # noqa: S311  no secret
 
     def back(self) -> float:
         """Return after how many seconds it calls again."""
@@ -112,7 +112,7 @@ def log_normal(median_s: float, sigma: float) -> Draw:
 
 def poisson_times(rate: float, seed: str) -> Iterator[float]:
     """Independent arrivals."""
-    random, at = Random(seed), 0.0  # noqa: S311  as above
+    random, at = Random(seed), 0.0  # noqa: S311  no secret
     while True:
         at += random.expovariate(rate)
         yield at
@@ -120,13 +120,13 @@ def poisson_times(rate: float, seed: str) -> Iterator[float]:
 
 def periodic_times(rate: float, seed: str) -> Iterator[float]:
     """One after another, evenly."""
-    first = Random(seed).random() / rate  # noqa: S311  as above
+    first = Random(seed).random() / rate  # noqa: S311  no secret
     return (first + number / rate for number in count())
 
 
 def burst_times(rate: float, size: Draw, gap_s: float, seed: str) -> Iterator[float]:
     """Bursts at random moments; inside one, a call every `gap_s`. `rate` is of bursts."""
-    random, at, free = Random(seed), 0.0, 0.0  # noqa: S311  as above
+    random, at, free = Random(seed), 0.0, 0.0  # noqa: S311  no secret
     while True:
         at += random.expovariate(rate)
         start = max(at, free)
@@ -138,7 +138,7 @@ def burst_times(rate: float, size: Draw, gap_s: float, seed: str) -> Iterator[fl
 
 def on_off_times(rate: float, factor: float, phase_s: float, seed: str) -> Iterator[float]:
     """Independent arrivals, `factor` times as many in one phase as in the other; `rate` is the mean."""
-    random, at = Random(seed), 0.0  # noqa: S311  as above
+    random, at = Random(seed), 0.0  # noqa: S311  no secret
     busy = True
     ends = random.expovariate(1 / phase_s)
     high = 2 * rate * factor / (1 + factor)

@@ -91,7 +91,7 @@ class _Published:
         return None if due == math.inf else max(due - now, 0.0)
 
     def due(self, now: float) -> float:
-        """Return when a batch starts if nobody else comes."""
+        """Return when a batch starts if no other call comes."""
         raise NotImplementedError
 
     def pop(self, now: float) -> int:  # noqa: ARG002  others use it
@@ -134,7 +134,7 @@ class Mixedbread(_Published):
         if not self.items:
             return math.inf
         first = self.waiting[0].arrived
-        if self._asleep_until < first:  # it woke up for nobody, and slept again
+        if self._asleep_until < first:  # it woke up without a call, and slept again
             naps = math.ceil((first - self._asleep_until) / self._timeout_s) if self._timeout_s else 0
             self._asleep_until = max(first, self._asleep_until + naps * self._timeout_s)
         return self._asleep_until

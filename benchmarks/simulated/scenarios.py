@@ -66,7 +66,7 @@ def closed_loops(ratio: float, batch_size: int, callers: int, think: float) -> S
 
 def random_scenario(seed: int) -> Scenario:
     """Draw a function and its callers: of any speed, alone or many, open or closed, in bursts, with lists."""
-    random = Random(seed)  # noqa: S311  nobody's secret
+    random = Random(seed)  # noqa: S311  no secret
 
     def between(low: float, high: float) -> float:
         return math.exp(random.uniform(math.log(low), math.log(high)))

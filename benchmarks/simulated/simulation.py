@@ -20,14 +20,14 @@ __all__ = ["Outcome", "Rule", "Service", "simulate"]
 
 
 class Rule(Protocol):
-    """Decides when a batch starts and who is in it."""
+    """Decides when a batch starts and which calls are in it."""
 
     def push(self, call: Call) -> None:
         """Take a call, which arrives now or did so while the server was busy."""
         ...
 
     def delay(self, now: float) -> float | None:
-        """Return the seconds until the next batch is due if nobody else comes; None: nothing waits."""
+        """Return the seconds until the next batch is due if no other call comes; None: no call waits."""
         ...
 
     def awaited(self) -> int:
@@ -90,7 +90,7 @@ def simulate(  # noqa: PLR0913  what a run depends on
     seed: int = 0,
 ) -> Outcome:
     """Serve until `calls` calls are answered after the first `skip`; timers wake the server `late_s` late."""
-    random = Random(seed)  # noqa: S311  nobody's secret
+    random = Random(seed)  # noqa: S311  no secret
     latencies: list[float] = []
     now = 0.0
     batches = items = answered = 0

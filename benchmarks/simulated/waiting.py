@@ -113,7 +113,7 @@ class Waiting(Program):
     @staticmethod
     def draw(details: dict[str, Any], file: Path) -> None:
         """Draw mean latency over load, and over the number of callers that come back."""
-        from matplotlib import pyplot as plt  # noqa: PLC0415  only for those who want a picture
+        from matplotlib import pyplot as plt  # noqa: PLC0415  only for a picture
 
         figure, panels = plt.subplots(1, 2, figsize=(12, 4.8), layout="constrained", sharey=False)
         labels = ("load, of the capacity of full batches", "callers, each back 0.25 ms after its answer")

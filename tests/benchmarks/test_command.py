@@ -51,13 +51,17 @@ def test_every_file_of_a_folder_is_listed_with_what_it_measures_and_beside_what(
 
 def test_options_of_a_benchmark_do_not_clash_with_those_of_all():
     for benchmark in catalogue():
-        if benchmark.folder in {"simulated", "model", "http"}:
-            program = getattr(benchmark.load(), "PROGRAM", None)
-            if program is not None:
-                parser = ArgumentParser()
-                for option in ("--list", "--defaults", "--quick", "--json"):
-                    parser.add_argument(option)
-                program.add_options(parser)
+        if benchmark.is_program and benchmark.folder != "ray":  # which imports Ray
+            parser = ArgumentParser()
+            for option in ("--list", "--defaults", "--quick", "--json"):
+                parser.add_argument(option)
+            benchmark.load().PROGRAM.add_options(parser)
+
+
+def test_commits_are_not_compared_by_a_benchmark_with_more_than_rows(capsys):
+    with pytest.raises(SystemExit):
+        main(["compare", "HEAD", ".", "http"])
+    assert "http services has more than rows" in capsys.readouterr().err
 
 
 def test_what_is_found_is_kept_in_a_file_and_drawn_from_it(tmp_path: Path, capsys):

@@ -91,8 +91,8 @@ def repository(tmp_path: Path) -> Path:
     (place / "batched").mkdir(parents=True)
 
     def git(*words: str) -> None:
-        who = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
-        subprocess.run(["git", "-C", str(place), *who, *words], check=True, capture_output=True)
+        author = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", "-C", str(place), *author, *words], check=True, capture_output=True)
 
     git("init", "-q")
     for version in ("1", "2"):

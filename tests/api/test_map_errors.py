@@ -15,8 +15,6 @@ from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.maps import BAD, noted, picky, read, slowly
 
-# -- an element that fails later ------------------------------------------------------------------------
-
 
 def test_an_element_that_is_late_fails_at_its_place(flavour: Flavour) -> None:
     """A deadline holds for each element, so its error is one of the element's own."""
@@ -128,9 +126,6 @@ def test_the_error_of_a_source_keeps_nothing_alive_once_it_is_dropped(flavour: F
         until(lambda: things[0]() is None)
     finally:
         gc.enable()
-
-
-# -- an asynchronous source -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("return_exceptions", [False, True])

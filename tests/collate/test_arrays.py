@@ -19,8 +19,6 @@ from tests.kit.company import company, is_numpy, itself, same
 from tests.kit.flavours import Flavour, as_async
 from tests.kit.gate import PATIENCE_S, Gate
 
-# -- what may be passed -------------------------------------------------------------------------------------
-
 
 def test_only_rows_that_ran_can_have_failed() -> None:
     """Of a call in several batches, the first of which cannot be divided among its rows."""
@@ -233,9 +231,6 @@ def test_an_instance_with_arrays_can_be_copied_and_pickled(flavour: Flavour, cop
     twin = copied(model)
     assert same(flavour.call(twin.scale, x=np.ones(1)), np.full(1, 2.0))
     assert twin.scale.stats.total_accepted == 1
-
-
-# -- dtypes, ranks, rows ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [np.zeros, torch.zeros], ids=["numpy", "torch"])

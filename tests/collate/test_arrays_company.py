@@ -1,4 +1,4 @@
-"""Whoever shares the batches, a caller of arrays gets what the function makes of its own rows."""
+"""Whatever else is in its batches, a call of arrays gets what the function makes of its own rows."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def alone(features: dict[str, Any]) -> Any:
 def test_company_is_invisible(  # noqa: PLR0913, PLR0917
     flavour: Flavour, calls: list[Any], batch_size: int, side: Any, pad: Any, multiple: Any, unpad: Any
 ) -> None:
-    """Whoever shares the batches, a caller gets what the function makes of its own rows, to the bit."""
+    """Whatever else is in its batches, a call gets what the function makes of its own rows, to the bit."""
     if pad == 1:
         pad = {"x": 1, "weight": 1}  # but not the mask
     with company(

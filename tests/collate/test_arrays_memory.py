@@ -105,7 +105,7 @@ def test_a_result_keeps_no_more_than_itself(flavour: Flavour, make: Any, rows: i
         assert owned_bytes(there.answers({"x": make((5, 4))})[0]) <= 5 * 4 * 8
 
 
-def test_an_idle_batcher_keeps_nobodys_arrays() -> None:
+def test_an_idle_batcher_keeps_no_arrays() -> None:
     """Not the features, not the batch, not the results."""
     x = np.ones((4, 4))
     outputs: list[weakref.ref[Any]] = []

@@ -46,7 +46,7 @@ def test_a_parameter_that_is_not_passed_keeps_its_default(flavour: Flavour) -> N
 
 
 def test_calls_of_different_parameters_never_share_a_batch(flavour: Flavour) -> None:
-    """Those who say the same do, by position or by name."""
+    """Calls that pass the same do, by position or by name."""
     pairs = Pairs()
     fn = flavour.decorate(pairs, batch_size=3, timeout_ms=60_000)
     futures = [

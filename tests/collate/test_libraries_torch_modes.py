@@ -48,8 +48,8 @@ def test_inference_tensors_may_go_into_a_function_with_grad(others: int) -> None
         assert future.result(PATIENCE_S).tolist() == x.tolist()
 
 
-def test_an_input_that_needs_grad_gets_it_and_gives_it_to_nobody_else(flavour: Flavour) -> None:
-    """Its caller can go backward; who shares the batcher has a plain tensor, as ever."""
+def test_an_input_that_needs_grad_gets_it_and_gives_it_to_no_other_call(flavour: Flavour) -> None:
+    """Its caller can go backward; another caller of the batcher has a plain tensor, as ever."""
     x, plain = torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
     for batch_size in (1, 8):
         with company(

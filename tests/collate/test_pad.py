@@ -97,7 +97,7 @@ def test_strings_are_padded_with_strings() -> None:
     ],
 )
 def test_a_number_that_a_dtype_cannot_hold_is_refused_at_the_door(dtype: Any, value: Any) -> None:
-    """With the feature, the number and the dtype in the message; nobody else is hurt."""
+    """With the feature, the number and the dtype in the message; no other call is hurt."""
     bad = torch.zeros(1, 2).to(dtype) if isinstance(dtype, torch.dtype) else np.zeros((1, 2), dtype)
     with company(lambda features: np.zeros(len(*features.values())), pad_token={"x": value}) as there:
         with pytest.raises(ValueError, match=r"f: pad_token for 'x': .* does not fit into ") as caught:

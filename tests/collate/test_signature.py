@@ -11,9 +11,6 @@ import torch
 from tests.kit.company import company, itself, same
 from tests.kit.flavours import Flavour
 
-# -- who shares a batch -------------------------------------------------------------------------------------
-
-
 DISTINCT = {
     "x": {"x": np.ones((2, 3))},
     "another key": {"z": np.ones((2, 3))},
@@ -83,7 +80,7 @@ def test_calls_of_different_signature_never_fail_one_another(flavour: Flavour, b
         assert len(there.batches) == 2
 
 
-def test_lengths_keep_nobody_apart(flavour: Flavour) -> None:
+def test_lengths_keep_no_calls_apart(flavour: Flavour) -> None:
     """The second axis, arrays or lists: all of these are one batch."""
     calls = [
         {"x": np.ones((1, 3))},
@@ -111,11 +108,8 @@ def test_calls_may_be_grouped_further(flavour: Flavour) -> None:
         assert [batch["x"].shape for batch in there.batches] == [(2, 3), (2, 9), (2, 9), (1, 8)]
 
 
-# -- libraries that are not there ---------------------------------------------------------------------------
-
-
 def test_keys_that_cannot_be_compared_with_others_are_keys(flavour: Flavour) -> None:
-    """A call is compared with the last one, and that is nobody's business."""
+    """A call is compared with the last one, and no caller is told."""
 
     class Key:
         def __hash__(self) -> int:

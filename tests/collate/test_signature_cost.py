@@ -10,7 +10,7 @@ from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.kept import batchers, kept_by, size_of
 
 
-def test_a_signature_that_nobody_uses_any_more_costs_nothing() -> None:
+def test_a_signature_that_no_call_has_any_more_costs_nothing() -> None:
     """A thousand kinds of calls are served, each in full batches, and then forgotten."""
     gate = Gate(lambda features: next(iter(features.values())), shut=True, note=dict)
     fn = inference.dynamically(gate, batch_size=2, timeout_ms=0)

@@ -59,7 +59,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize(("call", "error", "message"), MALFORMED)
 def test_a_malformed_call_fails_alone(flavour: Flavour, call: Any, error: Any, message: str) -> None:
-    """At the door, with the key and what it held; whoever waits for the same batch is not touched."""
+    """At the door, with the key and what it held; a call that waits for the same batch is not touched."""
     with company(itself, flavour=flavour) as there:
         future = flavour.start(there.fn, x=np.ones((1, 2)))
         with pytest.raises(error, match=f"^f: .*{message}"):

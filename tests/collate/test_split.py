@@ -54,7 +54,7 @@ from tests.kit.flavours import Flavour
 def test_outputs_that_are_not_one_row_per_row_are_an_error_at_once(
     flavour: Flavour, outputs: Any, error: Any, message: str
 ) -> None:
-    """For every caller of that batch, and for nobody else; the next batch is a new one."""
+    """For every caller of that batch, and for no other; the next batch is a new one."""
     answers = iter([outputs])
     with company(lambda features: next(answers, features["x"]), batch_size=2, flavour=flavour) as there:
         one, two, three = there.errors({"x": np.ones((1, 3))}, {"x": np.ones((1, 3))}, {"x": np.ones((1, 3))})

@@ -91,7 +91,7 @@ def test_outputs_that_cannot_be_cut_are_an_error(flavour: Flavour, unpad: Any, m
 
 
 def test_an_output_as_long_as_two_features_needs_to_be_told_whose_padding_it_has(flavour: Flavour) -> None:
-    """Only callers to whom it matters fail; a dict of output and feature settles it."""
+    """Only calls that were padded fail; a dict of output and feature settles it."""
     calls = [{"x": np.ones((1, 2)), "y": np.ones((1, 3))}, {"x": np.ones((1, 3)), "y": np.ones((1, 3))}]
     with company(itself, unpad_outputs=True, flavour=flavour) as there:
         ambiguous, clear = there.errors(*calls)

@@ -120,9 +120,6 @@ def test_what_lands_after_the_cache_was_asked_does_not_run_twice(
     nothing_is_left(fn)
 
 
-# -- callbacks and caches that misbehave ----------------------------------------------------------------
-
-
 class Client:
     """A cache as a synchronous client of some server: no mapping, though this one has `[]` too."""
 
@@ -183,9 +180,6 @@ def test_a_cache_that_can_only_be_awaited_is_refused_by_threads() -> None:
             call()
     assert gate.batches == []
     nothing_is_left(fn)
-
-
-# -- whose results --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["dict", "lru", "ttl", "disk"])

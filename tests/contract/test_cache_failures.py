@@ -14,8 +14,6 @@ from tests.kit.cached import nothing_is_left
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 
-# -- failures -------------------------------------------------------------------------------------------
-
 
 def test_failures_are_not_cached(flavour: Flavour) -> None:
     """Of a batch, of an item; the next call runs again."""
@@ -38,8 +36,8 @@ def test_failures_are_not_cached(flavour: Flavour) -> None:
     nothing_is_left(fn)
 
 
-def test_all_who_wait_for_a_failing_item_get_errors_of_their_own(flavour: Flavour) -> None:
-    """And who keeps errors finds them in place."""
+def test_all_callers_of_a_failing_item_get_errors_of_their_own(flavour: Flavour) -> None:
+    """A caller that keeps errors finds them in place."""
     gate = Gate(lambda items: [KeyError(item) if item == "bad" else item for item in items], shut=True)
     fn = flavour.decorate(gate, batch_size=4, timeout_ms=0, cache={})
     busy = flavour.start(fn, "busy")
@@ -61,9 +59,6 @@ def test_all_who_wait_for_a_failing_item_get_errors_of_their_own(flavour: Flavou
     assert len({id(error) for error in (*errors, *bad)}) == 4
     assert busy.result(PATIENCE_S) == "busy"
     nothing_is_left(fn)
-
-
-# -- callbacks and caches that misbehave ----------------------------------------------------------------
 
 
 class Broken(dict[Any, Any]):
@@ -172,7 +167,7 @@ class Moody:
         return self is other
 
 
-def test_a_key_that_cannot_be_compared_leaves_nobody_waiting(flavour: Flavour) -> None:
+def test_a_key_that_cannot_be_compared_leaves_no_call_waiting(flavour: Flavour) -> None:
     """A list that fails half-way through takes its first items back: others ask for them anew."""
     gate = Gate(shut=True)
     fn = flavour.decorate(gate, batch_size=1, timeout_ms=0, cache={}, cache_key=lambda item: item[1])
@@ -187,9 +182,6 @@ def test_a_key_that_cannot_be_compared_leaves_nobody_waiting(flavour: Flavour) -
     assert again.result(PATIENCE_S) == ("a", "a")
     busy.result(PATIENCE_S)
     nothing_is_left(fn)
-
-
-# -- together with the rest -----------------------------------------------------------------------------
 
 
 def test_an_error_of_a_cache_may_be_its_own_cause(flavour: Flavour) -> None:

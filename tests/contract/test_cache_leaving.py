@@ -14,8 +14,6 @@ from tests.kit.cached import nothing_is_left
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 
-# -- leaving --------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize("leaver", [0, 1])
 @pytest.mark.parametrize("running", [False, True])
@@ -39,8 +37,8 @@ def test_either_of_two_equal_callers_may_leave(flavour: Flavour, running: bool, 
     nothing_is_left(fn)
 
 
-def test_an_item_that_nobody_wants_any_more_never_runs(flavour: Flavour) -> None:
-    """Both have left; a third who comes later gets a run of its own."""
+def test_an_item_whose_callers_have_left_never_runs(flavour: Flavour) -> None:
+    """Both have left; a third that comes later gets a run of its own."""
     if not flavour.cancels:
         pytest.skip("a blocked thread has no cancel")
     gate = Gate(shut=True)
@@ -107,11 +105,8 @@ def test_an_early_deadline_does_not_end_what_another_waits_for(
     nothing_is_left(fn)
 
 
-# -- together with the rest -----------------------------------------------------------------------------
-
-
-def test_shutdown_answers_everybody_who_has_joined() -> None:
-    """Drained, or cancelled, all who wait for one item alike."""
+def test_shutdown_answers_all_callers_of_an_item() -> None:
+    """Drained, or cancelled: all callers of one item alike."""
     for cancel_futures in (False, True):
         gate = Gate(shut=True)
         fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, cache={}, group_by=lambda item: item)

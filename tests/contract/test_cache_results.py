@@ -13,7 +13,7 @@ from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 
 
-def test_results_are_nobody_elses(flavour: Flavour) -> None:
+def test_results_belong_to_their_caller(flavour: Flavour) -> None:
     """What a caller does to an array, a list or a dict reaches neither the cache nor another caller."""
     gate = Gate(lambda items: [{"a": np.zeros(2), "l": [1.0, [2]], "s": {1}} for _ in items])
     fn = flavour.decorate(gate, timeout_ms=0, cache={})

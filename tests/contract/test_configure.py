@@ -22,7 +22,7 @@ def test_queued_items_follow_at_the_next_batch(flavour: Flavour) -> None:
     assert gate.batches == [[0, 1], [2, 3, 4], [5, 6, 7]]
 
 
-def test_a_shorter_window_releases_who_waits(flavour: Flavour) -> None:
+def test_a_shorter_window_releases_the_calls_that_wait(flavour: Flavour) -> None:
     """So does a smaller batch that is then full."""
     for changes in ({"timeout_ms": 0}, {"batch_size": 1}):
         fn = flavour.decorate(Gate(), batch_size=8, timeout_ms=60_000)

@@ -113,9 +113,6 @@ def test_map_over_mixed_keys(flavour: Flavour) -> None:
         next(answers)
 
 
-# -- arrays ---------------------------------------------------------------------------------------------
-
-
 def test_arrays_are_grouped_by_call(flavour: Flavour) -> None:
     """The callback is passed the features of a call."""
     shapes = []

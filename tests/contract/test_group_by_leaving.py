@@ -76,7 +76,7 @@ def test_cancelling_at_shutdown_reaches_a_list_of_mixed_keys() -> None:
 # -- many keys ------------------------------------------------------------------------------------------
 
 
-def test_a_key_that_nobody_uses_costs_nothing() -> None:
+def test_a_key_that_is_not_used_costs_nothing() -> None:
     """Tens of thousands of keys leave nothing behind; `test_groups.py` says what more of them cost."""
     fn = batched.dynamically(Gate(), batch_size=64, timeout_ms=0, group_by=lambda item: item)
     count = 20_000

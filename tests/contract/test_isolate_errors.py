@@ -100,7 +100,7 @@ def test_a_wrong_number_of_results_is_isolated_too(flavour: Flavour) -> None:
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
 def test_what_is_no_exception_is_not_isolated(kind: type[BaseException]) -> None:
-    """Somebody wants to end the function, not an item."""
+    """It is meant to end the function, not an item."""
     runs = []
 
     def leave(items: list[int]) -> list[int]:
@@ -113,7 +113,7 @@ def test_what_is_no_exception_is_not_isolated(kind: type[BaseException]) -> None
     assert len(runs) == 1
 
 
-def test_who_has_left_is_not_run_again(flavour: Flavour) -> None:
+def test_an_item_whose_caller_has_left_is_not_run_again(flavour: Flavour) -> None:
     """And no batch is ever empty."""
     if not flavour.cancels:
         pytest.skip("a blocked thread has no cancel")
@@ -135,11 +135,11 @@ def test_who_has_left_is_not_run_again(flavour: Flavour) -> None:
         gate.shut_again()
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed == 12
-    assert stats.wait.count == 12  # whoever left while the others ran again has waited too
+    assert stats.wait.count == 12  # callers that left while the others ran again have waited too
 
 
-def test_who_leaves_before_its_half_runs_again_is_left_out(flavour: Flavour) -> None:
-    """What nobody wants never starts."""
+def test_a_caller_that_leaves_before_its_half_runs_again_is_left_out(flavour: Flavour) -> None:
+    """An item whose caller has left never starts."""
     if not flavour.cancels:
         pytest.skip("a blocked thread has no cancel")
     gate = Gate(picky({0, 3}), shut=True)
@@ -159,7 +159,7 @@ def test_who_leaves_before_its_half_runs_again_is_left_out(flavour: Flavour) -> 
 
 
 def test_what_is_to_run_again_counts_as_running_and_survives_shutdown() -> None:
-    """Nobody is forgotten between two halves."""
+    """No call is forgotten between two halves."""
     gate = Gate(picky({0}), shut=True)
     fn = batched.dynamically(gate, batch_size=4, timeout_ms=60_000, isolate_errors=True)
     futures = [fn.submit(item) for item in range(4)]

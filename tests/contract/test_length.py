@@ -13,8 +13,6 @@ import batched
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 
-# -- callers -----------------------------------------------------------------------------------------------
-
 
 def doubled(items: list[Any]) -> list[Any]:
     return [item * 2 for item in items]
@@ -91,7 +89,7 @@ def test_a_length_that_raises_fails_its_call_only(flavour: Flavour) -> None:
 
 
 def test_a_length_is_measured_once_per_item(flavour: Flavour) -> None:
-    """By whoever calls."""
+    """In the thread of the caller."""
     measured: list[str] = []
     fn = flavour.decorate(doubled, batch_size=2, length=lambda item: measured.append(item) or len(item))
     flavour.call(fn, ["a", "bb", "c"])
@@ -129,9 +127,6 @@ def test_stats_say_what_was_padded_and_how_batches_were_chosen(flavour: Flavour)
     fn = flavour.decorate(doubled, timeout_ms=0)
     flavour.call(fn, "a")
     assert fn.stats.chosen == {}
-
-
-# -- arrays ------------------------------------------------------------------------------------------------
 
 
 def test_arrays_know_their_lengths(flavour: Flavour) -> None:

@@ -16,7 +16,7 @@ from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 def test_what_waits_is_bounded_and_the_rest_refused_at_once(flavour: Flavour) -> None:
-    """The error says how many wait; what runs does not count, and whoever is refused costs nothing."""
+    """The error says how many items wait, without those that run; a refused call costs nothing."""
     gate, fn, first = hold(flavour)
     futures = [flavour.start(fn, item) for item in range(3)]
     for _ in range(5):
@@ -120,11 +120,8 @@ def test_a_refused_task_leaves_no_timer_behind() -> None:
         runner.run(main())
 
 
-# -- single items that there is room for, beside calls that are refused ---------------------------------
-
-
 def test_a_refused_call_does_not_keep_others_from_a_full_batch(flavour: Flavour) -> None:
-    """Who waits in the window is counted on, whoever is turned away meanwhile."""
+    """Calls that wait in the window are counted on, whichever calls are turned away meanwhile."""
     gate = Gate()
     fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000, adaptive=False, max_queue_size=10)
     futures = [flavour.start(fn, item) for item in range(3)]

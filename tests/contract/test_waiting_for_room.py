@@ -17,7 +17,7 @@ from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.kept import blocked, outside
 
 
-def test_who_waits_for_room_is_let_in_first_come_first_served(flavour: Flavour) -> None:
+def test_calls_that_wait_for_room_are_let_in_first_come_first_served(flavour: Flavour) -> None:
     """A small call does not overtake a large one that waits before it."""
     gate, fn, _ = hold(flavour, on_full="wait", batch_size=2)
     flavour.start(fn, [1, 2])
@@ -127,7 +127,7 @@ def test_shutdown_with_callers_that_wait_for_room(flavour: Flavour, cancel_futur
     assert not blocked(fn)
 
 
-def test_lowering_the_bound_below_who_waits_does_not_lock_them_out(flavour: Flavour) -> None:
+def test_lowering_the_bound_below_calls_that_wait_does_not_lock_them_out(flavour: Flavour) -> None:
     """They were promised a place; new ones are measured by the new bound."""
     gate, fn, _ = hold(flavour, on_full="wait")
     flavour.start(fn, 1)
@@ -141,7 +141,7 @@ def test_lowering_the_bound_below_who_waits_does_not_lock_them_out(flavour: Flav
     assert behind.result(PATIENCE_S) == "behind"
 
 
-def test_raising_the_bound_lets_in_who_waits(flavour: Flavour) -> None:
+def test_raising_the_bound_lets_in_calls_that_wait(flavour: Flavour) -> None:
     """Also lifting it."""
     for bound in (10, None):
         gate, fn, _ = hold(flavour, on_full="wait", max_queue_size=1)
@@ -175,7 +175,7 @@ async def ask_in_a_task(fn: Any, seed: int, answered: list[int]) -> None:
             answered.append(seed)
 
 
-def test_a_bounded_queue_under_random_load_answers_everybody() -> None:
+def test_a_bounded_queue_under_random_load_answers_all_callers() -> None:
     """Threads and tasks, with and without patience; then nothing is left."""
     fn = batched.dynamically(
         lambda items: items, batch_size=8, timeout_ms=0.2,

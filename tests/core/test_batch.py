@@ -13,7 +13,7 @@ from batched._core.call import Call
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
     gone=st.lists(st.booleans(), min_size=6, max_size=6),
 )
-def test_halves_have_all_who_are_left_in_order_and_are_never_empty(
+def test_halves_have_all_items_with_callers_in_order_and_are_never_empty(
     sizes: list[int], gone: list[bool]
 ) -> None:
     """Two, or one of a single item; as alike as can be without a cut through a call that has company."""

@@ -9,7 +9,7 @@ from tests.kit.batcher_rules import BatcherRules
 
 
 class GreedyBatcherRules(BatcherRules):
-    """The same where nobody waits for company."""
+    """The same where no batch waits for company."""
 
     window_s = 0.0
 
@@ -23,7 +23,7 @@ class AdaptiveBatcherRules(BatcherRules):
         """Return until when a batch with an item of that time may wait."""
         return max(oldest, self.freed) + self.window_s
 
-    def check_turn(self, mine: list[Call], everybody: list[Call], full: set[int]) -> None:
+    def check_turn(self, mine: list[Call], everyone_waiting: list[Call], full: set[int]) -> None:
         """There is one key, and no window that a batch has to wait for."""
 
 

@@ -68,7 +68,7 @@ class ServerRules(RuleBasedStateMachine):
     def admit(
         self, keys: list[int], bulk: bool | None, allowed_s: float | None, keep_errors: bool, wait: bool
     ) -> None:
-        """A caller comes: there is room, or it waits, or it is refused; and nobody overtakes who waits."""
+        """A caller comes: there is room, or it waits, or it is refused; no call overtakes one that waits."""
         deadline = None if allowed_s is None else self.now + allowed_s
         items = [((len(self.calls), index), key) for index, key in enumerate(keys)]
         call = Call().begin(echo, items[:], len(items), True, self.now, deadline, bulk, keep_errors)
@@ -124,7 +124,7 @@ class ServerRules(RuleBasedStateMachine):
     @precondition(lambda self: len(self.running) < self.slots and self.driver.delay(self.now) == 0.0)
     @rule()
     def pop(self) -> None:
-        """A slot is free: a batch that fits, of one key, with nobody in it who has left."""
+        """A slot is free: a batch that fits, of one key, without an item whose caller has left."""
         batch = self.driver.pop(self.now)
         fits = self.driver.batcher.fits or self.options.batch_size
         assert 1 <= len(batch) == sum(stop - start for _, start, stop in batch.slices)
@@ -137,7 +137,7 @@ class ServerRules(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(data=st.data(), outcome=st.sampled_from(["answers", "raises", "out of memory", "one fails"]))
     def done(self, data: Any, outcome: str) -> None:
-        """A batch ends, in whatever order and way; what runs again has everybody who still waits."""
+        """A batch ends, in whatever order and way; what runs again has all items with callers."""
         batch, items = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
         if outcome in {"raises", "out of memory"}:
             error = MemoryError() if outcome == "out of memory" else ZeroDivisionError()
@@ -167,7 +167,7 @@ class ServerRules(RuleBasedStateMachine):
                 assert result[:2] == ("out", (number, index))
 
     def unanswered(self) -> list[Call]:
-        """The calls that somebody waits for."""
+        """The calls without an answer."""
         return [call for call in self.calls if call.missing]
 
     def heed(self) -> float | None:
@@ -182,8 +182,8 @@ class ServerRules(RuleBasedStateMachine):
         return self.driver.delay(self.now)
 
     @invariant()
-    def nobody_is_forgotten(self) -> None:
-        """Who waits outside comes in, in order, and while anybody does the next batch is due."""
+    def no_call_is_forgotten(self) -> None:
+        """Calls that wait outside come in, in order, and while any does the next batch is due."""
         delay = self.heed()
         assert self.outside == list(self.driver.batcher.calls.admission.awaiting_room)
         if self.outside:
@@ -219,7 +219,7 @@ class ServerRules(RuleBasedStateMachine):
         assert stats.total_batches == sum(stats.closed.values()) == stats.processing_time.count
 
     def teardown(self) -> None:
-        """At the end all who wait are answered, and nothing is kept."""
+        """At the end all calls that wait are answered, and nothing is kept."""
         if not hasattr(self, "driver"):
             return
         while self.running:

@@ -75,8 +75,8 @@ def test_a_call_that_has_failed_is_not_late_too() -> None:
     assert (stats.total_failed, stats.total_cancelled, stats.total_expired) == (2, 4, 0)
 
 
-def test_a_queue_that_is_empty_again_holds_on_to_nobody() -> None:
-    """Though whoever has left was never asked for: who learns of calls forgets those too."""
+def test_a_queue_that_is_empty_again_keeps_no_call() -> None:
+    """Though the call that has left was never in a batch: the delay policy forgets it too."""
     driver = ManualDriver(Options())
     call = Call().begin(list, 1, 1, False, 0.0)
     driver.push(call)

@@ -22,7 +22,7 @@ from tests.kit.calls import single
         ({"batch_size": 1}, Window),
     ],
 )
-def test_who_wants_no_learning_gets_the_plain_window(options: dict[str, Any], kind: type[Window]) -> None:
+def test_without_learning_there_is_the_plain_window(options: dict[str, Any], kind: type[Window]) -> None:
     """And nothing is kept of what happens."""
     driver = ManualDriver(Options(**{"timeout_ms": 0.1, **options}))
     now = 0.0

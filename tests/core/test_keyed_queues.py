@@ -9,8 +9,6 @@ import pytest
 from tests.kit.kept import size_of
 from tests.kit.keyed_calls import WINDOW_S, call_of, driver_of, keys_of, run_all
 
-# -- whose turn it is ---------------------------------------------------------------------------------------
-
 
 def test_each_key_fills_a_batch_of_its_own() -> None:
     """Items of others, however many, neither fill nor start it."""
@@ -36,7 +34,7 @@ def test_keys_that_are_due_take_turns() -> None:
 
 
 def test_a_full_key_goes_ahead_of_one_in_its_window() -> None:
-    """Which then has its turn when its window ends, however many others are full: nobody starves."""
+    """Which then has its turn when its window ends, however many others are full: no key starves."""
     driver, _ = driver_of(batch_size=2)
     driver.push(call_of("lonely", arrived=0.0))
     now = 0.0
@@ -54,7 +52,7 @@ def test_a_full_key_goes_ahead_of_one_in_its_window() -> None:
 
 
 def test_a_call_with_a_deadline_brings_its_own_key_forward() -> None:
-    """Once half of its time is over; the others wait on, and who is full but younger comes after it."""
+    """Once half of its time is over; the others wait on, and a full but younger key comes after it."""
     driver, _ = driver_of(batch_size=4)
     driver.push(call_of("patient", arrived=0.0))
     driver.push(call_of("urgent", arrived=1.0))
@@ -102,9 +100,6 @@ def test_a_list_that_comes_late_has_one_batch_ahead_of_small_calls_not_more() ->
         driver.push(call_of(number, arrived=WINDOW_S))
     order = [key for key, _ in keys_of(run_all(driver, 2 * WINDOW_S))]
     assert order == ["list", *range(8), "list", 8]
-
-
-# -- what it costs ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(20))

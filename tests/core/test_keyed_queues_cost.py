@@ -83,7 +83,7 @@ def test_one_key_that_fills_and_empties_again_leaves_nothing_behind() -> None:
 
 
 def test_keys_do_not_grow_under_a_load_that_never_ends() -> None:
-    """One key fills again before anybody looks, and others come and go behind one that waits."""
+    """One key fills again before the driver looks, and others come and go behind one that waits."""
     groups = KeyedQueues(4, 2)
 
     def push(key: Any, now: float, items: int = 1) -> Call:

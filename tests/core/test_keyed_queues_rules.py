@@ -17,7 +17,7 @@ class GroupRules(BatcherRules):
     keys = 3
 
     @invariant()
-    def a_key_that_nobody_waits_for_is_forgotten(self) -> None:
+    def a_key_without_calls_is_forgotten(self) -> None:
         """And what is kept of the others is no more than a few words each."""
         groups = self.driver.queue
         assert isinstance(groups, KeyedQueues)

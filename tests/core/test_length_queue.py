@@ -16,8 +16,6 @@ from benchmarks.simulated.lengths import Server, by_length, in_order_of_arrival,
 from tests.kit.batcher_rules import COLLATOR, echo
 from tests.kit.lengths import Known, batches_of, call_of, driver_of, known
 
-# -- who goes together -------------------------------------------------------------------------------------
-
 
 @settings(max_examples=200)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 9))
@@ -37,8 +35,8 @@ def test_where_padding_costs_more_than_a_batch_like_lengths_go_together() -> Non
     assert batches_of(driver) == [[5, 5, 5], [50, 50, 50]]
 
 
-def test_who_is_in_a_hurry_goes_whatever_its_length() -> None:
-    """Once half of its time is over. In the next batch is whoever had to wait for that."""
+def test_a_call_in_a_hurry_goes_whatever_its_length() -> None:
+    """Once half of its time is over. In the next batch is the item that had to wait for that."""
     driver = driver_of(known(1.0, 1.0))
     for length, deadline in ((10, None), (1, None), (1, 4.0), (90, 5.0), (90, 5.0)):
         call = Call().begin(echo, [length], 1, True, 0.0, deadline)
@@ -51,7 +49,9 @@ def test_who_is_in_a_hurry_goes_whatever_its_length() -> None:
 
 
 @pytest.mark.parametrize(("cheap", "budget"), [(0.0, None), (1e-9, None), (1e-9, 1000.0)])
-def test_who_was_passed_over_and_has_gone_stands_in_nobodys_way(cheap: float, budget: float | None) -> None:
+def test_an_item_that_was_passed_over_and_has_gone_stands_in_no_way(
+    cheap: float, budget: float | None
+) -> None:
     """The next item in a hurry goes at once, though the oldest went in a batch in order of arrival."""
     lengths = known(1.0, 1.0)
     lengths.budget = budget
@@ -123,9 +123,6 @@ def test_like_lengths_together_gain_what_padding_cost() -> None:
         gains.append(ours / plain)
     assert gains[0] > 2.0
     assert gains[1] > 0.99
-
-
-# -- what it has learned -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("length", "items"), [(10, 8), (5, 8), (20, 4), (40, 2), (1000, 1)])

@@ -14,7 +14,7 @@ from tests.kit.lengths import batches_of, call_of, driver_of, known
 
 
 def test_a_budget_ends_batches_and_changes_no_order() -> None:
-    """Who is over all of it runs alone."""
+    """An item that is over all of it runs alone."""
     lengths = Lengths(reorders=False, padded=False)
     lengths.budget = 10
     driver = driver_of(lengths)
@@ -37,7 +37,7 @@ def test_a_large_call_is_in_every_other_batch_if_the_budget_has_no_room_for_smal
 
 
 def test_a_budget_divides_lists_and_starts_what_is_full_by_it() -> None:
-    """A batch that can take no more has nobody to wait for."""
+    """A batch that can take no more has no item to wait for."""
     lengths = Lengths(reorders=False, padded=True)
     driver = ManualDriver(
         Options(timeout_ms=1000, max_batch_length=10), partial(LengthQueue, lengths=lengths), COLLATOR

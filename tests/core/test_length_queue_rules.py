@@ -20,7 +20,7 @@ from tests.kit.lengths import known
 
 
 class LengthRules(BatcherRules):
-    """Whatever the lengths, the cost and the budget: every item runs once, and nobody waits for long."""
+    """Whatever the lengths, the cost and the budget: every item runs once, and no call waits for long."""
 
     @initialize(
         batch_size=st.integers(1, 9),
@@ -90,7 +90,7 @@ class LengthRules(BatcherRules):
     @precondition(lambda self: self.driver.delay(self.now) == 0.0)
     @rule()
     def pop(self) -> None:
-        """A slot is free: the next batch is within its bounds, and leaves nobody out too often."""
+        """A slot is free: the next batch is within its bounds, and leaves no item out too often."""
         before = {id(call): call.waiting for call in self.calls}
         waiting = self.waiting()
 
@@ -132,7 +132,7 @@ class LengthRules(BatcherRules):
 
     @invariant()
     def every_item_runs_at_most_once_and_in_order(self) -> None:
-        """An item that was taken is never taken again, and everyone is answered with its own."""
+        """An item that was taken is never taken again, and each caller is answered with its own."""
         assert len(self.ran) == len(set(self.ran))
         for number, call in enumerate(self.calls):
             if call.error is None and call.left is None and not call.missing:

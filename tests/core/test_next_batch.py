@@ -47,7 +47,7 @@ def test_what_was_learned_is_told(reorders: bool) -> None:
 
 @pytest.mark.parametrize("queue", [Queue, partial(LengthQueue, lengths=known(1.0, 1e-9))])
 def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
-    """As long as they come: those who call meanwhile need not wait for a full batch of it."""
+    """As long as they come: calls that come meanwhile need not wait for a full batch of it."""
 
     class Costly(AdaptiveWindow):
         def chunk(self) -> int | None:

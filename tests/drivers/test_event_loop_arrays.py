@@ -22,7 +22,7 @@ REQUEST: contextvars.ContextVar[str] = contextvars.ContextVar("request")
 # -- batches -------------------------------------------------------------------------------------------
 
 
-def test_who_comes_while_a_batch_awaits_is_padded_into_the_next(run: Any) -> None:
+def test_calls_that_come_while_a_batch_awaits_are_padded_into_the_next(run: Any) -> None:
     """And `stats.padding` counts what was padded, once it has run."""
 
     async def main() -> None:
@@ -153,7 +153,7 @@ def test_a_function_knows_how_many_rows_it_has_and_whose(run: Any) -> None:
 
 
 def test_the_rows_of_a_cancelled_call_never_run(run: Any) -> None:
-    """Not those that wait, nor the rest of a call that is in the middle; what runs harms nobody."""
+    """Not those that wait, nor the rest of a call that is in the middle; what runs harms no other call."""
 
     async def main() -> None:
         gate, fn = gated(batch_size=2)
@@ -176,7 +176,7 @@ def test_the_rows_of_a_cancelled_call_never_run(run: Any) -> None:
 
 
 def test_the_rows_of_a_late_call_never_run(run: Any) -> None:
-    """Whoever waits, or has some rows in a batch that runs, is free at its deadline."""
+    """A caller that waits, or has some rows in a batch that runs, is free at its deadline."""
 
     async def main() -> None:
         gate, fn = gated(batch_size=2, name="f")
@@ -195,7 +195,7 @@ def test_the_rows_of_a_late_call_never_run(run: Any) -> None:
     run(main())
 
 
-def test_an_idle_loop_keeps_nobodys_arrays(run: Any) -> None:
+def test_an_idle_loop_keeps_no_arrays(run: Any) -> None:
     """Not the features, not the batch, not the results, not the instance; without the collector."""
 
     class Model:

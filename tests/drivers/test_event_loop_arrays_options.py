@@ -84,7 +84,7 @@ class Remote:
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
 def test_a_cache_may_be_asynchronous(run: Any, kind: str) -> None:
-    """Its `get` and `set` are awaited; what it knows is answered without a run, and is nobody else's."""
+    """Its `get` and `set` are awaited; what it knows is answered without a run, and belongs to its caller."""
 
     async def main() -> None:
         remote = Remote()
@@ -132,7 +132,7 @@ def test_an_asynchronous_cache_that_fails_is_bypassed(run: Any, caplog: pytest.L
 
 @pytest.mark.parametrize("on_full", ["raise", "wait"])
 def test_a_bounded_queue_counts_rows(run: Any, on_full: str) -> None:
-    """Whoever does not fit is refused or waits; `amap` never overruns it; what never fits is an error."""
+    """A call that does not fit is refused or waits; `amap` never overruns it; what never fits is an error."""
 
     async def main() -> None:
         gate, fn, first = await held(max_queue_size=3, on_full=on_full, batch_size=2)

@@ -24,7 +24,7 @@ async def held(**options: Any) -> tuple[AsyncGate, Any, asyncio.Task[Any]]:
 
 
 def test_configure_holds_from_the_next_batch_on(run: Any) -> None:
-    """For what waits already, and for a window that somebody waits in."""
+    """For what waits already, and for a window that a call waits in."""
 
     async def main() -> None:
         gate, fn, first = await held(batch_size=8)
@@ -66,8 +66,8 @@ def test_configure_from_another_thread_wakes_the_loop(run: Any) -> None:
 # -- a bounded queue -----------------------------------------------------------------------------------
 
 
-def test_who_is_cancelled_or_late_at_the_door_leaves(run: Any) -> None:
-    """Those behind move up, in order; who closes does not leave anybody at the door."""
+def test_a_caller_that_is_cancelled_or_late_at_the_door_leaves(run: Any) -> None:
+    """Those behind move up, in order; `aclose` leaves no call at the door."""
 
     async def main() -> None:
         gate, fn, first = await held(batch_size=1, max_queue_size=1, on_full="wait")

@@ -65,7 +65,7 @@ def test_streams_share_a_batch_and_each_has_its_own_pieces(run: Any, plain: bool
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_stream_that_fails_or_is_left_harms_no_other(run: Any, plain: bool) -> None:
-    """The pieces before an error are there; when nobody is left the generator is closed."""
+    """The pieces before an error are there; when no caller is left the generator is closed."""
 
     async def main() -> None:
         steps = Steps(plain=plain)

@@ -127,8 +127,8 @@ class BatcherRules(RuleBasedStateMachine):
     def check_next(self, choose: Callable[[], Batch | None]) -> Batch | None:
         """Check what is chosen, if anything is."""
         before = {id(call): call.waiting for call in self.calls}
-        everybody = self.waiting()
-        full = {key for key, items in self.items_of(everybody).items() if items >= self.batch_size}
+        everyone_waiting = self.waiting()
+        full = {key for key, items in self.items_of(everyone_waiting).items() if items >= self.batch_size}
 
         batch = choose()
 
@@ -137,7 +137,7 @@ class BatcherRules(RuleBasedStateMachine):
         slices = batch.slices
         assert sum(stop - start for _, start, stop in slices) == len(batch)
         key = slices[0][0].key
-        mine = [call for call in everybody if call.key == key]
+        mine = [call for call in everyone_waiting if call.key == key]
         small = [call for call in mine if not call.large]
         large = [call for call in mine if call.large]
         crowded = sum(before[id(call)] for call in small) >= self.batch_size and large
@@ -151,7 +151,7 @@ class BatcherRules(RuleBasedStateMachine):
             assert max(1, min(smalls, most)) <= len(batch) <= most
         assert all(call.deadline is None or call.deadline > self.now for call, _, _ in slices)
         assert all(before[id(call)] for call, _, _ in slices)
-        self.check_turn(mine, everybody, full)
+        self.check_turn(mine, everyone_waiting, full)
         self.check_classes(small, large, before)
         self.check_reserve(
             bool(crowded), sum(stop - start for call, start, stop in slices if call.large), key
@@ -162,19 +162,19 @@ class BatcherRules(RuleBasedStateMachine):
         return batch
 
     def check_classes(self, small: list[Call], large: list[Call], before: dict[int, int]) -> None:
-        """First come, first served within a class: who was cut short is behind nobody untouched."""
+        """First come, first served within a class: a call that was cut short is behind no untouched one."""
         for queue in (small, large):
             for earlier, later in pairwise(queue):
                 assert not earlier.waiting or later.waiting == before[id(later)]
 
-    def check_turn(self, mine: list[Call], everybody: list[Call], full: set[int]) -> None:
+    def check_turn(self, mine: list[Call], everyone_waiting: list[Call], full: set[int]) -> None:
         """A key that has a turn is due; keys that are due take turns; those with small calls go first."""
         key = mine[0].key
         groups: dict[int, list[Call]] = {}
-        for call in everybody:
+        for call in everyone_waiting:
             groups.setdefault(call.key, []).append(call)
         oldest = {other: min(call.arrived for call in theirs) for other, theirs in groups.items()}
-        hurried = [call for call in everybody if call.deadline is not None]
+        hurried = [call for call in everyone_waiting if call.deadline is not None]
         next_one = [min(hurried, key=lambda call: call.deadline or 0.0)] if hurried else []
         urgent = {call.key for call in next_one if call.latest_start() <= self.now}
         over = {other for other, arrived in oldest.items() if arrived + self.window_s <= self.now}
@@ -233,7 +233,7 @@ class BatcherRules(RuleBasedStateMachine):
         return items
 
     @invariant()
-    def nobody_waits_past_the_window(self) -> None:
+    def no_call_waits_past_the_window(self) -> None:
         """The delay is none exactly while nothing waits, and ends with the oldest item's window."""
         delay = self.driver.delay(self.now)
         expired = self.driver.take_answered()
@@ -294,6 +294,7 @@ class BatcherRules(RuleBasedStateMachine):
 
 
 def same(items: list[Any]) -> list[Any]:
+    """Return the items as they came: a batch function."""
     return items
 
 

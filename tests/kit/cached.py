@@ -10,7 +10,7 @@ from tests.kit.kept import batchers, kept_by
 
 
 def nothing_is_left(fn: Any) -> None:
-    """Wait until nobody waits, and check that no flight is remembered."""
+    """Wait until no call waits, and check that no item in flight is remembered."""
     until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
     for batcher in batchers(fn):
         assert not kept_by(batcher.calls.in_flight, Item)

@@ -7,6 +7,7 @@ from tests.kit.batcher_rules import echo
 
 
 def single() -> Call:
+    """Return a call of one item, which came at time 0."""
     return Call().begin(echo, 1, 1, False, 0.0)
 
 

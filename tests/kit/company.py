@@ -15,15 +15,17 @@ from tests.kit.gate import PATIENCE_S, Gate
 
 
 def copied(features: dict[Any, Any]) -> dict[Any, Any]:
+    """Return copies of features: a batch function may write into its own."""
     return {key: value.copy() if is_numpy(value) else value.clone() for key, value in features.items()}
 
 
 def is_numpy(value: Any) -> bool:
+    """Whether it is of numpy."""
     return isinstance(value, np.ndarray)
 
 
 class Company:
-    """Callers whose calls all wait while the worker is held, so that who shares a batch is no accident."""
+    """Callers whose calls all wait while the worker is held, so that no batch is an accident."""
 
     def __init__(self, function: Callable[..., Any], flavour: Flavour, **options: Any) -> None:
         def answer(features: dict[Any, Any]) -> Any:
@@ -59,7 +61,7 @@ class Company:
 def company(
     function: Callable[..., Any], *, flavour: Flavour | None = None, **options: Any
 ) -> Iterator[Company]:
-    """Callers of `function` who share its batches, until the end of the block."""
+    """Callers of `function` that share its batches, until the end of the block."""
     there = Company(function, flavour or Flavour(), **options)
     try:
         yield there
@@ -91,15 +93,18 @@ def same(one: Any, other: Any) -> bool:
 
 
 def joined(parts: list[Any]) -> Any:
+    """Return the rows of all parts."""
     # numpy would turn the byte order into the machine's.
     return np.concatenate(parts).astype(parts[0].dtype) if is_numpy(parts[0]) else torch.cat(parts)
 
 
 def rows_of(arrays: list[Any]) -> Any:
+    """Return arrays of one shape as the rows of one array."""
     return joined([row[None] for row in arrays])
 
 
 def is_torch(value: Any) -> bool:
+    """Whether it is of torch."""
     return isinstance(value, torch.Tensor)
 
 

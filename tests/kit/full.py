@@ -24,7 +24,7 @@ def hold(flavour: Flavour, **options: Any) -> tuple[Gate, Any, Future[Any]]:
 def begin(flavour: Flavour, fn: Any, *args: Any) -> Future[Any]:
     """Begin a call that waits for room, from a thread: `submit` blocks, and nothing is accepted yet."""
     future: Future[Any] = Future()
-    assert fn.stats.queue_size  # and whoever has left is gone
+    assert fn.stats.queue_size  # and callers that have left are gone
     waiting = outside(fn)
 
     def work() -> None:

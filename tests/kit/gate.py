@@ -32,7 +32,7 @@ class Gate:
         self.batches.append(self.note(items))
         self.entered.release()
         if not self._open:
-            assert self._passes.acquire(timeout=PATIENCE_S), "nobody opened the gate"
+            assert self._passes.acquire(timeout=PATIENCE_S), "the gate was not opened"
         return self.answer(items)
 
     def let_through(self, batches: int = 1) -> None:
@@ -40,7 +40,7 @@ class Gate:
         self._passes.release(batches)
 
     def open(self) -> None:
-        """Hold nobody any more."""
+        """Hold no batch any more."""
         self._open = True
         self._passes.release(1000)
 

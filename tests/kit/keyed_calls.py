@@ -20,6 +20,7 @@ WINDOW_S = 10.0
 
 
 def driver_of(batch_size: int, threshold: int = 8) -> tuple[ManualDriver, KeyedQueues]:
+    """Return a driver with a queue for each key, and these queues."""
     options = Options(
         batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=WINDOW_S * 1000, adaptive=False
     )
@@ -29,6 +30,7 @@ def driver_of(batch_size: int, threshold: int = 8) -> tuple[ManualDriver, KeyedQ
 
 
 def call_of(key: Any, size: int = 1, arrived: float = 0.0, deadline: float | None = None) -> Call:
+    """Return a call of `size` items of one key."""
     same = SimpleNamespace(__wrapped__=lambda items: items)
     call = Call().begin(same, [key] * size, size, True, arrived, deadline)
     call.key = key
@@ -46,4 +48,5 @@ def run_all(driver: ManualDriver, now: float) -> Iterator[Batch]:
 
 
 def keys_of(batches: Iterator[Batch]) -> list[Any]:
+    """Return the key and the size of each batch."""
     return [(batch.slices[0][0].key, batch.size) for batch in batches]

@@ -38,6 +38,7 @@ def known(
 
 
 def driver_of(lengths: Lengths, batch_size: int = 8, threshold: int = 8) -> ManualDriver:
+    """Return a driver that knows lengths and never waits."""
     options = Options(
         batch_size=batch_size,
         small_batch_threshold=threshold,
@@ -48,6 +49,7 @@ def driver_of(lengths: Lengths, batch_size: int = 8, threshold: int = 8) -> Manu
 
 
 def call_of(lengths: list[float], *, bulk: bool | None = None) -> Call:
+    """Return a call of items of these lengths, which came at time 0."""
     call = Call().begin(echo, list(lengths), len(lengths), True, 0.0, None, bulk)
     call.lengths = lengths
     return call

@@ -17,10 +17,12 @@ def rows(*shape: int, value: float = 1) -> dict[str, Any]:
 
 
 def noted(features: dict[str, Any]) -> Any:
+    """Return the rows of a batch as lists."""
     return features["x"].tolist()
 
 
 def doubled(features: dict[str, Any]) -> Any:
+    """Return twice the rows: a batch function."""
     return features["x"] * 2
 
 
@@ -39,4 +41,5 @@ async def held(**options: Any) -> tuple[AsyncGate, Any, asyncio.Task[Any]]:
 
 
 async def answers(fn: Any, items: Any) -> list[Any]:
+    """Return the answers of a map, as lists."""
     return [answer.tolist() async for answer in fn.amap(items)]

@@ -38,11 +38,11 @@ class Server:
         self.latencies: list[float] = []
 
     def call(self, at: float, back_s: Any = None, size: int = 1) -> None:
-        """Have somebody call, and again `back_s()` seconds after each answer; None: never again."""
+        """Have a caller call, and again `back_s()` seconds after each answer; None: never again."""
         self.coming.append((at, size, back_s))
 
     def let_come(self, until: float, number: float = math.inf) -> float:
-        """Put into the inbox who comes until then; stop, and return when, after so many."""
+        """Put into the inbox the calls that come until then; stop, and return when, after so many."""
         self.coming.sort(key=lambda entry: entry[0])
         while self.coming and self.coming[0][0] <= until:
             at, size, back_s = self.coming.pop(0)
@@ -63,7 +63,7 @@ class Server:
                 self.take_in()
                 delay = self.driver.delay(self.now)
                 if delay is None:
-                    assert self.coming, "nobody will ever call"
+                    assert self.coming, "no caller will ever come"
                     self.now = min(entry[0] for entry in self.coming)
                 elif delay:
                     awaited = self.driver.batcher.inbox.wake_after or math.inf
@@ -89,10 +89,12 @@ class Server:
 
 
 def adaptive(batch_size: int = 32, timeout_s: float = TIMEOUT_S) -> Server:
+    """Return a server with the learned window."""
     return Server(AdaptiveWindow(timeout_s, batch_size), batch_size)
 
 
 def soon() -> float:
+    """Return the seconds after which an eager caller calls again."""
     return 50e-6
 
 

@@ -118,8 +118,8 @@ def test_a_caller_that_leaves_while_the_cache_is_asked_never_runs(run: Any) -> N
 
 
 @pytest.mark.parametrize("leaver", [0, 1])
-def test_a_result_is_kept_by_whoever_still_waits_for_it(run: Any, leaver: int) -> None:
-    """Also if its caller who sent the item off has left, and others share the run."""
+def test_a_result_is_kept_by_the_caller_that_still_waits_for_it(run: Any, leaver: int) -> None:
+    """Also if the caller that sent the item off has left, and others share the run."""
 
     async def main() -> None:
         remote = Remote()

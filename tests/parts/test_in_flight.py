@@ -36,8 +36,8 @@ def test_a_miss_call_that_expires_after_its_last_caller_has_left_answers_no_call
 
 
 @pytest.mark.parametrize("group_by", [None, lambda item: item % 2])
-def test_nobody_joins_what_has_expired_and_has_not_been_answered(group_by: Any) -> None:
-    """Who asks in the moment between has no part in the other's deadline, and gets a run of its own."""
+def test_no_call_joins_one_that_has_expired_and_has_not_been_answered(group_by: Any) -> None:
+    """A call that comes meanwhile has no part in the other's deadline, and gets a run of its own."""
     driver, collator = driver_of(Options(timeout_ms=0, cache={}, group_by=group_by))
     calls = driver.batcher.calls
     hasty, patient = (collator.read(same, ([1, 2, 3],), {}, 0.0) for _ in range(2))

@@ -56,7 +56,7 @@ def test_the_service_time_may_drift() -> None:
 
 
 def test_where_a_wait_saves_nothing_nothing_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A function of a few microseconds: nobody can be back before it pays to run again."""
+    """A function of a few microseconds: no caller can be back before it pays to run again."""
     server = adaptive()
     server.slow = 1e-3
     crowd(server, 20)

@@ -70,7 +70,7 @@ def test_calls_that_come_by_the_clock_are_not_waited_for() -> None:
     assert means[0] < 1.02 * means[1]
 
 
-def test_who_has_left_is_not_waited_for() -> None:
+def test_a_caller_that_has_left_is_not_waited_for() -> None:
     """A caller that was cancelled while its batch ran is no more expected."""
     server = adaptive()
     crowd(server, 2)

@@ -16,8 +16,6 @@ from batched._policy.lengths import Lengths, choose, longest_first
 from tests.kit.batcher_rules import echo
 from tests.kit.lengths import Known, items_of, known
 
-# -- who goes together -------------------------------------------------------------------------------------
-
 
 def test_where_it_costs_less_than_a_batch_all_that_fit_go() -> None:
     """If more wait, those of like length."""
@@ -35,7 +33,7 @@ def test_where_it_costs_less_than_a_batch_all_that_fit_go() -> None:
     st.sampled_from([None, 5, 100]),
     st.booleans(),
 )
-def test_nobody_finds_batches_that_take_less_time(
+def test_no_other_batches_take_less_time(
     lengths: list[float], room: int, per_length: float, budget: int | None, padded: bool
 ) -> None:
     """Beside all ways to split the items; in order of length, if what is short makes room in the budget."""
@@ -109,9 +107,6 @@ def splits_of(items: list[Any], room: int, lengths: Lengths) -> Iterator[list[li
         for at, batch in enumerate(split):
             if fits([first, *batch], room, lengths):
                 yield [*split[:at], [first, *batch], *split[at + 1 :]]
-
-
-# -- arrays ------------------------------------------------------------------------------------------------
 
 
 def test_neighbours_in_order_are_pairs() -> None:

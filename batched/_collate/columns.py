@@ -122,13 +122,11 @@ class ColumnCollator:
                     column.append(item)
         return columns
 
-    def place(self, piece: Slice, part: list[Any]) -> list[Any]:
-        """Write `part` over the items of the first column, which becomes the results; return these items."""
+    def place(self, piece: Slice, part: list[Any]) -> None:
+        """Write `part` over the items of the first column, which becomes the results."""
         call, start, stop = piece
         results = call.results = call.inputs[0]
-        overwritten: list[Any] = results[start:stop]
         results[start:stop] = part
-        return overwritten
 
 
 class _ByName:

@@ -103,16 +103,14 @@ class ListCollator:
                 at += 1
         return parts
 
-    def place(self, piece: Slice, part: list[Any]) -> list[Any]:
-        """Write `part` over the inputs that it answers; return these inputs.
+    def place(self, piece: Slice, part: list[Any]) -> None:
+        """Write `part` over the inputs that it answers.
 
         The list of inputs becomes the list of results, so a long list takes no second one.
         """
         call, start, stop = piece
         results = call.results = call.inputs
-        overwritten: list[Any] = results[start:stop]
         results[start:stop] = part
-        return overwritten
 
     def _rows(self, outputs: Any) -> list[Any]:
         """Return the rows of `outputs`, such as an array or a tuple, as a list."""

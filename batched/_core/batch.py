@@ -47,8 +47,8 @@ class Collator(Protocol):
         """
         ...
 
-    def place(self, piece: Slice, part: Any) -> object:
-        """Keep `part` as the results of a slice that is not its whole call; return what it overwrites."""
+    def place(self, piece: Slice, part: Any) -> None:
+        """Keep `part` as the results of a slice that is not its whole call."""
 
 
 class Batch:
@@ -82,7 +82,7 @@ class Batch:
         self.least: Any = None  # what they are padded to at least, as parts of a call have to be alike
         self.real = 0  # elements, for collators that pad
         self.padded = 0  # the same with their padding
-        self._overwritten: list[Any] = []  # items that an answer has replaced, until `clear`
+        self._overwritten: list[Any] = []  # items that errors have replaced, until `clear`
 
     def __len__(self) -> int:
         return self.size
@@ -141,23 +141,51 @@ class Batch:
         # The call gets no name here: an error of its function would keep it alive.
         return self.slices[0][0].function.__wrapped__(collator.collate(self))
 
+    def split(self, outputs: Any, collator: Collator) -> list[Any]:
+        """Return the part of each slice, as the collator splits them; a part may be an exception.
+
+        Parts of lists are in their places then. That needs no lock: no other batch has these places.
+        """
+        parts = collator.split(outputs, self)
+        if self.has_lists:
+            for at, (call, start, stop) in enumerate(self.slices):
+                if stop - start < call.size:
+                    parts[at] = self._place((call, start, stop), parts[at], collator)
+        return parts
+
+    def _place(self, piece: Slice, part: Any, collator: Collator) -> Any:
+        """Give a call one of its parts; return the part, or why it cannot be placed."""
+        call, start, stop = piece
+        # Else the part itself is an error, an earlier part failed, or the caller has left.
+        if call.missing and not isinstance(part, BaseException):
+            try:
+                collator.place(piece, part)
+            except Exception as error:  # noqa: BLE001  for the caller of this call alone
+                if call.many:  # else `answer` counts them
+                    self.failed += stop - start
+                return error
+        return part
+
     def answer(self, parts: list[Any], collator: Collator) -> list[Call]:
-        """Hand each call its part, as the collator has split them; return the calls that are now done."""
+        """Hand each call its part, as `split` has returned them; return the calls that are now done."""
         done: list[Call] = []
-        for piece, part in zip(self.slices, parts, strict=True):
+        for piece, given in zip(self.slices, parts, strict=True):
             call, start, stop = piece
+            part = given
+            if stop - start < call.size and not call.many:
+                # Two workers may have parts of one array.
+                part = self._place(piece, part, collator)
             if isinstance(part, BaseException):
-                if not call.many:  # else the collator has counted them
+                if not call.many:  # else they have been counted
                     self.failed += stop - start
                 if call.refuse(part):
                     done.append(call)
-            elif stop - start < call.size:
-                if self._place(piece, part, collator):
-                    done.append(call)
             elif call.missing:  # else its caller has left
-                call.results = part
-                call.missing = 0
-                done.append(call)
+                if stop - start == call.size:
+                    call.results = part
+                call.missing -= stop - start
+                if not call.missing:
+                    done.append(call)
         return done
 
     def fail(self, error: BaseException, collator: Collator, *, streams: bool = False) -> list[Call]:
@@ -171,23 +199,15 @@ class Batch:
             if not call.many or not call.keep_errors:
                 if call.refuse(error):
                     done.append(call)
-            elif self._place(piece, [error] * (stop - start), collator):
-                done.append(call)
+            elif call.missing:
+                # What the errors overwrite is kept until the lock is free.
+                self._overwritten.append(collator.collate(Batch([piece], stop - start)))
+                collator.place(piece, [error] * (stop - start))
+                call.missing -= stop - start
+                if not call.missing:
+                    done.append(call)
         self.failed = self.failed + len(done) if streams else self.size
         return done
-
-    def _place(self, piece: Slice, part: Any, collator: Collator) -> bool:
-        """Give a call one of its parts; return whether it is done."""
-        call, start, stop = piece
-        if not call.missing:  # an earlier part failed, or its caller has left
-            return False
-        try:
-            self._overwritten.append(collator.place(piece, part))
-        except Exception as error:  # noqa: BLE001  for the caller of this call alone
-            self.failed += stop - start
-            return call.refuse(error)
-        call.missing -= stop - start
-        return not call.missing
 
     def step(self, pieces: list[Any], name: str, max_pieces: int) -> tuple[list[Call], bool]:
         """Hand each call that streams its piece, as the collator has split them.

@@ -68,7 +68,7 @@ class BatchTask:
         dispatcher = self._dispatcher
         collator = dispatcher.collator
         if not dispatcher.streams:
-            parts: list[Any] = collator.split(await batch.run(collator), batch)
+            parts: list[Any] = batch.split(await batch.run(collator), collator)
             return parts
         await walk_steps(batch.run(collator), partial(dispatcher.step, batch), dispatcher.name, _turn)
         return []

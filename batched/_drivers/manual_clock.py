@@ -60,7 +60,7 @@ class ManualDriver:
 
     def finish(self, batch: Batch, now: float, outputs: Any = None) -> list[Call]:
         """Hand the calls of `batch` their part of `outputs`; return the calls that are done."""
-        parts = self._collator.split(outputs, batch) if self._has_items else [None] * len(batch.slices)
+        parts = batch.split(outputs, self._collator) if self._has_items else [None] * len(batch.slices)
         self.batcher.running.finish(batch, parts, now)
         return self.take_answered()
 

@@ -77,7 +77,7 @@ class ThreadDispatcher(Dispatcher):
         outputs = batch.run(self.collator)
         if type(outputs) is not list and hasattr(outputs, "__await__"):
             outputs = self._await(outputs)
-        parts: list[Any] = self.collator.split(outputs, batch)
+        parts = batch.split(outputs, self.collator)
         return parts
 
     def _run_stream(self, batch: Batch) -> list[Any]:

@@ -161,7 +161,7 @@ class Batch:
             try:
                 collator.place(piece, part)
             except Exception as error:  # noqa: BLE001  for the caller of this call alone
-                if call.many:  # else `answer` counts them
+                if call.many:  # else `_answer_part` counts them
                     self.failed += stop - start
                 return error
         return part
@@ -169,24 +169,29 @@ class Batch:
     def answer(self, parts: list[Any], collator: Collator) -> list[Call]:
         """Hand each call its part, as `split` has returned them; return the calls that are now done."""
         done: list[Call] = []
-        for piece, given in zip(self.slices, parts, strict=True):
+        for piece, part in zip(self.slices, parts, strict=True):
             call, start, stop = piece
-            part = given
-            if stop - start < call.size and not call.many:
-                # Two workers may have parts of one array.
-                part = self._place(piece, part, collator)
-            if isinstance(part, BaseException):
-                if not call.many:  # else they have been counted
-                    self.failed += stop - start
-                if call.refuse(part):
+            if stop - start < call.size or isinstance(part, BaseException):
+                if self._answer_part(piece, part, collator):
                     done.append(call)
             elif call.missing:  # else its caller has left
-                if stop - start == call.size:
-                    call.results = part
-                call.missing -= stop - start
-                if not call.missing:
-                    done.append(call)
+                call.results = part
+                call.missing = 0
+                done.append(call)
         return done
+
+    def _answer_part(self, piece: Slice, part: Any, collator: Collator) -> bool:
+        """Give a call a part of its answer, or an error; return whether it is done now."""
+        call, start, stop = piece
+        if not call.many:  # two workers may have parts of one array, so these are placed here
+            part = self._place(piece, part, collator) if stop - start < call.size else part
+            self.failed += stop - start if isinstance(part, BaseException) else 0
+        if isinstance(part, BaseException):
+            return call.refuse(part)
+        if not call.missing:  # its caller has left
+            return False
+        call.missing -= stop - start
+        return not call.missing
 
     def fail(self, error: BaseException, collator: Collator, *, streams: bool = False) -> list[Call]:
         """Answer each call with `error`; return the calls that are now done.

@@ -67,6 +67,16 @@ class Batcher:
         self.inbox.wake_after = None
         return self.pop(now)
 
+    def rest(self) -> bool:
+        """Whether no call waits, so that only the next one is reason to look: then `next` need not be asked."""
+        calls, inbox = self.calls, self.inbox
+        if inbox.arriving or inbox.leaving or calls.queue.items or calls.deadlines.entries or calls.fault:
+            return False
+        if self.running.retries.batches or calls.admission.awaiting_room:
+            return False
+        inbox.wake_after = 1
+        return True
+
     def plan(self, now: float) -> float | None:
         """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits.
 

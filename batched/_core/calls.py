@@ -131,6 +131,12 @@ class Calls:
 
     # -- calls leave ------------------------------------------------------------------------------------
 
+    def drop_all(self, calls: list[Call]) -> None:
+        """Forget the items of `calls` that still wait; some of these calls may only be arriving."""
+        self.take_in()
+        for call in calls:
+            self.drop(call)
+
     def drop(self, call: Call) -> None:
         """Forget the items of `call` that still wait, if any: it has been left, or is late, or has failed."""
         self._end_wait_for_room(call)
@@ -181,8 +187,8 @@ class Calls:
         if self.admission.awaiting_room:
             for call in calls:  # one part that was in flight has failed before the others had room
                 self._end_wait_for_room(call)
-        for part in unwanted:
-            self.drop(part)
+        if unwanted:
+            self.drop_all(unwanted)
 
     def close(self, error: BaseException, left: Literal["cancelled"] | None = None) -> None:
         """Answer all calls that wait with `error`; `left` says that they count as cancelled by callers."""

@@ -11,7 +11,7 @@ from batched._policy.lengths import Choice
 from batched._policy.window import Learned, StartReason
 
 _RUNS = 256  # counted at once, ...
-_WAITS = 512  # ... as are the waits of calls: together they take a fraction of the time
+_WAITS = 512  # ... as are the waits of items: together they take a fraction of the time
 
 
 class Counters:
@@ -33,7 +33,8 @@ class Counters:
         self._processing_time = Times()
         self._wait = Times()
         self._runs: list[tuple[str, int, float]] = []
-        self._waits: list[tuple[int, float]] = []
+        self._waits: defaultdict[int, list[float]] = defaultdict(list)  # of slices, by their size
+        self._waited = 0  # items
 
     def unqueued(self, cached: int, expired: int) -> None:
         """Count the items of a call that was answered before anything of it was queued."""
@@ -51,25 +52,23 @@ class Counters:
         if len(runs) == _RUNS:
             self._count_runs()
 
-    def left(self, slices: list[Slice], started: float) -> None:
-        """Count items of a batch that has `started`, which will not run again, and how long they waited."""
-        waits = self._waits
-        processed = 0
-        for call, start, stop in slices:
-            items = stop - start
-            processed += items
-            waits.append((items, started - call.arrived))
-        self.processed += processed
-        if len(waits) >= _WAITS:
+    def left(self, slices: list[Slice], items: int, started: float) -> None:
+        """Count `items` of a batch that has `started`, which will not run again, and how long they waited."""
+        self.processed += items
+        if len(slices) == items:
+            self._waits[1] += [started - call.arrived for call, _, _ in slices]
+        else:
+            for call, start, stop in slices:
+                self._waits[stop - start].append(started - call.arrived)
+        self._waited += items
+        if self._waited >= _WAITS:
             self._count_waits()
 
     def _count_waits(self) -> None:
-        waits, self._waits = self._waits, []
-        by_items: defaultdict[int, list[float]] = defaultdict(list)
-        for items, seconds in waits:
-            by_items[items].append(seconds)
-        for items, each in by_items.items():
-            self._wait.add(each, items)
+        for items, seconds in self._waits.items():
+            self._wait.add(seconds, items)
+        self._waits.clear()
+        self._waited = 0
 
     def _count_runs(self) -> None:
         runs, self._runs = self._runs, []

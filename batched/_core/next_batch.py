@@ -147,8 +147,8 @@ class NextBatch:
 
     # -- what is learned --------------------------------------------------------------------------------
 
-    def learn(self, batch: Batch, started: float, now: float) -> None:
-        """Learn from `batch`, which has answered its calls."""
+    def learn(self, batch: Batch, answered: int, started: float, now: float) -> None:
+        """Learn from `batch`, which has ended and `answered` so many calls."""
         lengths = self._lengths
         if lengths is not None and batch.failed < batch.size:
             lengths.ran(batch.slices, batch.size, now - started)
@@ -158,7 +158,6 @@ class NextBatch:
         if policy.is_suspended:
             self._calls.reports = self._waits = policy.resumes(batch.size, now - started)
             return
-        answered = sum([not call.missing and call.left is None for call, _, _ in batch.slices])
         measured = started if batch.failed < batch.size else None
         policy.done(batch.size, len(batch.slices), answered, now, measured)
         self._calls.queue.chunk = policy.chunk()

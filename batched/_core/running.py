@@ -40,7 +40,6 @@ class Running:
 
         If the function streams there are no parts, and the streams end.
         """
-        self._calls.take_in()  # calls that are to be dropped are to be in the queue
         self._end(batch, batch.end() if self._streams else batch.answer(parts, self._collator), now)
 
     def step(self, batch: Batch, pieces: list[Any]) -> tuple[list[Call], bool]:
@@ -52,7 +51,6 @@ class Running:
 
     def fail(self, batch: Batch, error: BaseException, now: float) -> None:
         """Answer the calls of `batch`, which raised `error`, unless it runs again in halves."""
-        self._calls.take_in()
         started = self.since.get(batch)
         if started is not None and self._may_retry(batch, error):
             self._next_batch.resize(self.retries.memory.limit)
@@ -78,7 +76,7 @@ class Running:
         self._calls.counters.failed += batch.failed
         try:
             self._calls.answer(done)
-            self._release(batch)
+            self._release(batch, done)
         except Exception as fault:  # noqa: BLE001  the queue is broken: the next look raises it
             self._calls.fault = fault
 
@@ -101,29 +99,32 @@ class Running:
             if started is not None:  # else a fault came in the way, and it is counted
                 self._calls.counters.ran(batch, now - started)
                 self._calls.counters.failed += batch.failed
-                self._calls.counters.left(batch.slices, started)
+                self._calls.counters.left(batch.slices, batch.size, started)
                 memory = self.retries.memory
                 if memory.limit is not None and not batch.failed:
                     memory.ran(batch.size, self._next_batch.options.batch_size)
                     self._next_batch.resize(memory.limit)
-                self._next_batch.learn(batch, started, now)
+                self._next_batch.learn(batch, len(done), started, now)
         finally:  # also after a fault of this library
             self._calls.answer(done)
-            self._release(batch)
+            self._release(batch, done)
 
-    def _release(self, batch: Batch) -> None:
+    def _release(self, batch: Batch, done: list[Call]) -> None:
         """Drop the items of calls that have failed, and release the inputs of calls that have ended."""
         calls = self._calls
+        if len(done) == len(batch.slices) and not batch.failed:
+            calls.released += done
+            return
         alone = not self.since  # else another part of a call that has failed may be running
         if batch.failed:
-            for call in batch.calls:
-                if call.waiting and not call.missing:
-                    calls.drop(call)
-        for call, start, stop in batch.slices:
-            if not call.missing and (alone or stop - start == call.size or call.has_all_results):
-                calls.released.append(call)
+            calls.drop_all([call for call in batch.calls if call.waiting and not call.missing])
+        calls.released += [
+            call
+            for call, start, stop in batch.slices
+            if not call.missing and (alone or stop - start == call.size or call.has_all_results)
+        ]
 
     def _forget(self, slices: list[Slice], started: float) -> None:
         """Count items that will not run again, as their callers have left."""
-        self._calls.counters.left(slices, started)
+        self._calls.counters.left(slices, sum(stop - start for _, start, stop in slices), started)
         self._calls.gone += [call for call, _, _ in slices]

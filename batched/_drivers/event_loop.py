@@ -136,19 +136,20 @@ class LoopDriver(Driver):
         call.loop = dispatcher
         call._loop = loop  # noqa: SLF001  tasks look for it by this name
         inbox = dispatcher.inbox
-        arrived = True
-        if self.is_guarded or call.is_divided:
-            call.note_context()
-            with dispatcher as batcher:
-                arrived = batcher.calls.admit(call, wait=waits or self.may_wait, of_map=waits)
-        else:
+        if not self.is_guarded and not call.is_divided:
             inbox.arriving.append(call)
+        elif not self._admit(dispatcher, call, waits):
+            dispatcher.plan(loop)
         if call.deadline is not None:  # after it has been admitted
             watch(call, loop)
-        if not arrived:
-            dispatcher.plan(loop)
-        elif inbox.wake_after is not None and inbox.wakes(call):
+        if inbox.wake_after is not None and inbox.wakes(call):
             dispatcher.start(loop)
+
+    def _admit(self, dispatcher: LoopDispatcher, call: Call, waits: bool) -> bool:  # noqa: FBT001
+        """Have `call` arrive by way of the lock; return False if it waits for room."""
+        call.note_context()
+        with dispatcher as batcher:
+            return batcher.calls.admit(call, wait=waits or self.may_wait, of_map=waits)
 
     def open_async(self, call: Call) -> None:
         """Have `call`, a stream, arrive: a task will take its pieces as they come."""

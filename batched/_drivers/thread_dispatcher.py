@@ -60,7 +60,7 @@ class ThreadDispatcher(Dispatcher):
             return batcher.next(monotonic())
 
     def run(self, batch: Batch) -> Batch | float | None:
-        """Run `batch` and answer its calls; return what `look` does, 0.0 if this worker is not alone."""
+        """Run `batch` and answer its calls; return what `look` does, 0.0 if it is to be asked."""
         IN_THREAD[_thread.get_ident()] = batch
         try:
             parts = self._run_stream(batch) if self.streams else self._run_once(batch)
@@ -77,8 +77,7 @@ class ThreadDispatcher(Dispatcher):
         outputs = batch.run(self.collator)
         if type(outputs) is not list and hasattr(outputs, "__await__"):
             outputs = self._await(outputs)
-        parts = batch.split(outputs, self.collator)
-        return parts
+        return batch.split(outputs, self.collator)
 
     def _run_stream(self, batch: Batch) -> list[Any]:
         """Run a function that yields, for each item, its next piece."""
@@ -98,9 +97,11 @@ class ThreadDispatcher(Dispatcher):
                 batcher.running.fail(batch, error, now)
             else:
                 batcher.running.finish(batch, parts, now)
-            # Not if another worker has the turn, nor before callers that were answered, and callbacks of
-            # their futures, had a chance to call again or to leave.
-            if self.workers.is_alone and not (batcher.calls.answered or batcher.calls.released):
+            if self.workers.is_alone:  # else another worker may have the turn
+                # A batch is taken only after callers that were answered, and callbacks of their futures, had
+                # a chance to call again or to leave.
+                if batcher.calls.answered or batcher.calls.released:
+                    return None if batcher.rest() else 0.0
                 if self._driver.closed:
                     batcher.next_batch.drain()
                 return batcher.next(now)

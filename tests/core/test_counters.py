@@ -11,7 +11,7 @@ def test_the_table_says_waits_of_one_length_as_they_were() -> None:
     """Not as the bucket that they fell into; long times in full."""
     counters = Counters()
     batch = Batch([(Call().begin(None, [], 5000, True, 0.0), 0, 5000)], 5000, "full")
-    counters.left(batch.slices, 0.0011)
+    counters.left(batch.slices, batch.size, 0.0011)
     counters.ran(batch, 12.345)
     text = str(counters.snapshot(waiting=0, running=[(1, 1234.5)], again=0, fits=None, learned=None))
     assert "wait                mean 1.1, p50 1.1, p90 1.1, p99 1.1, max 1.1 ms\n" in text

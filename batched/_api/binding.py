@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial, update_wrapper
 from threading import RLock
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 from batched._api.decorate import is_stream, name_of
 from batched._api.pickling import Picklable

@@ -46,8 +46,9 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         In a thread with a running event loop, where no other task could join the batch, await `acall`: the
         first call that blocks there, be it this, `map` or `stream`, warns with a `BlockingCallWarning`.
         """
-        batcher = self._open()
-        call: Call = self._shared.read(self, args, named, monotonic())
+        shared = self._shared
+        batcher = shared.batcher or self._find()
+        call: Call = shared.read(self, args, named, monotonic())
         if not call.missing:
             return self._at_once(batcher, call)
         if batcher.warn_on_loop.may_warn and _get_running_loop() is not None:
@@ -64,7 +65,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         has not wholly started when its deadline passes raises `TimeoutError` then, also while the worker is
         busy; a call that has is answered late: bound the wait with `result(timeout=...)`.
         """
-        batcher = self._open()
+        batcher = self._shared.batcher or self._find()
         call: Call = self._shared.read(self, args, named, monotonic())
         if not call.missing:
             known: Future[Any] = Future()

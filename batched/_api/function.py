@@ -21,7 +21,8 @@ from batched._api.streams import AsyncStream
 from batched._core.call import Call
 from batched._core.options import NO_OPTIONS, CallOptions, Options, knows_lengths, live_options
 from batched._core.stats import Stats
-from batched._drivers.wakeups import own_errors, within
+from batched._drivers.alarms import within
+from batched._drivers.wakeups import own_errors
 
 _configuring = Lock()
 
@@ -63,7 +64,6 @@ class DecoratedFunction(Bindable[DriverT]):
             await _answer_with_cache(batcher, call, self._name)
             return call.results if not call.keep_errors else own_errors(call)
         if not call.missing:
-            batcher.check()
             return self._at_once(batcher, call)
         del args, named  # they would stay in memory as long as this task waits
         batcher.post_async(call)
@@ -78,6 +78,7 @@ class DecoratedFunction(Bindable[DriverT]):
 
     def _at_once(self, batcher: DriverT, call: Call) -> Any:
         """Return the answer of a call of which nothing is to be queued."""
+        batcher.check()
         if not call.size:
             return []
         batcher.count_cached(call)

@@ -68,7 +68,7 @@ class Batcher:
         return self.pop(now)
 
     def rest(self) -> bool:
-        """Whether no call waits, so that only the next one is reason to look: then `next` need not be asked."""
+        """Return whether no call waits: then only the next call is reason to look."""
         calls, inbox = self.calls, self.inbox
         if inbox.arriving or inbox.leaving or calls.queue.items or calls.deadlines.entries or calls.fault:
             return False

@@ -97,9 +97,10 @@ class Running:
         started = self.since.pop(batch, None)
         try:
             if started is not None:  # else a fault came in the way, and it is counted
-                self._calls.counters.ran(batch, now - started)
-                self._calls.counters.failed += batch.failed
-                self._calls.counters.left(batch.slices, batch.size, started)
+                counters = self._calls.counters
+                counters.ran(batch, now - started)
+                counters.failed += batch.failed
+                counters.left(batch.slices, batch.size, started)
                 memory = self.retries.memory
                 if memory.limit is not None and not batch.failed:
                     memory.ran(batch.size, self._next_batch.options.batch_size)

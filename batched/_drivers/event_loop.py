@@ -25,11 +25,12 @@ from batched._core.calls import NewQueue
 from batched._core.counters import Counters
 from batched._core.options import Options
 from batched._core.stats import Stats
+from batched._drivers.alarms import watch
 from batched._drivers.current_batch import RUNNING
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import register
 from batched._drivers.loop_dispatcher import LoopDispatcher
-from batched._drivers.wakeups import set_unless_done, watch
+from batched._drivers.wakeups import set_unless_done
 from batched.errors import ClosedError
 
 _LOOK_S = 0.1  # how often `aclose`, while it waits for other loops, looks whether they still run

@@ -23,12 +23,13 @@ from batched._core.calls import NewQueue
 from batched._core.counters import Counters
 from batched._core.options import Options
 from batched._core.stats import Stats
+from batched._drivers.alarms import watch
 from batched._drivers.blocking import LoopWarning
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
 from batched._drivers.thread_dispatcher import ThreadDispatcher
-from batched._drivers.wakeups import Bell, set_unless_done, tell, watch
+from batched._drivers.wakeups import Bell, set_unless_done, tell
 from batched.errors import ClosedError
 
 _inherited: list[object] = []
@@ -123,7 +124,12 @@ class ThreadDriver(Driver):
             raise ClosedError(f"{self.name} cannot wait for its end inside its own batch function")
 
     def push(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002  keywords only would cost
-        """Have `call`, which has its waiter, arrive; when there is room, if it `waits`."""
+        """Have `call`, which has its waiter, arrive; when there is room, if it `waits`.
+
+        Raises if a call from this thread cannot be answered.
+        """
+        if self.closed or _thread.get_ident() in self.idents:
+            self.check()
         try:
             if self.is_guarded or call.is_divided:
                 self.dispatcher.admit(call, wait=waits or self.may_wait, of_map=waits)
@@ -145,8 +151,6 @@ class ThreadDriver(Driver):
 
     def post_async(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for the running task, which then waits until it is answered or late."""
-        if self.closed or _thread.get_ident() in self.idents:
-            self.check()
         call.note_context()  # a worker may be faster than the task, which has yet to wait
         call.loop = loop = get_running_loop()
         call._loop = loop  # noqa: SLF001  tasks look for it by this name
@@ -158,9 +162,11 @@ class ThreadDriver(Driver):
         """Have `call` arrive, for a thread that takes its future; block while there is no room."""
         if not self.is_guarded:
             self.push(call)
-        elif (gate := self.dispatcher.admit(call, wait=self.may_wait, of_map=False)) is not None:
+            return
+        self.check()
+        if (gate := self.dispatcher.admit(call, wait=self.may_wait, of_map=False)) is not None:
             self.warn_on_loop("fn.submit(x)", "await fn.acall(x)")
-            if not gate.acquire(timeout=_seconds_left(call)):
+            if not gate.acquire(timeout=-1 if call.deadline is None else _seconds_left(call.deadline)):
                 self.refuse(call)
 
     def open(self, call: Call) -> None:
@@ -180,7 +186,7 @@ class ThreadDriver(Driver):
     def collect(self, call: Call) -> None:
         """Block until `call` has its results, or raise its error."""
         try:
-            call.waiter.acquire(timeout=_seconds_left(call))
+            call.waiter.acquire(timeout=-1 if call.deadline is None else _seconds_left(call.deadline))
         except BaseException:  # Ctrl-C
             self.cancel(call)
             raise
@@ -235,9 +241,9 @@ class ThreadDriver(Driver):
             self.workers.wake()
 
 
-def _seconds_left(call: Call) -> float:
-    """Return how long the caller of `call` may block, -1 if there is no limit."""
-    return -1 if call.deadline is None else max(call.deadline - monotonic(), 0.0)
+def _seconds_left(deadline: float) -> float:
+    """Return how long a caller may block."""
+    return max(deadline - monotonic(), 0.0)
 
 
 def _drop_late(driver: weakref.ref[ThreadDriver], calls: list[Call]) -> None:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections import deque
-from collections.abc import Coroutine, Iterable
-from contextvars import Context
-from math import inf
-from time import monotonic
+from collections.abc import Iterable
+from concurrent.futures import InvalidStateError
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 from batched._core.call import Call
-from batched._core.lazy_heap import DeadlineHeap
 from batched._core.task_awaitable import wake_all
 from batched._drivers.fork_and_exit import park_at_exit
 from batched.errors import copied, for_event_loop
 
 _FEW = 1024
-_TURN_S = 0.001
+_logger = logging.getLogger("batched")
 
 FUTURE = object()
 """The `loop` of a call that has a concurrent future as its waiter."""
@@ -34,96 +32,15 @@ class _NoLoop:
 
 
 # What a task is shown when it is woken: of another future than asyncio's own it would have to ask the result.
-_DONE: asyncio.Future[None] = asyncio.Future(loop=_NoLoop())  # type: ignore[arg-type]
-_DONE.set_result(None)
-
-
-class _Alarm:
-    """The callers that wait on one loop and have a deadline: one timer for all of them.
-
-    Only the timer keeps it, so that a loop that is closed forgets it.
-    """
-
-    __slots__ = ("__weakref__", "_calls", "_timer", "_when")
-
-    def __init__(self) -> None:
-        self._calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)  # keeps no call alive
-        self._when = inf  # when the timer goes off
-        self._timer: asyncio.TimerHandle | None = None
-
-    def set(self, deadline: float, call: Call, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake the caller of `call` when `deadline` has passed."""
-        self._calls.add(ref(call), deadline)
-        if deadline < self._when:
-            self._start(deadline, loop)
-
-    def _start(self, deadline: float, loop: asyncio.AbstractEventLoop, at_least: float = 0.0) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        # In a context of its own, for that of the caller would be kept as long.
-        delay = max(deadline - monotonic(), at_least)
-        self._timer = loop.call_later(delay, self._ring, loop, context=Context())
-        self._when = deadline
-
-    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._when = inf
-        try:
-            for watched in self._calls.passed(monotonic()):
-                call = watched()
-                if call is not None:
-                    wake_all([call], _DONE)
-        finally:  # also after Ctrl-C
-            following = self._calls.next()
-            if following < inf:
-                # Some loops have clocks that are coarser, and would come back at once until then.
-                self._start(following, loop, _TURN_S)
-
-
-def _deadline_of(watched: ref[Call]) -> float | None:
-    call = watched()
-    return None if call is None or call.is_woken else call.deadline
-
-
-_alarms: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Alarm]] = WeakKeyDictionary()
-
-
-def watch(call: Call, loop: asyncio.AbstractEventLoop) -> None:
-    """Wake the caller of `call`, which waits on `loop`, when its deadline has passed.
-
-    Only for the thread of that loop.
-    """
-    known = _alarms.get(loop)
-    alarm = None if known is None else known()
-    if alarm is None:
-        alarm = _Alarm()
-        _alarms[loop] = ref(alarm)
-    alarm.set(call.deadline or 0.0, call, loop)
-
-
-async def within(deadline: float | None, work: Coroutine[Any, Any, None]) -> bool:
-    """Run `work`, which is cancelled at the `deadline`; return whether it has ended by itself."""
-    if deadline is None:
-        await work
-        return True
-    if deadline <= monotonic():
-        work.close()
-        return False
-    task = asyncio.create_task(work)
-    try:
-        # Not `timeout_at`: it would wait for work that does not listen to a cancel.
-        await asyncio.wait([task], timeout=max(deadline - monotonic(), 0.0))
-        if task.done():
-            task.result()
-        return task.done()
-    finally:
-        task.cancel()
+WOKEN: asyncio.Future[None] = asyncio.Future(loop=_NoLoop())  # type: ignore[arg-type]
+WOKEN.set_result(None)
 
 
 def resolve_on_loop(calls: Iterable[Call]) -> None:
     """Wake the tasks that wait for `calls`, which are done. Only for callbacks of their loop."""
     rest = iter(calls)
     try:
-        wake_all(rest, _DONE)
+        wake_all(rest, WOKEN)
     except BaseException:  # Ctrl-C
         asyncio.get_running_loop().call_soon(resolve_on_loop, [*rest])
         raise
@@ -243,7 +160,6 @@ class _Outbox:
 _outboxes: dict[int, ref[_Outbox]] = {}
 if hasattr(os, "register_at_fork"):  # a wake-up under way may be the parent's alone
     os.register_at_fork(after_in_child=_outboxes.clear)
-    os.register_at_fork(after_in_child=_alarms.clear)
 
 
 def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
@@ -267,3 +183,36 @@ def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
     except BaseException:
         outbox.is_told = False
         raise
+
+
+def wake_callers(calls: list[Call], name: str) -> None:
+    """Wake the threads and event loops that wait for `calls`, and resolve the futures; not under the lock."""
+    try:
+        futures = release(calls)
+        if futures:
+            settle(futures)
+    except Exception:  # a fault of this library: each caller is to be woken all the same
+        _logger.exception("%s: callers could not be woken together", name)
+        for call in calls:
+            with contextlib.suppress(Exception):
+                settle(release([call]))
+
+
+def settle(calls: list[Call]) -> None:
+    """Resolve the futures of `calls`, which runs their callbacks."""
+    for call in calls:
+        future = call.waiter
+        if future is None:  # it has been resolved, as in `release`
+            continue
+        try:
+            if call.left == "cancelled":
+                future.cancel()
+            elif call.error is not None:
+                future.set_exception(copied(call.error))
+            else:
+                future.set_result(own_errors(call) if call.keep_errors else call.results)
+        except InvalidStateError:  # cancelled by its caller
+            pass
+        except BaseException:  # a callback of the caller's; an Exception is logged by the future
+            _logger.exception("exception in a callback of %r", future)
+        call.waiter = call.results = None  # a future keeps its callbacks, and one of them leads here

@@ -8,7 +8,7 @@ from typing import Any
 
 import batched
 from batched._core.call import Call
-from batched._drivers import futures, wakeups
+from batched._drivers import wakeups
 from batched._drivers.wakeups import release
 from tests.kit.gate import PATIENCE_S, Gate
 
@@ -62,9 +62,9 @@ def test_who_is_answered_twice_has_the_first_answer() -> None:
     assert not call.waiter.locked()
     call.loop, call.waiter, call.results = wakeups.FUTURE, Future(), "first"
     future = call.waiter
-    futures.settle(release([call]))
+    wakeups.settle(release([call]))
     call.error = ValueError()
-    futures.settle(release([call]))
+    wakeups.settle(release([call]))
     assert future.result(0) == "first"
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from batched._core import lazy_heap
 from batched._core.call import Call
-from batched._drivers import wakeups
-from batched._drivers.wakeups import watch
+from batched._drivers import alarms, wakeups
+from batched._drivers.alarms import watch
 
 
 class Timer:
@@ -94,7 +94,7 @@ def call(loop: Loop, deadline: float) -> Sleeper:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
     made = Loop()
-    monkeypatch.setattr(wakeups, "monotonic", lambda: made.now)
+    monkeypatch.setattr(alarms, "monotonic", lambda: made.now)
     return made
 
 
@@ -115,7 +115,7 @@ def test_everybody_is_woken_at_their_own_deadline(
     """Unless answered before; in whatever order the deadlines are set, and however many are kept."""
     with pytest.MonkeyPatch.context() as patch:
         loop = Loop()
-        patch.setattr(wakeups, "monotonic", lambda: loop.now)
+        patch.setattr(alarms, "monotonic", lambda: loop.now)
         patch.setattr(lazy_heap, "_FEW", few)
         expected: list[tuple[Sleeper, float]] = []
         for pause, allowed, answered_after in calls:

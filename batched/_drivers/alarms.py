@@ -1,0 +1,102 @@
+"""Deadlines of tasks: a task that waits for a call is woken when the deadline of the call has passed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from contextvars import Context
+from math import inf
+from time import monotonic
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from batched._core.call import Call
+from batched._core.lazy_heap import DeadlineHeap
+from batched._core.task_awaitable import wake_all
+from batched._drivers.wakeups import WOKEN
+
+_TURN_S = 0.001
+
+
+class _Alarm:
+    """The callers that wait on one loop and have a deadline: one timer for all of them.
+
+    Only the timer keeps it, so that a loop that is closed forgets it.
+    """
+
+    __slots__ = ("__weakref__", "_calls", "_timer", "_when")
+
+    def __init__(self) -> None:
+        self._calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)  # keeps no call alive
+        self._when = inf  # when the timer goes off
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, deadline: float, call: Call, loop: asyncio.AbstractEventLoop) -> None:
+        """Wake the caller of `call` when `deadline` has passed."""
+        self._calls.add(ref(call), deadline)
+        if deadline < self._when:
+            self._start(deadline, loop)
+
+    def _start(self, deadline: float, loop: asyncio.AbstractEventLoop, at_least: float = 0.0) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        # In a context of its own, for that of the caller would be kept as long.
+        delay = max(deadline - monotonic(), at_least)
+        self._timer = loop.call_later(delay, self._ring, loop, context=Context())
+        self._when = deadline
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._when = inf
+        try:
+            for watched in self._calls.passed(monotonic()):
+                call = watched()
+                if call is not None:
+                    wake_all([call], WOKEN)
+        finally:  # also after Ctrl-C
+            following = self._calls.next()
+            if following < inf:
+                # Some loops have clocks that are coarser, and would come back at once until then.
+                self._start(following, loop, _TURN_S)
+
+
+def _deadline_of(watched: ref[Call]) -> float | None:
+    call = watched()
+    return None if call is None or call.is_woken else call.deadline
+
+
+_alarms: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Alarm]] = WeakKeyDictionary()
+if hasattr(os, "register_at_fork"):  # a timer may be the parent's alone
+    os.register_at_fork(after_in_child=_alarms.clear)
+
+
+def watch(call: Call, loop: asyncio.AbstractEventLoop) -> None:
+    """Wake the caller of `call`, which waits on `loop`, when its deadline has passed.
+
+    Only for the thread of that loop.
+    """
+    known = _alarms.get(loop)
+    alarm = None if known is None else known()
+    if alarm is None:
+        alarm = _Alarm()
+        _alarms[loop] = ref(alarm)
+    alarm.set(call.deadline or 0.0, call, loop)
+
+
+async def within(deadline: float | None, work: Coroutine[Any, Any, None]) -> bool:
+    """Run `work`, which is cancelled at the `deadline`; return whether it has ended by itself."""
+    if deadline is None:
+        await work
+        return True
+    if deadline <= monotonic():
+        work.close()
+        return False
+    task = asyncio.create_task(work)
+    try:
+        # Not `timeout_at`: it would wait for work that does not listen to a cancel.
+        await asyncio.wait([task], timeout=max(deadline - monotonic(), 0.0))
+        if task.done():
+            task.result()
+        return task.done()
+    finally:
+        task.cancel()

@@ -97,17 +97,19 @@ def compare_commits(  # noqa: PLR0913  what a comparison depends on
     with checked_out(old) as old_path, checked_out(new) as new_path:
         paths = {"old": old_path, "new": new_path}
         seen: set[str] = set()
-        for benchmark in chosen:
-            console.print(f"{benchmark}", style="dim", highlight=False)
+        try:
+            for benchmark in chosen:
+                console.print(f"{benchmark}", style="dim", highlight=False)
 
-            def run(commit: str, benchmark: Benchmark = benchmark) -> Mapping[str, Turn]:
-                return _measured(benchmark, paths[commit], seen, quick=quick)
+                def run(commit: str, benchmark: Benchmark = benchmark) -> Mapping[str, Turn]:
+                    return _measured(benchmark, paths[commit], seen, quick=quick)
 
-            changes = in_turns(run, rounds)
-            for name, change in changes.items():
-                lines.add_row(name, *_cells(change))
-            seen.update(changes)
-    console.print(lines)
+                changes = in_turns(run, rounds)
+                for name, change in changes.items():
+                    lines.add_row(name, *_cells(change))
+                seen.update(changes)
+        finally:
+            console.print(lines)  # also of a comparison that is cut short
     return 0
 
 
@@ -134,14 +136,17 @@ def _cells(change: Change) -> list[str]:
 def _measured(benchmark: Benchmark, path: Path, seen: set[str], *, quick: bool) -> Mapping[str, Turn]:
     """Have a new process measure the contenders of ours, with the `batched` in `path`."""
     asked = {"folder": benchmark.folder, "name": benchmark.name, "seen": sorted(seen), "quick": quick}
-    done = subprocess.run(  # noqa: S603  our own module
-        [sys.executable, "-P", "-m", "benchmarks.kit.ours_alone", json.dumps(asked)],
-        env=surroundings(path),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(  # noqa: S603  our own module
+            [sys.executable, "-P", "-m", "benchmarks.kit.ours_alone", json.dumps(asked)],
+            env=surroundings(path),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        return {str(benchmark): Turn(failed=f"not done after {error.timeout:g} s")}
     if done.returncode:
         *_, why = done.stderr.strip().splitlines() or ["no word why"]
         return {str(benchmark): Turn(failed=why)}
@@ -170,9 +175,9 @@ def checked_out(commit: str, checkout: Path = CHECKOUT) -> Iterator[Path]:
         if not (known := git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", checkout=checkout)):
             raise ValueError(f"no commit {commit!r}, and no file of that name")
         git("worktree", "add", "--detach", str(tree), known, checkout=checkout)
-        if not (tree / "batched").is_dir():
-            raise ValueError(f"git cannot check out {commit!r}, or there is no package in it")
         try:
+            if not (tree / "batched").is_dir():
+                raise ValueError(f"git cannot check out {commit!r}, or there is no package in it")
             (path / "batched").symlink_to(tree / "batched")
             yield path
         finally:

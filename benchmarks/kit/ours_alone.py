@@ -13,14 +13,13 @@ from typing import Any
 import batched
 from benchmarks.kit.catalogue import Benchmark
 from benchmarks.kit.measure import LIMIT_S, Effort, time_limit
-from benchmarks.kit.own_process import Alone
 from benchmarks.kit.row import Row
 from benchmarks.kit.run import by_turns
 from benchmarks.kit.turns import Samples, Turns
 
 __all__ = ["measured"]
 
-_SAMPLES = 3  # of a contender that has no process of its own
+_SAMPLES, _ENOUGH_S = 3, 5.0  # at most, of each contender
 
 
 def measured(rows: tuple[Row, ...], seen: set[str], effort: Effort) -> dict[str, dict[str, Any]]:
@@ -41,14 +40,9 @@ def measured(rows: tuple[Row, ...], seen: set[str], effort: Effort) -> dict[str,
 def _samples(turns: Turns, effort: Effort) -> tuple[Samples, str]:
     try:
         with time_limit(LIMIT_S):
-            return turns.ours(effort, 1 if _is_alone(turns) else _SAMPLES), ""
+            return turns.ours(effort, _SAMPLES, _ENOUGH_S), ""
     except Exception as error:  # noqa: BLE001  an older `batched` may not have what this needs; other rows may
         return {}, f"{type(error).__name__}: {error}"
-
-
-def _is_alone(turns: Turns) -> bool:
-    """Whether each sample takes one more process: one for each turn is enough of these."""
-    return any(isinstance(contender, Alone) for contender in turns.contenders.values())
 
 
 def main() -> None:

@@ -6,6 +6,8 @@ import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from math import inf
+from time import perf_counter
 from typing import Any, TypeVar
 
 from benchmarks.kit.measure import Effort
@@ -39,21 +41,28 @@ class Turns:
         found = self._measured(effort, self.contenders, effort.of(self.rounds, self.quick_rounds))
         return found if self.derive is None else {**found, **self.derive(found)}
 
-    def ours(self, effort: Effort, rounds: int) -> Samples:
-        """Measure those of this package only."""
+    def ours(self, effort: Effort, rounds: int, enough_s: float = inf) -> Samples:
+        """Measure those of this package only, in no further round once it took `enough_s`."""
         mine = {name: some for name, some in self.contenders.items() if name.startswith("ours")}
-        return self._measured(effort, mine, rounds)
+        return self._measured(effort, mine, rounds, enough_s)
 
-    def _measured(self, effort: Effort, contenders: Mapping[str, Contender], rounds: int) -> Samples:
+    def _measured(
+        self, effort: Effort, contenders: Mapping[str, Contender], rounds: int, enough_s: float = inf
+    ) -> Samples:
         with self.inside(), ExitStack() as opened:
             measures = {name: opened.enter_context(some(effort)) for name, some in contenders.items()}
-            return interleave(effort, rounds, measures)
+            return interleave(effort, rounds, measures, enough_s)
 
 
-def interleave(effort: Effort, rounds: int, measures: Mapping[str, Measure]) -> Samples:
-    """Measure in turn, `rounds` times."""
+def interleave(
+    effort: Effort, rounds: int, measures: Mapping[str, Measure], enough_s: float = inf
+) -> Samples:
+    """Measure in turn, `rounds` times, or until a round ends after `enough_s`."""
     samples: Samples = {}
+    started = perf_counter()
     for done in range(rounds):
+        if done and perf_counter() - started >= enough_s:
+            break
         for name, measure in measures.items():
             effort.announce(f"{name}, round {done + 1} of {rounds}")
             gc.collect()  # no contender pays for another's garbage

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import batched
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from tests.kit.cached import nothing_is_left
 from tests.kit.flavours import Flavour
@@ -152,33 +150,6 @@ def test_a_cache_may_be_an_object_with_get_and_set(flavour: Flavour) -> None:
     assert [flavour.call(fn, item) for item in (0, 0, 4)] == [None, None, -4]
     assert gate.batches == [[1, 3], [4], [0], [0]]
     assert fn.stats.total_cached == 2 + 3 + 1
-    nothing_is_left(fn)
-
-
-class Returning(Client):
-    """One whose plain functions return what can only be awaited, as those of `redis.asyncio` do."""
-
-    def get(self, key: Any) -> Any:
-        return self._get(key)
-
-    async def _get(self, key: Any) -> Any:
-        raise AssertionError("it was awaited")
-
-
-def test_a_cache_that_can_only_be_awaited_is_refused_by_threads() -> None:
-    """Where it says so by decoration, else by the first call of any kind; nothing is left of that."""
-    gate = Gate()
-    fn = batched.dynamically(gate, timeout_ms=0, cache=Returning(), name="f")
-    for call in (
-        lambda: fn(1),
-        lambda: fn([1, 2]),
-        lambda: fn.submit(1),
-        lambda: list(fn.map([1])),
-        lambda: asyncio.run(fn.acall(1)),
-    ):
-        with pytest.raises(TypeError, match="f: a cache with asynchronous get and set is for batched.aio"):
-            call()
-    assert gate.batches == []
     nothing_is_left(fn)
 
 

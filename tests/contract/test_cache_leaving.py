@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import pytest
 
-import batched
 from tests.kit.cached import nothing_is_left
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
@@ -58,28 +56,6 @@ def test_an_item_whose_callers_have_left_never_runs(flavour: Flavour) -> None:
     assert fn.stats.total_cancelled == 2
 
 
-def test_cancelled_tasks_leave_equal_items_to_each_other() -> None:
-    """Half of a hundred, at random; all others are answered."""
-    gate = Gate(shut=True)
-    fn = batched.dynamically(gate, batch_size=8, timeout_ms=0, cache={})
-
-    async def main() -> None:
-        tasks = [asyncio.create_task(fn.acall([number % 7, number % 5])) for number in range(100)]
-        await asyncio.sleep(0)
-        for task in tasks[::2]:
-            task.cancel()
-        gate.open()
-        answers = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE_S)
-        for number, answer in enumerate(answers):
-            if number % 2:
-                assert answer == [number % 7, number % 5]
-            else:
-                assert isinstance(answer, asyncio.CancelledError)
-
-    asyncio.run(main())
-    nothing_is_left(fn)
-
-
 @pytest.mark.parametrize(("first_ms", "second_ms"), [(30, None), (None, 30), (30, 60_000)])
 def test_an_early_deadline_does_not_end_what_another_waits_for(
     flavour: Flavour, first_ms: float | None, second_ms: float | None
@@ -103,22 +79,3 @@ def test_an_early_deadline_does_not_end_what_another_waits_for(
         gate.open()
         assert patient.result(PATIENCE_S) == "a"
     nothing_is_left(fn)
-
-
-def test_shutdown_answers_all_callers_of_an_item() -> None:
-    """Drained, or cancelled: all callers of one item alike."""
-    for cancel_futures in (False, True):
-        gate = Gate(shut=True)
-        fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, cache={}, group_by=lambda item: item)
-        busy = fn.submit("busy")
-        gate.wait_for_batch()
-        futures = [fn.submit("a"), fn.submit(["a", "b"]), fn.submit("b")]
-        fn.shutdown(wait=False, cancel_futures=cancel_futures)
-        gate.open()
-        fn.shutdown()
-        assert busy.result(0) == "busy"
-        if cancel_futures:
-            assert all(future.cancelled() for future in futures)
-        else:
-            assert [future.result(0) for future in futures] == ["a", ["a", "b"], "b"]
-        nothing_is_left(fn)

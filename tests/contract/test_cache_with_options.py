@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import cachetools
 import pytest
 
-import batched
 from batched import QueueFullError
 from tests.kit.cached import nothing_is_left
 from tests.kit.flavours import Flavour
@@ -61,52 +55,3 @@ def test_cache_groups_and_a_bounded_queue_together(flavour: Flavour) -> None:
     assert not outside(fn)
     assert not any(size_of(each.calls.queue) for each in batchers(fn))
     flavour.close(fn)
-
-
-def check(items: list[int], answers: list[Any]) -> None:
-    for item, answer in zip(items, answers, strict=True):
-        assert isinstance(answer, ValueError) if item == 13 else answer == ("out", item)
-
-
-def ask_in_a_thread(fn: Any, seed: int) -> None:
-    """Ask lists of a few keys, some of them in great haste."""
-    for turn in range(80):
-        items = [(seed + turn * step) % 16 for step in range(1 + turn % 9)]
-        hasty = fn.options(deadline_ms=0.3, return_exceptions=True)
-        with contextlib.suppress(TimeoutError):
-            check(items, (fn if turn % 4 else hasty)(items))
-
-
-async def ask_in_a_task(fn: Any, seed: int) -> None:
-    """Ask lists of a few keys, and leave at times."""
-    for turn in range(60):
-        items = [(seed * turn + step) % 16 for step in range(1 + turn % 5)]
-        task = asyncio.ensure_future(fn.acall(items))
-        if turn % 3 == 0:
-            await asyncio.sleep(0)
-            task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            check(items, await task)
-
-
-def test_equal_items_at_random() -> None:
-    """Threads and tasks that ask, leave and are late over a few keys; then nothing is left."""
-    fn = batched.dynamically(
-        lambda items: [ValueError(item) if item == 13 else ("out", item) for item in items],
-        batch_size=4, timeout_ms=0.2, cache=cachetools.LRUCache(4), group_by=lambda item: item % 2,
-        max_queue_size=30, on_full="wait", max_concurrent_batches=2,
-    )  # fmt: skip
-    view = fn.options(return_exceptions=True)
-
-    async def tasks() -> None:
-        await asyncio.gather(*(ask_in_a_task(view, seed) for seed in range(10)))
-
-    threads = [threading.Thread(target=ask_in_a_thread, args=[view, seed], daemon=True) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    asyncio.run(asyncio.wait_for(tasks(), PATIENCE_S))
-    for thread in threads:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
-    nothing_is_left(fn)
-    fn.shutdown()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import CancelledError
-
 import pytest
 
-import batched
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.kept import batchers, size_of
@@ -58,31 +55,13 @@ def test_a_deadline_holds_for_a_list_of_mixed_keys(flavour: Flavour) -> None:
     until(lambda: (fn.stats.total_expired, fn.stats.total_processed) == (expired, 2))
 
 
-def test_cancelling_at_shutdown_reaches_a_list_of_mixed_keys() -> None:
-    """Once, whatever of it runs."""
-    gate = Gate(shut=True)
-    fn = batched.dynamically(gate, batch_size=2, timeout_ms=0, group_by=parity)
-    part = fn.submit([1, 2])
-    gate.wait_for_batch()
-    whole = fn.submit([3, 4])
-    fn.shutdown(wait=False, cancel_futures=True)
-    gate.open()
-    fn.shutdown()
-    for future in (part, whole):
-        with pytest.raises(CancelledError):
-            future.result(PATIENCE_S)
-
-
 # -- many keys ------------------------------------------------------------------------------------------
 
 
-def test_a_key_that_is_not_used_costs_nothing() -> None:
-    """Tens of thousands of keys leave nothing behind; `test_groups.py` says what more of them cost."""
-    fn = batched.dynamically(Gate(), batch_size=64, timeout_ms=0, group_by=lambda item: item)
-    count = 20_000
-    futures = [fn.submit(item) for item in range(count // 2)]
-    assert sum(future.result(PATIENCE_S) for future in futures) == sum(range(count // 2))
-    assert fn(list(range(count // 2))) == list(range(count // 2))
-    (batcher,) = batchers(fn)
-    assert size_of(batcher.calls.queue) == 0
-    fn.shutdown()
+def test_a_key_that_is_not_used_costs_nothing(flavour: Flavour) -> None:
+    """Thousands of keys leave nothing behind; what more of them cost is tested in the room `core`."""
+    fn = flavour.decorate(Gate(), batch_size=64, timeout_ms=0, group_by=lambda item: item)
+    count = 4000
+    assert flavour.map(fn, range(count)) == list(range(count))
+    assert flavour.call(fn, list(range(count))) == list(range(count))
+    assert [size_of(batcher.calls.queue) for batcher in batchers(fn)] == [0]

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import batched
-import batched.inference
 from batched import BatchError
 from tests.kit.culprits import Bad, picky
 from tests.kit.flavours import Flavour
@@ -98,21 +96,6 @@ def test_a_wrong_number_of_results_is_isolated_too(flavour: Flavour) -> None:
     assert isinstance(answers[2], BatchError)
 
 
-@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
-def test_what_is_no_exception_is_not_isolated(kind: type[BaseException]) -> None:
-    """It is meant to end the function, not an item."""
-    runs = []
-
-    def leave(items: list[int]) -> list[int]:
-        runs.append(items)
-        raise kind
-
-    fn = batched.dynamically(leave, batch_size=4, timeout_ms=0, isolate_errors=True)
-    with pytest.raises(kind):
-        fn([1, 2, 3, 4])
-    assert len(runs) == 1
-
-
 def test_an_item_whose_caller_has_left_is_not_run_again(flavour: Flavour) -> None:
     """And no batch is ever empty."""
     if not flavour.cancels:
@@ -156,22 +139,6 @@ def test_a_caller_that_leaves_before_its_half_runs_again_is_left_out(flavour: Fl
     until(lambda: not fn.stats.running_items)
     assert gate.batches == [[0, 1, 2, 3], [0, 1], [0], [1]]
     assert fn.stats.total_accepted == fn.stats.total_processed == fn.stats.wait.count == 4
-
-
-def test_what_is_to_run_again_counts_as_running_and_survives_shutdown() -> None:
-    """No call is forgotten between two halves."""
-    gate = Gate(picky({0}), shut=True)
-    fn = batched.dynamically(gate, batch_size=4, timeout_ms=60_000, isolate_errors=True)
-    futures = [fn.submit(item) for item in range(4)]
-    gate.wait_for_batch()
-    gate.let_through()
-    gate.wait_for_batch()
-    assert (fn.stats.running_items, fn.stats.queue_size, fn.stats.total_processed) == (4, 0, 0)
-    fn.shutdown(wait=False, cancel_futures=True)
-    gate.open()
-    fn.shutdown()
-    assert isinstance(futures[0].exception(0), Bad)
-    assert [future.result(0) for future in futures[1:]] == [("ok", item) for item in range(1, 4)]
 
 
 def test_isolation_in_lists_of_mixed_keys_and_with_a_cache(flavour: Flavour) -> None:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from typing import Any
-
 import pytest
 
-import batched
 from batched import QueueFullError
 from tests.kit.flavours import Flavour
 from tests.kit.full import hold
@@ -92,34 +87,6 @@ def test_a_list_of_mixed_keys_is_admitted_whole(flavour: Flavour) -> None:
     assert both.result(PATIENCE_S) == [5, 6]
 
 
-def test_a_refused_task_leaves_no_timer_behind() -> None:
-    """A deadline far ahead would else keep its call for as long."""
-    timers: list[asyncio.TimerHandle] = []
-
-    class Noting(asyncio.SelectorEventLoop):
-        def call_at(self, *args: Any, **named: Any) -> asyncio.TimerHandle:
-            timers.append(super().call_at(*args, **named))
-            return timers[-1]
-
-    gate = Gate(shut=True)
-    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, max_queue_size=1)
-
-    async def main() -> None:
-        first = asyncio.create_task(fn.acall(0))
-        await asyncio.to_thread(gate.wait_for_batch)
-        second = asyncio.create_task(fn.acall(1))
-        await asyncio.sleep(0)
-        for _ in range(10):
-            with pytest.raises(QueueFullError):
-                await fn.options(deadline_ms=600_000).acall(2)
-        assert all(timer.cancelled() for timer in timers)
-        gate.open()
-        assert await asyncio.gather(first, second) == [0, 1]
-
-    with asyncio.Runner(loop_factory=Noting) as runner:
-        runner.run(main())
-
-
 def test_a_refused_call_does_not_keep_others_from_a_full_batch(flavour: Flavour) -> None:
     """Calls that wait in the window are counted on, whichever calls are turned away meanwhile."""
     gate = Gate()
@@ -142,33 +109,3 @@ def test_a_bound_counts_the_items_of_lists_that_came_before_it(flavour: Flavour)
     gate.open()
     assert first.result(PATIENCE_S) == "first"
     assert many.result(PATIENCE_S) == list(range(10))
-
-
-def test_single_items_never_overrun_the_bound() -> None:
-    """However many threads push at once; and none is refused while there is room."""
-    gate = Gate(shut=True)
-    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, max_queue_size=50)
-    first = fn.submit(-1)
-    gate.wait_for_batch()
-    results: list[int | str] = []
-    barrier = threading.Barrier(80)
-
-    def call(item: int) -> None:
-        barrier.wait(PATIENCE_S)
-        try:
-            results.append(fn(item))
-        except QueueFullError:
-            results.append("full")
-
-    threads = [threading.Thread(target=call, args=[item], daemon=True) for item in range(80)]
-    for thread in threads:
-        thread.start()
-    until(lambda: results.count("full") == 30)
-    assert fn.stats.queue_size == 50
-    gate.open()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert first.result(PATIENCE_S) == -1
-    assert len(results) == 80
-    assert results.count("full") == 30
-    fn.shutdown()

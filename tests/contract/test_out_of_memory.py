@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 import torch
 
-import batched
 from tests.kit.culprits import Bad
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
@@ -82,24 +80,6 @@ def test_more_is_tried_now_and_then(flavour: Flavour) -> None:
         assert flavour.call(fn, list(range(512))) == list(range(512))
     assert fn.stats.fits_memory == 8
     assert len(gate.batches[-1]) == 8
-
-
-def test_several_workers_that_run_out_of_memory_lose_nothing() -> None:
-    """All halves come back to the caller in order."""
-    both = threading.Barrier(2)
-    first = threading.local()
-
-    def function(items: list[int]) -> list[int]:
-        if not hasattr(first, "met"):
-            first.met = both.wait(PATIENCE_S)
-        if len(items) > 4:
-            raise MemoryError
-        return items
-
-    fn = batched.dynamically(function, batch_size=16, timeout_ms=0, max_concurrent_batches=2)
-    assert fn(list(range(64))) == list(range(64))
-    assert fn.stats.fits_memory == 4
-    fn.shutdown()
 
 
 def test_a_retry_counts_its_batch_sizes_and_reasons(flavour: Flavour) -> None:

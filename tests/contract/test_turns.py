@@ -143,13 +143,15 @@ def test_a_list_of_many_keys_is_no_small_call(flavour: Flavour) -> None:
 
 
 @pytest.mark.parametrize("kind", [Grouped, Measured, Layouts, Columns])
-def test_a_key_in_its_window_holds_up_no_other_and_is_not_held_up(kind: type[Grouped]) -> None:
+def test_a_key_in_its_window_holds_up_no_other_and_is_not_held_up(
+    flavour: Flavour, kind: type[Grouped]
+) -> None:
     """A full key has its turn while another key waits for company."""
-    calls = kind(Flavour(), adaptive=False)
+    calls = kind(flavour, adaptive=False)
     calls.fn.configure(timeout_ms=60_000)
     alone = calls.single("alone")
     order = calls.order(calls.many("full", 2 * BATCH_SIZE))
     assert order == ["full"] * 2
     assert not alone.done()
-    calls.fn.shutdown()
+    flavour.close(calls.fn)
     alone.result(PATIENCE_S)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import threading
 from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
 
-import batched
 from tests.kit.flavours import Flavour
 from tests.kit.full import begin, hold
 from tests.kit.gate import PATIENCE_S, Gate, until
@@ -64,49 +61,6 @@ def test_waiting_for_room_ends_at_the_deadline(flavour: Flavour) -> None:
     assert stats.total_accepted == stats.total_processed + stats.total_expired == 4
 
 
-def test_a_task_that_is_cancelled_while_it_waits_for_room_leaves() -> None:
-    """Those behind it move up."""
-    gate = Gate(shut=True)
-    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, max_queue_size=1, on_full="wait")
-
-    async def main() -> None:
-        tasks = [asyncio.create_task(fn.acall(item)) for item in range(4)]
-        await asyncio.to_thread(gate.wait_for_batch)
-        tasks[2].cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await tasks[2]
-        gate.open()
-        assert await asyncio.gather(tasks[0], tasks[1], tasks[3]) == [0, 1, 3]
-
-    asyncio.run(main())
-    assert [2] not in gate.batches
-    assert not blocked(fn)
-    assert fn.stats.total_cancelled == 1
-
-
-def test_submit_blocks_until_there_is_room() -> None:
-    """Its future is not returned before."""
-    gate = Gate(shut=True)
-    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, max_queue_size=1, on_full="wait")
-    futures = [fn.submit(0)]
-    gate.wait_for_batch()
-    futures.append(fn.submit(1))
-    returned = threading.Event()
-
-    def submit() -> None:
-        futures.append(fn.submit(2))
-        returned.set()
-
-    threading.Thread(target=submit, daemon=True).start()
-    until(lambda: blocked(fn))
-    assert not returned.is_set()
-    gate.let_through()
-    gate.wait_for_batch()
-    assert returned.wait(PATIENCE_S)
-    gate.open()
-    assert [future.result(PATIENCE_S) for future in futures] == [0, 1, 2]
-
-
 @pytest.mark.parametrize("cancel_futures", [False, True])
 def test_shutdown_with_callers_that_wait_for_room(flavour: Flavour, cancel_futures: bool) -> None:
     """They are served, or cancelled as all that is queued."""
@@ -152,51 +106,3 @@ def test_raising_the_bound_lets_in_calls_that_wait(flavour: Flavour) -> None:
         assert fn.stats.queue_size == 3
         gate.open()
         assert [future.result(PATIENCE_S) for future in waiting] == [2, 3]
-
-
-def ask_in_a_thread(fn: Any, seed: int, answered: list[int]) -> None:
-    """Ask lists of all sizes, some of them in great haste."""
-    for turn in range(60):
-        size = 1 + (seed + turn) % 10
-        with contextlib.suppress(TimeoutError):
-            assert fn.options(deadline_ms=20_000 if turn % 5 else 0.2)([turn] * size) == [turn] * size
-            answered.append(seed)
-
-
-async def ask_in_a_task(fn: Any, seed: int, answered: list[int]) -> None:
-    """Ask lists of all sizes, and leave at times."""
-    for turn in range(60):
-        task = asyncio.ensure_future(fn.acall([turn] * (1 + (seed + turn) % 10)))
-        if turn % 7 == 0:
-            await asyncio.sleep(0)
-            task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            assert set(await task) == {turn}
-            answered.append(seed)
-
-
-def test_a_bounded_queue_under_random_load_answers_all_callers() -> None:
-    """Threads and tasks, with and without patience; then nothing is left."""
-    fn = batched.dynamically(
-        lambda items: items, batch_size=8, timeout_ms=0.2,
-        max_queue_size=10, on_full="wait", max_concurrent_batches=2,
-    )  # fmt: skip
-    answered: list[int] = []
-
-    async def tasks() -> None:
-        await asyncio.gather(*(ask_in_a_task(fn, seed, answered) for seed in range(10)))
-
-    threads = [threading.Thread(target=ask_in_a_thread, args=[fn, seed, answered]) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    asyncio.run(asyncio.wait_for(tasks(), PATIENCE_S))
-    for thread in threads:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
-    until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
-    stats = fn.stats
-    assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
-    assert len(answered) > 100
-    assert not blocked(fn)
-    assert not outside(fn)
-    fn.shutdown()

@@ -1,1 +1,1 @@
-"""The embedding service under load, beside other servers: `python -m benchmarks.http`."""
+"""The embedding service under load, beside other servers: `python -m benchmarks http`."""

@@ -42,9 +42,20 @@ class Embedder:
         return items
 
 
-def generate(items: list[int]) -> Iterator[list[int]]:
-    yield items
-    yield items
+def stream_that_is_held_until_it_warns() -> Any:
+    told = threading.Event()
+
+    def generate(items: list[int]) -> Iterator[list[int]]:
+        assert told.wait(PATIENCE_S)
+        yield items
+        yield items
+
+    fn = batched.dynamically(generate, timeout_ms=0)
+    warn_on_loop = driver_of(fn).warn_on_loop
+    threading.Thread(
+        target=lambda: (until(lambda: not warn_on_loop.may_warn), told.set()), daemon=True
+    ).start()
+    return fn
 
 
 @pytest.mark.parametrize(
@@ -70,7 +81,7 @@ def generate(items: list[int]) -> Iterator[list[int]]:
             "async for y in fn.amap(xs)",
         ),
         (
-            lambda: batched.dynamically(generate, timeout_ms=1000),
+            stream_that_is_held_until_it_warns,
             lambda fn: list(fn.stream(1)),
             "async for piece in fn.astream(x)",
         ),

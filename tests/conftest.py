@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -52,3 +53,12 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], 
             return runner.run(asyncio.wait_for(main, PATIENCE_S))
 
     return run_until_done
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """The interpreter changes threads as often as it can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

@@ -16,6 +16,7 @@ import batched.inference
 from batched import DONE, AsyncStream, SlowConsumerError, Stream, aio
 from tests.kit.gate import PATIENCE_S, turns_until, until
 from tests.kit.kept import driver_of
+from tests.kit.stats import check_sums
 from tests.kit.steps import Steps, counting, endless
 
 
@@ -261,8 +262,6 @@ def test_consumers_at_random_get_their_own_pieces_or_leave() -> None:
         thread.join(PATIENCE_S)
     assert over == [None] * 6
     gc.collect()
-    until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
-    stats = fn.stats
-    assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
+    check_sums(fn)
     assert not driver_of(fn).batcher.running.calls()
     fn.shutdown()

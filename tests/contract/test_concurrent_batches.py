@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-import batched
-import batched.inference
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.threads import workers
@@ -79,7 +77,7 @@ def test_parts_that_end_in_reverse_come_together_in_order(flavour: Flavour) -> N
     flavour.close(fn)
 
 
-def test_parts_of_one_call_of_arrays_run_at_once() -> None:
+def test_parts_of_one_call_of_arrays_run_at_once(flavour: Flavour) -> None:
     """Rows are written where they belong."""
     both = threading.Barrier(4)
 
@@ -87,10 +85,10 @@ def test_parts_of_one_call_of_arrays_run_at_once() -> None:
         both.wait(PATIENCE_S)
         return features["x"] * 2
 
-    fn = batched.inference.dynamically(together, batch_size=5, timeout_ms=0, max_concurrent_batches=4)
+    fn = flavour.decorate_arrays(together, batch_size=5, timeout_ms=0, max_concurrent_batches=4)
     x = np.arange(60).reshape(20, 3)
-    assert np.array_equal(fn(x=x), x * 2)
-    fn.shutdown()
+    assert np.array_equal(flavour.call(fn, x=x), x * 2)
+    flavour.close(fn)
 
 
 def test_a_part_that_fails_fails_the_list_and_nobody_else(flavour: Flavour) -> None:

@@ -9,34 +9,10 @@ from typing import Any
 
 import pytest
 
-import batched
-import batched.inference
 from batched import DONE, BatchError
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, until
 from tests.kit.steps import Steps
-
-
-def test_what_does_not_go_with_streams_is_refused() -> None:
-    """At decoration, and live."""
-
-    def generate(items: list[int]) -> Iterator[list[int]]:
-        yield items
-
-    with pytest.raises(TypeError, match="isolate_errors does not go with a function that streams"):
-        batched.dynamically(generate, isolate_errors=True)
-    with pytest.raises(TypeError, match="cache does not go with a function that streams"):
-        batched.dynamically(generate, cache={})
-    with pytest.raises(TypeError, match="cannot stream"):
-        batched.inference.dynamically(generate)
-    with pytest.raises(TypeError, match="max_pieces=5 goes only with a function that streams"):
-        batched.dynamically(lambda items: items, max_pieces=5)
-    with pytest.raises(TypeError, match="max_pieces does not go with arrays"):
-        batched.inference.dynamically(lambda features: features, max_pieces=5)  # type: ignore[call-overload]
-    fn = batched.dynamically(generate)
-    with pytest.raises(TypeError, match="isolate_errors does not go with a function that streams"):
-        fn.configure(isolate_errors=True)
-    fn.configure(isolate_errors=False, batch_size=2)
 
 
 def test_an_error_mid_stream_reaches_all_live_consumers(streaming: Flavour) -> None:
@@ -132,8 +108,12 @@ def test_pieces_that_are_not_one_per_item_fail_the_stream(
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, StopAsyncIteration])
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_whatever_is_raised_reaches_the_consumer_and_not_the_worker(kind: Any, asynchronous: bool) -> None:
-    """From a generator and an asynchronous one; the next stream works."""
+def test_whatever_is_raised_reaches_the_consumer_and_not_the_worker(
+    request: pytest.FixtureRequest, streaming: Flavour, kind: Any, asynchronous: bool
+) -> None:
+    """From a generator and an asynchronous one; a task gets a `BatchError` of it. The next stream works."""
+    if streaming.in_tasks and kind is StopAsyncIteration and streaming.name != "aio" and not asynchronous:
+        request.applymarker(pytest.mark.xfail(reason="a task takes it for the end of its stream"))
     broken = True
 
     def generate(items: list[int]) -> Iterator[list[int]]:
@@ -146,17 +126,21 @@ def test_whatever_is_raised_reaches_the_consumer_and_not_the_worker(kind: Any, a
         if broken:
             raise kind("stop")
 
-    fn = batched.dynamically(agenerate if asynchronous else generate, timeout_ms=0)
-    stream = fn.stream(1)
+    fn = streaming.decorate(agenerate if asynchronous else generate, timeout_ms=0)
+    stream = streaming.stream(fn, 1)
     assert next(stream) == 1
-    with pytest.raises((kind, RuntimeError)):  # which Python makes of a StopAsyncIteration
+    with pytest.raises(BaseException) as caught:  # noqa: PT011
         next(stream)
+    error = caught.value.__cause__ if isinstance(caught.value, BatchError) else caught.value
+    assert isinstance(error, (kind, RuntimeError))  # which Python makes of a StopAsyncIteration
     broken = False
-    assert list(fn.stream(2)) == [2]
-    fn.shutdown()
+    assert list(streaming.stream(fn, 2)) == [2]
+    streaming.close(fn)
 
 
-def test_a_generator_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_generator_that_cannot_be_closed_is_logged(
+    streaming: Flavour, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its consumers have their pieces, and the worker goes on."""
 
     def stubborn(items: list[int]) -> Iterator[list[Any]]:
@@ -174,11 +158,11 @@ def test_a_generator_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFi
             raise OSError("no")
 
     for function in (stubborn, astubborn):
-        fn = batched.dynamically(function, timeout_ms=0)
+        fn = streaming.decorate(function, timeout_ms=0)
         with caplog.at_level(logging.ERROR, "batched"):
-            assert list(fn.stream(1)) == [1]
-            assert list(fn.stream(2)) == [2]
-        fn.shutdown()
+            assert list(streaming.stream(fn, 1)) == [1]
+            assert list(streaming.stream(fn, 2)) == [2]
+        streaming.close(fn)
         assert "the generator could not be closed" in caplog.text
         caplog.clear()
 

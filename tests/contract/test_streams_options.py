@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -11,9 +10,9 @@ import pytest
 
 import batched
 import batched.inference
-from batched import DONE, ClosedError, QueueFullError
+from batched import ClosedError, QueueFullError
 from tests.kit.flavours import Flavour
-from tests.kit.gate import PATIENCE_S, until
+from tests.kit.gate import until
 from tests.kit.kept import blocked
 from tests.kit.steps import Steps, counting, endless
 
@@ -109,25 +108,13 @@ def test_cancelling_at_shutdown_spares_the_stream_that_runs(streaming: Flavour) 
 @pytest.mark.parametrize(
     "options", [{"group_by": lambda item: 0}, {"max_queue_size": 4}], ids=["keys", "bound"]
 )
-def test_a_stream_that_is_late_at_the_door_harms_nobody(options: dict[str, Any]) -> None:
+def test_a_stream_that_is_late_at_the_door_harms_nobody(streaming: Flavour, options: dict[str, Any]) -> None:
     """It raises `TimeoutError`, and who waits beside it gets its pieces."""
-
-    async def once(items: list[int]) -> AsyncIterator[list[Any]]:
-        yield items
-        yield [DONE] * len(items)
-
-    fn = batched.aio.dynamically(once, batch_size=4, timeout_ms=100, adaptive=False, **options)
-
-    async def pieces(view: Any, item: int) -> list[Any]:
-        return [piece async for piece in view.astream(item)]
-
-    async def main() -> None:
-        waiting = asyncio.create_task(pieces(fn, 1))
-        await asyncio.sleep(0)
-        late = fn.options(deadline_ms=1e-6, priority="bulk")
-        for _ in range(4):
-            with pytest.raises(TimeoutError):
-                await pieces(late, 2)
-        assert await asyncio.wait_for(waiting, PATIENCE_S) == [1]
-
-    asyncio.run(main())
+    steps = Steps(lambda items, step: items if not step else None)
+    fn = streaming.decorate(steps, batch_size=4, timeout_ms=100, adaptive=False, **options)
+    waiting = streaming.stream(fn, 1)
+    late = fn.options(deadline_ms=1e-6, priority="bulk")
+    for _ in range(4):
+        with pytest.raises(TimeoutError):
+            next(streaming.stream(late, 2))
+    assert list(waiting) == [1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import batched
@@ -24,9 +24,9 @@ from tests.kit.steps import Steps, counting, endless
     batch_size=st.integers(1, 5),
     asynchronous=st.booleans(),
 )
-@settings(max_examples=60)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_caller_gets_the_pieces_of_its_own_item_in_order(
-    lengths: list[int], batch_size: int, asynchronous: bool
+    streaming: Flavour, lengths: list[int], batch_size: int, asynchronous: bool
 ) -> None:
     """Whoever shares the batch, however long its own item is."""
 
@@ -39,13 +39,13 @@ def test_every_caller_gets_the_pieces_of_its_own_item_in_order(
             await asyncio.sleep(0)
             yield pieces
 
-    fn = batched.dynamically(acount if asynchronous else count, batch_size=batch_size, timeout_ms=0)
-    streams = [fn.stream(length) for length in lengths]
+    fn = streaming.decorate(acount if asynchronous else count, batch_size=batch_size, timeout_ms=0)
+    streams = [streaming.stream(fn, length) for length in lengths]
     assert [list(stream) for stream in streams] == [[(n, k) for k in range(n)] for n in lengths]
     until(lambda: not fn.stats.running_items)
     assert fn.stats.total_processed == fn.stats.total_accepted == len(lengths)
     assert fn.stats.total_failed == 0
-    fn.shutdown()
+    streaming.close(fn)
 
 
 def test_callers_share_a_batch(streaming: Flavour) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 import weakref
 from concurrent.futures import Future
@@ -171,12 +170,11 @@ def test_without_a_thread_to_watch_it_a_future_is_late_when_the_worker_looks(
     gate.open()
 
 
+@pytest.mark.usefixtures("restless")
 def test_a_future_is_watched_though_the_thread_that_watches_is_about_to_end() -> None:
     """With deadlines that pass at once the thread ends and starts over and over, and no future is missed."""
     gate, fn, _ = held(name="brief")
     futures: list[Future[Any]] = []
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
 
     def submit() -> None:
         for number in range(100):
@@ -195,5 +193,4 @@ def test_a_future_is_watched_though_the_thread_that_watches_is_about_to_end() ->
         assert {type(future.exception(PATIENCE_S)) for future in futures} == {TimeoutError}
         until(lambda: not watches("brief"))
     finally:
-        sys.setswitchinterval(interval)
         gate.open()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import asyncio
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from types import SimpleNamespace
@@ -220,21 +219,17 @@ def test_callers_hear_of_it_when_no_thread_can_be_started(monkeypatch: pytest.Mo
     assert fn(2) == 2
 
 
+@pytest.mark.usefixtures("restless")
 def test_first_calls_at_the_same_time_find_a_function_that_is_ready() -> None:
     """Whoever sees its batcher can use it."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            for _ in range(200):
-                fn = batched.dynamically(list, timeout_ms=0)
-                barrier = threading.Barrier(4)
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(200):
+            fn = batched.dynamically(list, timeout_ms=0)
+            barrier = threading.Barrier(4)
 
-                def call(item: int, fn: Any = fn, barrier: Any = barrier) -> Any:
-                    barrier.wait(PATIENCE_S)
-                    return fn(item)
+            def call(item: int, fn: Any = fn, barrier: Any = barrier) -> Any:
+                barrier.wait(PATIENCE_S)
+                return fn(item)
 
-                assert list(pool.map(call, range(4))) == list(range(4))
-                fn.shutdown(wait=False)
-    finally:
-        sys.setswitchinterval(interval)
+            assert list(pool.map(call, range(4))) == list(range(4))
+            fn.shutdown(wait=False)

@@ -18,9 +18,10 @@ import batched.aio.inference
 from batched import aio, inference
 from batched._core.keyed_queues import KeyedQueues
 from batched._parts.in_flight import Item
-from tests.kit.gate import PATIENCE_S, until
+from tests.kit.gate import PATIENCE_S
 from tests.kit.kept import driver_of, kept_by, size_of
 from tests.kit.random_callers import ArrayCaller, Caller, array_function, function, short_of_memory
+from tests.kit.stats import check_sums
 
 # Everything that a server asks of a batcher, at once.
 SERVER: dict[str, Any] = {
@@ -65,9 +66,7 @@ def soak(turns: int, decorate: Any, kind: type[Caller], *, changing: bool = Fals
     for caller in callers:
         assert caller.asked == caller.answered + caller.failed + caller.late + caller.cancelled
     assert sum(caller.answered for caller in callers) > 100
-    until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
-    stats = fn.stats
-    assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
+    check_sums(fn)
     fn.shutdown()
     batcher = driver_of(fn)
     assert not batcher.batcher.inbox.arriving
@@ -123,7 +122,5 @@ def test_a_soak_on_two_loops_answers_everyone_exactly_once() -> None:
         for caller in callers:
             assert caller.asked == caller.answered + caller.failed + caller.late + caller.cancelled
         assert sum(caller.answered for caller in callers) > 100
-        until(lambda fn=fn: fn.stats.queue_size + fn.stats.running_items == 0)
-        stats = fn.stats
-        assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
+        check_sums(fn)
         asyncio.run(fn.aclose())

@@ -1,0 +1,32 @@
+"""What a batch function that yields may be decorated with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import batched
+import batched.inference
+
+
+def test_what_does_not_go_with_streams_is_refused() -> None:
+    """At decoration, and live."""
+
+    def generate(items: list[int]) -> Iterator[list[int]]:
+        yield items
+
+    with pytest.raises(TypeError, match="isolate_errors does not go with a function that streams"):
+        batched.dynamically(generate, isolate_errors=True)
+    with pytest.raises(TypeError, match="cache does not go with a function that streams"):
+        batched.dynamically(generate, cache={})
+    with pytest.raises(TypeError, match="cannot stream"):
+        batched.inference.dynamically(generate)
+    with pytest.raises(TypeError, match="max_pieces=5 goes only with a function that streams"):
+        batched.dynamically(lambda items: items, max_pieces=5)
+    with pytest.raises(TypeError, match="max_pieces does not go with arrays"):
+        batched.inference.dynamically(lambda features: features, max_pieces=5)  # type: ignore[call-overload]
+    fn = batched.dynamically(generate)
+    with pytest.raises(TypeError, match="isolate_errors does not go with a function that streams"):
+        fn.configure(isolate_errors=True)
+    fn.configure(isolate_errors=False, batch_size=2)

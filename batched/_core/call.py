@@ -68,7 +68,7 @@ class Call(Waiter):
 
     # Unset to begin with.
     large: bool
-    """Its class, as the queue has found."""
+    """Its class, as the queue has found when the call came in."""
     key: Any
     """Only calls of one key share a batch; unset where all calls do."""
     lengths: float | list[float]

@@ -155,6 +155,8 @@ class Calls:
             self.add(parts)
 
     def _drop(self, call: Call) -> None:
+        if not hasattr(call, "large"):  # a refusal, or Ctrl-C, came before it could arrive
+            call.waiting = 0
         waiting = call.waiting
         if waiting:
             if waiting in {call.size, call.missing}:  # else a part of it may be running

@@ -160,5 +160,5 @@ class NextBatch:
             return
         measured = started if batch.failed < batch.size else None
         policy.done(batch.size, len(batch.slices), answered, now, measured)
-        self._calls.queue.chunk = policy.chunk()
+        self._calls.queue.chunk = policy.chunk
         self._calls.reports = self._waits = not policy.is_suspended

@@ -62,8 +62,10 @@ class Workers:
         if self._inbox.wake_after == 0:
             self._start()
         elif self._wake.locked():
-            with contextlib.suppress(RuntimeError):  # another caller was faster
+            try:  # noqa: SIM105  it would take longer than the rest of this
                 self._wake.release()
+            except RuntimeError:  # another caller was faster
+                pass
 
     def set_most(self, most: int) -> None:
         """Allow so many workers. Needs the lock; `wake` is to follow."""

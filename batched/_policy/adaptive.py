@@ -22,6 +22,7 @@ _COLD = 2  # cohorts: until then the plain window holds, ...
 _WARM = 6  # ... and until then no batch waits: sizes must differ to tell the fixed cost from that of an item
 _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
 _CHUNK = 5.0  # fixed costs that a chunk of a large call may take
+_OF_ALIKE = 8  # of so many batches that answered no call, one is learned from
 _NOT_FELT_S = 20e-6  # waking a worker takes as long, so a lower fixed cost is not worth a wait
 
 
@@ -52,6 +53,9 @@ class AdaptiveWindow(Window):
         self._ended = inf
         self._ended_answered = 0
         self._popped = 0.0  # when a batch started
+        self._unanswered = 0  # batches that answered no call
+        self.chunk: int | None = None
+        """So many items of large calls may share a batch while small ones come; None: all."""
         self.is_suspended = False
 
     def configure(self, timeout_s: float, batch_size: int) -> None:
@@ -123,14 +127,20 @@ class AdaptiveWindow(Window):
         """Learn that a batch of `size` items, of `calls` calls, has ended and `answered` of them with it.
 
         `now` is before the first of their callers could call again. `started` is None if the batch failed.
+        Batches in the midst of a list answer no call. They begin no cohort, and they are alike.
         """
+        if not answered:
+            self._unanswered += 1
+            if self._unanswered % _OF_ALIKE == 0 and started is not None:
+                self._learn_cost(size, now - started)
+            return
         if self._ended <= now:
             self._begin_cohort()
         self._ended = now
         self._ended_answered = answered
         self._items_per_call += 0.1 * (size / calls - self._items_per_call)
-        if started is not None and isinstance(self._cost, BatchCost):
-            self._cost.add(size, now - started)
+        if started is not None:
+            self._learn_cost(size, now - started)
         if self._bursts.has_news:
             self._bursts.learn(self._cohorts.unit, self._held.late_s, self._items_per_call)
             self.is_suspended = self._cost.fixed < _NOT_FELT_S and self._cohorts.count >= _WARM
@@ -147,16 +157,15 @@ class AdaptiveWindow(Window):
         self._bursts.forget()
         return True
 
-    def chunk(self) -> int | None:
-        """Return how many items of large calls may share a batch while small ones come; None: all.
-
-        They take a few times the fixed cost, if a full batch takes longer.
-        """
-        if self._cohorts.count < _WARM:
-            return None
-        longest = _CHUNK * (self._cost.fixed + OVERHEAD_S)
-        each = self._cost.each
-        return ceil(longest / each) if each * self._batch_size > longest else None
+    def _learn_cost(self, size: int, duration: float) -> None:
+        """Learn what a batch costs, and so how many items of large calls take a few times the fixed cost."""
+        cost = self._cost
+        if isinstance(cost, BatchCost):
+            cost.add(size, duration)
+        if self._cohorts.count >= _WARM:
+            longest = _CHUNK * (cost.fixed + OVERHEAD_S)
+            is_long = cost.each * self._batch_size > longest
+            self.chunk = ceil(longest / cost.each) if is_long else None
 
     @property
     def cohorts(self) -> int:

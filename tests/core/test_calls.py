@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+import batched
 from batched._core.call import Call
+from batched._core.keyed_queues import KeyedQueues
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
 from batched.errors import ClosedError
 from tests.kit.batcher_rules import COLLATOR
 from tests.kit.calls import listed, single
+from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.kept import kept_by
 
 
@@ -83,3 +86,32 @@ def test_a_queue_that_is_empty_again_keeps_no_call() -> None:
     call.left = "cancelled"
     driver.drop(call)
     assert kept_by(driver.batcher, Call) == []
+
+
+@pytest.mark.parametrize("queue", [Queue, KeyedQueues])
+def test_a_call_that_never_arrived_counts_nowhere_when_it_leaves(queue: Any) -> None:
+    """Ctrl-C, or the end of the batcher, came between its caller's decision and the queue."""
+    driver = ManualDriver(Options(batch_size=8, timeout_ms=0), queue, COLLATOR)
+    calls = [single(), single()]
+    for call in calls:
+        call.key = 1
+    driver.push(calls[0])
+    driver.batcher.inbox.leaving.append(calls[1])
+    assert driver.delay(0.0) == 0.0
+    assert driver.pop(0.0).calls == calls[:1]
+    stats = driver.stats(0.0)
+    assert (stats.total_accepted, stats.total_cancelled, stats.queue_size) == (1, 0, 0)
+
+
+def test_a_submit_to_a_closed_batcher_leaves_nothing_behind() -> None:
+    """It raises, and the worker that ends does not look for its call."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+    running, waiting = fn.submit(1), fn.submit(2)
+    gate.wait_for_batch()
+    fn.shutdown(wait=False)
+    with pytest.raises(ClosedError):
+        fn.submit(3)
+    gate.open()
+    assert [future.result(PATIENCE_S) for future in (running, waiting)] == [1, 2]
+    assert fn.stats.total_accepted == 2

@@ -48,14 +48,9 @@ def test_what_was_learned_is_told(reorders: bool) -> None:
 @pytest.mark.parametrize("queue", [Queue, partial(LengthQueue, lengths=known(1.0, 1e-9))])
 def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
     """As long as they come: calls that come meanwhile need not wait for a full batch of it."""
-
-    class Costly(AdaptiveWindow):
-        def chunk(self) -> int | None:
-            """Return the same always."""
-            return 5
-
     driver = ManualDriver(Options(batch_size=32, timeout_ms=0), queue, COLLATOR)
-    driver.batcher.next_batch.policy = Costly(0.0, 32)
+    policy = driver.batcher.next_batch.policy = AdaptiveWindow(0.0, 32)
+    policy.chunk = 5  # as it is learned of a costly function
     driver.batcher.next_batch.follow(driver.batcher.next_batch.options)
     driver.push(call_of([1] * 4000))
     sizes = []

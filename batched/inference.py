@@ -6,8 +6,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast, overload
 
-from batched._api.calls import ThreadedFunction
 from batched._api.decorate import decorate, takes_options
+from batched._api.flavours import ThreadedFunction
 from batched._api.signatures import P, array_options
 from batched._core.options import ArrayOptions
 

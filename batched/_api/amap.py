@@ -47,10 +47,10 @@ class TaskReadAhead(ReadAhead):
         self,
         function: Any,
         shared: Shared[Any],
-        batcher: Driver,
+        driver: Driver,
         ask: Callable[[Call], Coroutine[Any, Any, None]] | None,
     ) -> None:
-        super().__init__(function, shared, batcher)
+        super().__init__(function, shared, driver)
         self._ask = ask
         self._asking: dict[Call, asyncio.Task[None]] = {}
         """The tasks that ask an asynchronous cache, one for each call."""
@@ -130,14 +130,14 @@ class TaskReadAhead(ReadAhead):
         self._more.set()
 
     def _post(self, call: Call) -> None:
-        call.loop = None  # it is not queued
+        call.waits_at = None  # it is not queued
         if not call.missing:
-            self._batcher.count_cached(call)
+            self._driver.count_cached(call)
         elif self._ask is not None:
             self._asking[call] = asyncio.create_task(self._ask(call))
             self._asking[call].add_done_callback(_retrieve)  # it may have failed when the consumer has left
         else:
-            self._batcher.post_async(call, waits=True)
+            self._driver.post_async(call, waits=True)
 
     # -- the consumer -------------------------------------------------------------------------------------
 
@@ -159,10 +159,10 @@ class TaskReadAhead(ReadAhead):
         try:
             if asks is not None:
                 await asks
-            elif call.loop is not None:
+            elif call.waits_at is not None:
                 await call.wait()
             if call.missing or call.error is not None:
-                self._batcher.refuse(call)
+                self._driver.raise_error(call)
         except TimeoutError as error:
             return self.late(call, error)
         return self.answers(call, for_event_loop)
@@ -171,8 +171,8 @@ class TaskReadAhead(ReadAhead):
         """Drop `call`, as the consumer has left."""
         if call in self._asking:
             self._asking.pop(call).cancel()
-        if call.loop is not None:
-            self._batcher.cancel(call)
+        if call.waits_at is not None:
+            self._driver.cancel(call)
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

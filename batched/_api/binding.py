@@ -1,6 +1,6 @@
-"""How a decorated function finds its batcher: one for a plain function, one per instance for a method.
+"""How a decorated function finds its driver: one for a plain function, one per instance for a method.
 
-Batchers are kept beside the instances, not in them: nothing is added to `vars(instance)`, and no batcher
+Drivers are kept beside the instances, not in them: nothing is added to `vars(instance)`, and no driver
 keeps an instance alive.
 """
 
@@ -28,15 +28,15 @@ DriverT = TypeVar("DriverT", bound=Driver)
 
 _new: Any = object.__new__
 
-# A batcher is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
-# Reentrant, as the garbage collector may run code that makes another batcher.
+# A driver is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
+# Reentrant, as the garbage collector may run code that makes another driver.
 _making: Any = RLock()
 if hasattr(os, "register_at_fork"):  # the thread that holds the lock may be the parent's
     os.register_at_fork(after_in_child=_making._at_fork_reinit)  # noqa: SLF001
 
 
 class Binding(Generic[DriverT]):
-    """The batchers of one decorated function, each made at first use."""
+    """The drivers of one decorated function, each made at first use."""
 
     def __init__(self, func: Callable[..., Any], make: Callable[[object], DriverT]) -> None:
         self.func: Any = func
@@ -46,12 +46,12 @@ class Binding(Generic[DriverT]):
         """The state that the views of an instance share, by its id, from its first call to its end."""
 
     def made(self, key: object) -> DriverT | None:
-        """Return the batcher of `key` if there is one yet."""
+        """Return the driver of `key` if there is one yet."""
         made = self._made.get(id(key))
         return made[1] if made is not None and made[0]() is key else None
 
-    def batcher(self, key: Any) -> DriverT:
-        """Return the batcher of `key`; `TypeError` if `key` is an instance without weak references."""
+    def driver(self, key: Any) -> DriverT:
+        """Return the driver of `key`; `TypeError` if `key` is an instance without weak references."""
         made = self.made(key)
         if made is not None:
             return made
@@ -70,7 +70,7 @@ class Binding(Generic[DriverT]):
             return made
 
     def share(self, instance: object, shared: Shared[DriverT]) -> None:
-        """Have further views of `instance` use `shared`, which has its batcher."""
+        """Have further views of `instance` use `shared`, which has its driver."""
         shared.reference = weakref.ref(instance, partial(self.views.pop, id(instance)))
         self.views[id(instance)] = shared
 
@@ -100,7 +100,7 @@ class Shared(Generic[DriverT]):
     view_class: Any = None
     reference: object = None
     """The weak reference that takes this out of `views`."""
-    batcher: DriverT | None = None
+    driver: DriverT | None = None
     collator: Any = None
     read: Any = None
 
@@ -131,7 +131,7 @@ class Bindable(Picklable, Generic[DriverT]):
 
     _shared: Shared[DriverT]
     _key: object
-    """The object that the batcher belongs to: an instance or a class; None for this object itself."""
+    """The object that the driver belongs to: an instance or a class; None for this object itself."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class Bindable(Picklable, Generic[DriverT]):
         return view
 
     def _bind(self, instance: object, owner: type | None) -> Self:
-        """Return a view of an instance that has no batcher yet."""
+        """Return a view of an instance that has no driver yet."""
         shared = self._shared
         func = shared.binding.func
         if not shared.binds:
@@ -212,7 +212,7 @@ class Bindable(Picklable, Generic[DriverT]):
             members = {"__slots__": (), "__getattr__": _attribute_of_function, **hidden}
             shared.view_class = type(base.__name__, (base,), members)
         view: Self = _new(shared.view_class)
-        view._shared = replace(shared, views={}, batcher=None, **changes)  # it finds its batcher when called
+        view._shared = replace(shared, views={}, driver=None, **changes)  # it finds its driver when called
         view._key = key
         return view
 
@@ -246,8 +246,8 @@ class Bindable(Picklable, Generic[DriverT]):
 
     def __repr__(self) -> str:
         shared = self._shared
-        batcher = shared.batcher or shared.binding.made(self._owner())
-        options = shared.settings if batcher is None else batcher.options
+        driver = shared.driver or shared.binding.made(self._owner())
+        options = shared.settings if driver is None else driver.options
         bound = "" if shared.binds else " (bound)"
         told = [
             f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value!r}"

@@ -1,7 +1,7 @@
 """The base of all decorated functions: calls from event loops, options, `configure` and `stats`.
 
 A decorated function joins a collator, which reads its arguments, and a driver, which runs its batches. The
-other ways to call it stand in `calls`.
+other ways to call it stand in `flavours`.
 """
 
 from __future__ import annotations
@@ -33,55 +33,55 @@ class DecoratedFunction(Bindable[DriverT]):
     __slots__ = ()
 
     @property
-    def _batcher(self) -> DriverT:
-        return self._shared.batcher or self._find()
+    def _driver(self) -> DriverT:
+        return self._shared.driver or self._find()
 
     def _find(self) -> DriverT:
-        """Find the batcher, for this view and for further views of the same instance."""
+        """Find the driver, for this view and for further views of the same instance."""
         shared, owner = self._shared, self._owner()
         if shared.binds and written_for_class(shared.binding.func):
             raise self._misplaced()
         if isinstance(owner, DecoratedFunction) and owner is not self:
-            owner._find()  # noqa: SLF001  so that further views of it have the batcher from the start
-        batcher = shared.binding.batcher(owner)
-        shared.collator = batcher.collator
-        shared.read = partial(_refuse_call, self._name) if shared.streams else batcher.collator.read
+            owner._find()  # noqa: SLF001  so that further views of it have the driver from the start
+        driver = shared.binding.driver(owner)
+        shared.collator = driver.collator
+        shared.read = partial(_refuse_call, self._name) if shared.streams else driver.collator.read
         if shared.call_options is not NO_OPTIONS:
             shared.read = partial(shared.call_options.read, shared.read)
-        shared.batcher = batcher  # last: a thread that sees the batcher uses the other two
+        shared.driver = driver  # last: a thread that sees the driver uses the other two
         if shared.is_method and shared.call_options is NO_OPTIONS:
             shared.binding.share(owner, shared)
-        return batcher
+        return driver
 
     # -- calling ------------------------------------------------------------------------------------
 
     async def acall(self, /, *args: Any, **named: Any) -> Any:
         """Await the result of one item, or the results of a list. Cancelling drops items not started."""
         shared = self._shared
-        batcher = shared.batcher or self._find()
+        driver = shared.driver or self._find()
         call: Call = shared.read(self, args, named, monotonic())
         if shared.callers_ask and call.size:
-            await _answer_with_cache(batcher, call, self._name)
+            await _answer_with_cache(driver, call, self._name)
             return call.results if not call.keep_errors else own_errors(call)
         if not call.missing:
-            return self._at_once(batcher, call)
+            return self._at_once(driver, call)
         del args, named  # they would stay in memory as long as this task waits
-        batcher.post_async(call)
+        driver.post_async(call)
         try:
             await call.wait()
         except BaseException:
-            batcher.cancel(call)
+            driver.cancel(call)
             raise
         if call.missing or call.error is not None:
-            batcher.refuse(call)
+            driver.raise_error(call)
         return call.results if not call.keep_errors else own_errors(call)
 
-    def _at_once(self, batcher: DriverT, call: Call) -> Any:
+    def _at_once(self, driver: DriverT, call: Call) -> Any:
         """Return the answer of a call of which nothing is to be queued."""
-        batcher.check()
+        driver.check()
         if not call.size:
             return []
-        batcher.count_cached(call)
+        driver.count_cached(call)
         return own_errors(call) if call.keep_errors else call.results
 
     def amap(
@@ -100,11 +100,11 @@ class DecoratedFunction(Bindable[DriverT]):
         `cache_key` are asked again for its neighbours. If every source has a length, so has the iterator: the
         number of answers still to come.
         """
-        batcher = self._open_map()
+        driver = self._open_map()
         ask = None
         if self._shared.callers_ask:
-            ask = partial(_answer_with_cache, batcher, name=self._name, waits=True)
-        return amap_items(TaskReadAhead(self, self._shared, batcher, ask), (items, *more))
+            ask = partial(_answer_with_cache, driver, name=self._name, waits=True)
+        return amap_items(TaskReadAhead(self, self._shared, driver, ask), (items, *more))
 
     def astream(self, /, *args: Any, **named: Any) -> AsyncStream[Any]:
         """Queue one item, even a list, and iterate over its pieces as the function yields them.
@@ -112,10 +112,10 @@ class DecoratedFunction(Bindable[DriverT]):
         For functions that are generators, and callers on an event loop. A consumer that drops the iterator,
         or closes it, leaves.
         """
-        batcher = self._open()
+        driver = self._open()
         call = self._ask_one(args, named)
-        batcher.open_async(call)
-        return AsyncStream(batcher, call)
+        driver.open_async(call)
+        return AsyncStream(driver, call)
 
     def _ask_one(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call of one item that the arguments mean, for a stream."""
@@ -128,16 +128,16 @@ class DecoratedFunction(Bindable[DriverT]):
         return call
 
     def _open_map(self) -> DriverT:
-        """Return the batcher, for a map."""
+        """Return the driver, for a map."""
         if self._shared.streams:
             _refuse_call(self._name)
         return self._open()
 
     def _open(self) -> DriverT:
-        """Return the batcher; raise if it takes no calls from here."""
-        batcher = self._shared.batcher or self._find()
-        batcher.check()
-        return batcher
+        """Return the driver; raise if it takes no calls from here."""
+        driver = self._shared.driver or self._find()
+        driver.check()
+        return driver
 
     # -- changing, looking, ending --------------------------------------------------------------------
 
@@ -162,9 +162,9 @@ class DecoratedFunction(Bindable[DriverT]):
                 "configure cannot set max_batch_length where neither it nor length was given to begin with: "
                 "the items in the queue have not been measured"
             )
-        batcher = self._batcher
+        driver = self._driver
         with _configuring:  # else two threads that change different options could undo each other's change
-            batcher.configure(replace(batcher.options, **changes))
+            driver.configure(replace(driver.options, **changes))
 
     @takes_changes(CallOptions)
     def options(self, **changes: Unpack[CallChanges]) -> Self:
@@ -181,43 +181,43 @@ class DecoratedFunction(Bindable[DriverT]):
     @property
     def stats(self) -> Stats:
         """A frozen snapshot of the batcher's counters, taken without waiting for a batch."""
-        return self._batcher.stats
+        return self._driver.stats
 
     async def aclose(self) -> None:
         """Run the queued calls, wait until nothing runs any more, and take no more calls."""
-        batcher = self._batcher
-        batcher.check_outside()
-        await batcher.aclose()
+        driver = self._driver
+        driver.check_outside()
+        await driver.aclose()
 
 
 def _refuse_call(name: str, *_: Any) -> NoReturn:
     raise TypeError(f"{name} streams: call its stream or astream")
 
 
-async def _answer_with_cache(batcher: Driver, call: Any, name: str, *, waits: bool = False) -> None:
+async def _answer_with_cache(driver: Driver, call: Any, name: str, *, waits: bool = False) -> None:
     """Ask an asynchronous cache, run the misses, and store their results; raise the error for the caller.
 
     `get` counts into the deadline. `set` is given up at the deadline: the results are there already.
     """
-    batcher.check()
+    driver.check()
     collator = call.collator
     try:
         collator.watch(call)
         in_time = await within(call.deadline, collator.look(call))
         if not in_time or not call.missing:
-            batcher.count_cached(call)
+            driver.count_cached(call)
             if call.missing:
                 call.left = "expired"
                 raise TimeoutError(call.overdue(name))
             return
-        batcher.post_async(call, waits)
+        driver.post_async(call, waits)
         try:
             await call.wait()
         except BaseException:
-            batcher.cancel(call)
+            driver.cancel(call)
             raise
         await within(call.deadline, collator.keep(call))
         if call.missing or call.error is not None:
-            batcher.refuse(call)
+            driver.raise_error(call)
     finally:
         call.watches.clear()  # an error may keep the call alive by its traceback, but not these

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
-from batched._api.calls import ThreadedFunction
 from batched._api.decorate import decorate, takes_options
+from batched._api.flavours import ThreadedFunction
 from batched._api.signatures import Dynamically, P, T, U, list_options
 from batched._core.options import Options
 

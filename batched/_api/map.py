@@ -23,13 +23,13 @@ from batched.errors import ClosedError, copied, for_iterator, raise_as_was, with
 class ReadAhead(ABC):
     """The calls that a map has queued ahead of its consumer, oldest first."""
 
-    def __init__(self, function: Any, shared: Shared[Any], batcher: Driver) -> None:
+    def __init__(self, function: Any, shared: Shared[Any], driver: Driver) -> None:
         self.calls: deque[Call] = deque()
         self.ended = False
         self._function = function
         self._collator = shared.collator
         self._options = shared.call_options
-        self._batcher = batcher
+        self._driver = driver
         self._errors: list[BaseException] = []
         self._items = 0
 
@@ -41,8 +41,8 @@ class ReadAhead(ABC):
         """Return how many elements may be read now, to be queued as one call."""
         if self.ended:
             return 0
-        options = self._batcher.options
-        size = self._batcher.collator.chunk_size or options.batch_size
+        options = self._driver.options
+        size = self._driver.collator.chunk_size or options.batch_size
         if self._options.deadline_ms is not None:
             size = 1  # the deadline holds for each item
         if options.max_queue_size is not None:
@@ -56,7 +56,7 @@ class ReadAhead(ABC):
         error of the batcher is the end in any case.
         """
         try:
-            self._batcher.check()
+            self._driver.check()
             call = self._posted(elements)
         except Exception as error:  # noqa: BLE001  raised after the answers of the elements before
             self.end(error)
@@ -88,7 +88,7 @@ class ReadAhead(ABC):
                 return None
             self.ended = not self._options.return_exceptions
             call = Call().begin(None, None, 1, False, 0.0)  # noqa: FBT003  it never runs
-            call.waiter = call.loop = None
+            call.waiter = call.waits_at = None
             call.waiting = call.missing = 0
             call.results = without_own_frames(error)
         return call
@@ -158,11 +158,11 @@ def length_of(sources: tuple[object, ...]) -> int | None:
 
 
 def map_items(
-    function: Any, shared: Shared[Any], batcher: ThreadDriver, sources: tuple[Iterable[Any], ...]
+    function: Any, shared: Shared[Any], driver: ThreadDriver, sources: tuple[Iterable[Any], ...]
 ) -> Iterator[Any]:
     """Return an iterator over the answers for the elements of the sources."""
     source = iter(sources[0]) if len(sources) == 1 else map(Row, zip(*sources, strict=False))
-    answers = _ThreadReadAhead(function, shared, batcher).follow(source)
+    answers = _ThreadReadAhead(function, shared, driver).follow(source)
     length = length_of(sources)
     return answers if length is None else _Answers(answers, length)
 
@@ -170,7 +170,7 @@ def map_items(
 class _ThreadReadAhead(ReadAhead):
     """The calls of a map with a thread as its consumer."""
 
-    _batcher: ThreadDriver
+    _driver: ThreadDriver
 
     def follow(self, source: Iterator[Any]) -> Generator[Any]:
         """Yield the answers for the elements of `source`."""
@@ -184,7 +184,7 @@ class _ThreadReadAhead(ReadAhead):
                 self.pop()
         finally:
             for call in self.calls:
-                self._batcher.cancel(call)
+                self._driver.cancel(call)
         self.finish()
 
     def _read(self, source: Iterator[Any], room: int) -> None:
@@ -205,15 +205,15 @@ class _ThreadReadAhead(ReadAhead):
     def _post(self, call: Call) -> None:
         call.waiter = None
         if call.missing:
-            self._batcher.post(call, waits=True)
+            self._driver.post(call, waits=True)
         else:
-            self._batcher.count_cached(call)
+            self._driver.count_cached(call)
 
     def _collect(self, call: Call) -> Iterable[Any]:
         try:
             if call.waiter is not None:
-                self._batcher.warn_on_loop("fn.map(xs)", "async for y in fn.amap(xs)")
-                self._batcher.collect(call)
+                self._driver.warn_on_loop("fn.map(xs)", "async for y in fn.amap(xs)")
+                self._driver.collect(call)
         except TimeoutError as error:
             return self.late(call, error)
         return self.answers(call, for_iterator)

@@ -53,7 +53,7 @@ class Picklable:
         return alias
 
     def _owner(self) -> object:
-        """Return the object that the batcher belongs to."""
+        """Return the object that the driver belongs to."""
         return self if self._key is None else self._key
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import TypeAlias, Unpack
 
-    from batched._api.calls import ThreadedFunction
+    from batched._api.flavours import ThreadedFunction
     from batched._api.lists import BatchedFunction
     from batched._api.streams import AsyncStream, Stream
     from batched._core.call import Done

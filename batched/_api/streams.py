@@ -63,7 +63,7 @@ class _Consumer(Generic[T]):
         self._ended = True
         call.results.clear()
         try:
-            self._driver.refuse(call)
+            self._driver.raise_error(call)
         finally:
             call.error = None  # its traceback would live as long as the consumer keeps the iterator
 

@@ -27,7 +27,7 @@ class Outputs(NamedTuple):
     """The shapes that the rows of each feature were padded to."""
 
 
-class Part(NamedTuple):
+class Rows(NamedTuple):
     """Some rows of a call, as the function returned them."""
 
     outputs: Outputs
@@ -54,7 +54,7 @@ class Merger:
         self._options = options
         self._left = options.padding_side == "left"
 
-    def place(self, piece: Slice, part: Part) -> None:
+    def place(self, piece: Slice, part: Rows) -> None:
         """Copy the rows of `part` into the results of the call, which the first part makes."""
         call, start, stop = piece
         outputs = part.outputs

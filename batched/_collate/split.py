@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from batched._collate.libraries import Library, library_of
-from batched._collate.merge import Outputs, Part
+from batched._collate.merge import Outputs, Rows
 from batched._collate.nested import Leaf, flatten, rebuild
 from batched._collate.pad import real_part
 from batched._collate.signature import listed
@@ -25,9 +25,9 @@ class Splitter:
         self._left = options.padding_side == "left"
 
     def split(self, outputs: Any, batch: Batch, rows: int) -> list[Any]:
-        """Return the answer to each slice of a batch of so many `rows`: a copy, a `BatchError`, or a `Part`.
+        """Return the answer to each slice of a batch of so many `rows`: a copy, a `BatchError`, or a `Rows`.
 
-        It is a `Part` if the slice is not its whole call.
+        It is a `Rows` if the slice is not its whole call.
         """
         leaves: list[Leaf] = []
         try:
@@ -64,7 +64,7 @@ class Splitter:
         except BatchError as error:
             return error
         if last - first != call.size:
-            return Part(returned, arrays)
+            return Rows(returned, arrays)
         return rebuild(returned.shape, map(_copied, returned.libraries, arrays))
 
     def _library(self, leaf: Leaf, rows: int) -> Library:

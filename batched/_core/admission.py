@@ -7,7 +7,7 @@ from batched._core.options import Options
 from batched.errors import QueueFullError
 
 
-def is_guarded(options: Options) -> bool:
+def admits_one_by_one(options: Options) -> bool:
     """Whether calls are admitted one by one: they are counted, divided or looked up."""
     return (options.max_queue_size, options.group_by, options.cache) != (None, None, None)
 
@@ -56,7 +56,7 @@ class Admission:
         self.awaiting_room[call] = parts
         return False
 
-    def next(self, queued: int) -> tuple[Call, list[Call]] | None:
+    def pop(self, queued: int) -> tuple[Call, list[Call]] | None:
         """Remove and return the call that has waited longest, with its parts, if there is room for it now.
 
         A call that is alone is let in though it be larger: the bound was lowered while it waited.

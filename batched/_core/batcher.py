@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from batched._core.batch import Batch, Collator
+from batched._core.batch import Batch
 from batched._core.calls import Calls, NewQueue
+from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.next_batch import NextBatch
 from batched._core.options import Options

@@ -56,7 +56,6 @@ class Call(Waiter):
         "large",
         "left",
         "lengths",
-        "loop",
         "many",
         "missing",
         "parent",
@@ -64,6 +63,7 @@ class Call(Waiter):
         "size",
         "waiter",
         "waiting",
+        "waits_at",
     )
 
     # Unset to begin with.
@@ -75,8 +75,8 @@ class Call(Waiter):
     """Of all items, or of each; unset where lengths are not measured."""
     waiter: Any
     """What the caller waits for, if that is not the call itself; set by the driver."""
-    loop: Any
-    """Where the caller waits; set by the driver."""
+    waits_at: Any
+    """Where the caller waits: a loop, a `LoopDispatcher`, `FUTURE`, or None for a thread."""
 
     is_divided = False
     """Whether other calls run in the place of this one."""
@@ -172,7 +172,7 @@ class Call(Waiter):
         self.error = error
         self.missing = 0
 
-    def refuse(self, error: BaseException) -> bool:
+    def fail_unless_done(self, error: BaseException) -> bool:
         """Answer the call with `error` if it still waits for an answer; return whether it did."""
         if not self.missing:
             return False

@@ -28,7 +28,7 @@ class Calls:
         self._name = name
         self._new_queue = new_queue
         self.counters = counters
-        self.in_flight = in_flight  # what calls that a cache may answer share
+        self.in_flight = in_flight  # the items that run for a cache: calls for equal items wait for these
         self.inbox = Inbox()
         self._has_parts = False  # whether any call has been divided so far
         self.answered: list[Call] = []
@@ -124,7 +124,7 @@ class Calls:
 
     def admit_waiting(self) -> None:
         """Queue the calls that wait for room, as far as there is room."""
-        while (found := self.admission.next(self.queue.items)) is not None:
+        while (found := self.admission.pop(self.queue.items)) is not None:
             call, parts = found
             self.let_in.append(call)
             self.add(parts)

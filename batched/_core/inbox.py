@@ -17,7 +17,10 @@ class Inbox:
         self.leaving: deque[Call] = deque()
         """Calls that are to be dropped: their callers have left."""
         self.wake_after: int | None = None
-        """So many calls in `arriving` are reason to look before `until`; None: the driver will look."""
+        """So many calls in `arriving` are reason to wake the driver before `until`.
+
+        None: the driver is about to look by itself. 0: there is no worker thread, and the call starts one.
+        """
         self.until = 0.0
         """When the driver looks in any case, if calls wait."""
         self.has_moved = False

@@ -58,7 +58,9 @@ class KeyedQueues:
         self.lengths = lengths  # what is known of the lengths of items, if they are measured
         self._new = kind if lengths is None else partial(kind, lengths=lengths)
         self.items = 0  # waiting, of all keys
-        self.chunk: int | None = None  # the limit on large calls, given to each queue when its turn comes
+        self.large_limit: int | None = (
+            None  # the limit on large calls, given to each queue when its turn comes
+        )
         self.batch_size = batch_size
         self.threshold = threshold
         self._entries: dict[Hashable, _Entry] = {}
@@ -151,7 +153,7 @@ class KeyedQueues:
         """Raise what comparing the key of `call` with others raises."""
         self._entries.get(call.key)
 
-    def next(self, is_due: Callable[[float], bool], urgent: Call | None) -> Queue:
+    def in_turn(self, is_due: Callable[[float], bool], urgent: Call | None) -> Queue:
         """Return the queue that has its turn. At least one item must wait.
 
         A key may have its turn if it is full, if `urgent` waits in its queue, or if it `is_due` by the time

@@ -74,7 +74,7 @@ class LengthQueue(Queue):
         return super().lacks() if self.lengths.budget is None else 1
 
     def take(self, room: int) -> Batch:
-        """Remove and return the next batch, of at most `room` items, which at least must wait."""
+        """Remove and return the next batch, of at most `room` items; at least so many must wait."""
         rule = self.lengths
         rule.how = Choice.ARRIVAL
         if self._goes_by_arrival(room):
@@ -165,7 +165,7 @@ class LengthQueue(Queue):
         """Return how many items of `large`, the waiting ones of large calls, the next batch may have."""
         most = super()._most_large(small_items, room)
         cost = self.lengths.cost
-        if not large or not cost.each or self.chunk is None or most > self.chunk:
+        if not large or not cost.each or self.large_limit is None or most > self.large_limit:
             return most
         # The limit stands for a time, and these items may take longer: a list has its longest items first.
         longest = cost.each_of(max(map(_LENGTH, large[:most])))

@@ -6,9 +6,10 @@ from typing import Any
 
 from batched._core.batch import Batch
 from batched._core.calls import Calls
-from batched._core.delay import new_window
 from batched._core.options import Options
-from batched._policy.window import StartReason
+from batched._policy.adaptive import AdaptiveWindow
+from batched._policy.batch_cost import LengthCost
+from batched._policy.window import StartReason, Window
 
 
 class NextBatch:
@@ -82,7 +83,7 @@ class NextBatch:
         if self._starts_at_once:
             self._reason = self._why_early()
             return 0.0
-        start = self.policy.start(queue.oldest(), queue.items, now)
+        start = self.policy.start_at(queue.oldest(), queue.items, now)
         self._reason = self.policy.reason
         deadlines = self._calls.deadlines
         if deadlines.entries and (urgent := deadlines.start()) < start:
@@ -122,8 +123,8 @@ class NextBatch:
             lengths.urgent = urgent
         queue, reason = queues, self._reason
         if queues.is_keyed:
-            queue = queues.next(lambda oldest: self._is_due(oldest, now), urgent)
-            queue.chunk = queues.chunk
+            queue = queues.in_turn(lambda oldest: self._is_due(oldest, now), urgent)
+            queue.large_limit = queues.large_limit
             if queue.is_full():
                 reason = StartReason.FULL
             elif reason == StartReason.FULL:  # another key's was
@@ -143,7 +144,7 @@ class NextBatch:
 
     def _is_due(self, oldest: float, now: float) -> bool:
         """Whether a batch starts now if its oldest item has arrived at `oldest`."""
-        return self._starts_at_once or self.policy.start(oldest, self._calls.queue.items, now) <= now
+        return self._starts_at_once or self.policy.start_at(oldest, self._calls.queue.items, now) <= now
 
     # -- what is learned --------------------------------------------------------------------------------
 
@@ -160,5 +161,21 @@ class NextBatch:
             return
         measured = started if batch.failed < batch.size else None
         policy.done(batch.size, len(batch.slices), answered, now, measured)
-        self._calls.queue.chunk = policy.chunk
+        self._calls.queue.large_limit = policy.large_limit
         self._calls.reports = self._waits = not policy.is_suspended
+
+
+def new_window(options: Options, cost: LengthCost | None = None, old: Window | None = None) -> Window:
+    """Return the window that `options` ask for: the `old` one, with all it has learned, if it still fits.
+
+    The `cost` of batches is given where it is learned elsewhere.
+    """
+    timeout_s = options.timeout_ms / 1000
+    # Of callers that come back while several batches run, it is not known to which batch they belong.
+    one_by_one = options.max_concurrent_batches == 1
+    if not (options.adaptive and one_by_one and timeout_s and options.batch_size > 1):
+        return Window(timeout_s)
+    if isinstance(old, AdaptiveWindow):
+        old.configure(timeout_s, options.batch_size)
+        return old
+    return AdaptiveWindow(timeout_s, options.batch_size, cost)

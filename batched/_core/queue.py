@@ -36,8 +36,8 @@ class Queue:
         "_small",
         "_without_small",
         "batch_size",
-        "chunk",
         "items",
+        "large_limit",
         "threshold",
     )
 
@@ -52,7 +52,7 @@ class Queue:
         self._small: deque[Call] = deque()
         self._large: deque[Call] = deque()
         self._large_items = 0
-        self.chunk: int | None = None
+        self.large_limit: int | None = None
         """So many items of large calls at most share a batch while small calls come, if that is limited."""
         self._without_small = _LATELY  # batches since one found small calls waiting
         self._credit = 0.0  # items of the reserve that large calls have not used
@@ -131,7 +131,10 @@ class Queue:
         return self.batch_size - self.items
 
     def take(self, room: int) -> Batch:
-        """Remove and return the next batch: `room` items, of which so many must wait, or less by `chunk`."""
+        """Remove and return the next batch, of `room` items; at least so many must wait.
+
+        It has less if `large_limit` allows no more items of large calls, and no others wait.
+        """
         slices: list[Slice] = []
         small_items = self.items - self._large_items
         self._credit = min(self._credit + room * RESERVE, self._most_saved)
@@ -159,7 +162,9 @@ class Queue:
     def _most_large(self, small_items: int, room: int) -> int:
         """Return how many items of large calls the next batch may have."""
         self._without_small = 0 if small_items else self._without_small + 1
-        return room if self.chunk is None or self._without_small > _LATELY else min(self.chunk, room)
+        return (
+            room if self.large_limit is None or self._without_small > _LATELY else min(self.large_limit, room)
+        )
 
     def _take_large(self, room: int, slices: list[Slice]) -> int:
         taken = _take(self._large, room, slices)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from batched._core.batch import Batch, Collator
+from batched._core.batch import Batch
 from batched._core.call import Call, Slice
 from batched._core.calls import Calls
+from batched._core.collator import Collator
 from batched._core.next_batch import NextBatch
 from batched._core.retries import Retries
 from batched.errors import without_own_frames

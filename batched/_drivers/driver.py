@@ -6,14 +6,14 @@ import _thread
 from abc import ABC, abstractmethod
 from typing import Literal, NoReturn
 
-from batched._core.admission import is_guarded
-from batched._core.batch import Collator
+from batched._core.admission import admits_one_by_one
 from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.calls import NewQueue
+from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.options import Options
-from batched._drivers.wakeups import refusal
+from batched._drivers.wakeups import error_of
 from batched._parts.cache import CachingCollator
 from batched._parts.in_flight import InFlight
 from batched.errors import ClosedError, raise_as_was
@@ -31,7 +31,7 @@ class Driver(ABC):
         self.streams = streams
         self.closed = False
         self._queue = queue
-        self.is_guarded = is_guarded(options)
+        self.admits_one_by_one = admits_one_by_one(options)
         self.counters = Counters()
         self.lock = _thread.allocate_lock()
 
@@ -74,8 +74,8 @@ class Driver(ABC):
             call.left = why
             self._drop(call)
 
-    def refuse(self, call: Call) -> NoReturn:
+    def raise_error(self, call: Call) -> NoReturn:
         """Raise, in its caller, the error of `call`, or that it is late."""
         if call.error is None:
             self._leave(call, "expired")
-        raise_as_was(refusal(call, self.name))
+        raise_as_was(error_of(call, self.name))

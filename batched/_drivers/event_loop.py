@@ -17,11 +17,11 @@ from dataclasses import replace
 from functools import partial
 from time import monotonic
 
-from batched._core.admission import is_guarded
-from batched._core.batch import Collator
+from batched._core.admission import admits_one_by_one
 from batched._core.batcher import snapshot
 from batched._core.call import Call
 from batched._core.calls import NewQueue
+from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.options import Options
 from batched._core.stats import Stats
@@ -88,7 +88,7 @@ class LoopDriver(Driver):
         """Follow new options from the next batch on."""
         with self.lock:
             self.options = options
-            self.is_guarded = is_guarded(options)
+            self.admits_one_by_one = admits_one_by_one(options)
             dispatchers = self.dispatchers()
             for dispatcher in dispatchers:
                 dispatcher.batcher.configure(options)
@@ -123,7 +123,7 @@ class LoopDriver(Driver):
             return False
         reference = self._dispatchers.get(id(get_running_loop()))
         dispatcher = None if reference is None else reference()
-        return dispatcher is not None and batch in dispatcher.running
+        return dispatcher is not None and batch in dispatcher.batches
 
     def post_async(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for the running task, which then waits until it is answered or late."""
@@ -132,12 +132,12 @@ class LoopDriver(Driver):
         dispatcher = None if known is None else known()
         if dispatcher is None or dispatcher.loop() is not loop:  # that one, of the same id, is gone
             dispatcher = self._new_dispatcher(loop)
-        if self.closed or dispatcher.running:
+        if self.closed or dispatcher.batches:
             self.check()
-        call.loop = dispatcher
+        call.waits_at = dispatcher
         call._loop = loop  # noqa: SLF001  tasks look for it by this name
         inbox = dispatcher.inbox
-        if not self.is_guarded and not call.is_divided:
+        if not self.admits_one_by_one and not call.is_divided:
             inbox.arriving.append(call)
         elif not self._admit(dispatcher, call, waits):
             dispatcher.plan(loop)
@@ -162,9 +162,9 @@ class LoopDriver(Driver):
     # -- a caller leaves ----------------------------------------------------------------------------------
 
     def _drop(self, call: Call) -> None:
-        dispatcher: LoopDispatcher = call.loop
+        dispatcher: LoopDispatcher = call.waits_at
         dispatcher.inbox.leaving.append(call)
-        if call.is_divided and dispatcher.running:
+        if call.is_divided and dispatcher.batches:
             dispatcher.replan()  # `current_batch().cancelled()` looks at the parts
 
     # -- the end ------------------------------------------------------------------------------------------

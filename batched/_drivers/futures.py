@@ -17,7 +17,7 @@ def submit(driver: ThreadDriver, call: Call) -> Future[Any]:
     """Have `call` arrive, and return the future of its answer; may block while there is no room."""
     future: Future[Any] = Future()
     call.waiter = future
-    call.loop = FUTURE
+    call.waits_at = FUTURE
     future.add_done_callback(partial(_notice_cancel, driver, call))
     try:
         driver.push_future(call)

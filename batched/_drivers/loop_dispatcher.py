@@ -34,7 +34,7 @@ class LoopDispatcher(Dispatcher):
         super().__init__(driver)
         self.inbox = self.batcher.inbox
         self.inbox.wake_after = 1
-        self.running: set[Batch] = set()
+        self.batches: set[Batch] = set()
         self.loop = loop
         self._driver = driver
         self._key = key
@@ -111,7 +111,7 @@ class LoopDispatcher(Dispatcher):
             self._busy -= 1
             self._wait(found, loop)
             return None
-        self.running.add(found)
+        self.batches.add(found)
         self.inbox.wake_after = None
         if self._busy < self._driver.options.max_concurrent_batches:
             self.plan(loop)
@@ -134,7 +134,7 @@ class LoopDispatcher(Dispatcher):
         goes_on = False
         try:
             if batch is not None:
-                self.running.discard(batch)
+                self.batches.discard(batch)
                 self._report(batch, parts, error)
             elif error is not None:  # perhaps a Ctrl-C while the batch was taken
                 with self:
@@ -171,7 +171,7 @@ class LoopDispatcher(Dispatcher):
 
     def _give_up_lost(self, error: BaseException) -> None:
         """Answer with `error` the calls of batches that were taken, and that no task runs. Needs the lock."""
-        for lost in [known for known in self.batcher.running.since if known not in self.running]:
+        for lost in [known for known in self.batcher.running.since if known not in self.batches]:
             self.batcher.give_up(error, lost)
 
     # -- what is next -------------------------------------------------------------------------------------

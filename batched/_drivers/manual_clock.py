@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from batched._core.batch import Batch, Collator
+from batched._core.batch import Batch
 from batched._core.batcher import Batcher, snapshot
 from batched._core.call import Call, Slice, release_inputs
 from batched._core.calls import NewQueue
+from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.options import Options
 from batched._core.queue import Queue

@@ -15,11 +15,11 @@ from functools import partial
 from time import monotonic
 from typing import NoReturn
 
-from batched._core.admission import is_guarded
-from batched._core.batch import Collator
+from batched._core.admission import admits_one_by_one
 from batched._core.batcher import snapshot
 from batched._core.call import Call
 from batched._core.calls import NewQueue
+from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.options import Options
 from batched._core.stats import Stats
@@ -99,7 +99,7 @@ class ThreadDriver(Driver):
         """Follow new options from the next batch on."""
         with self.dispatcher as batcher:
             self.options = options
-            self.is_guarded = is_guarded(options)
+            self.admits_one_by_one = admits_one_by_one(options)
             batcher.configure(options)
             self.workers.set_most(options.max_concurrent_batches)
         if self.inbox.wake_after != 0:  # else there is no worker, and no call that waits for one
@@ -131,7 +131,7 @@ class ThreadDriver(Driver):
         if self.closed or _thread.get_ident() in self.idents:
             self.check()
         try:
-            if self.is_guarded or call.is_divided:
+            if self.admits_one_by_one or call.is_divided:
                 self.dispatcher.admit(call, wait=waits or self.may_wait, of_map=waits)
                 return
             inbox = self.inbox
@@ -144,7 +144,7 @@ class ThreadDriver(Driver):
 
     def post(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for a thread that will `collect` it."""
-        call.loop = None
+        call.waits_at = None
         call.waiter = waiter = _thread.allocate_lock()
         waiter.acquire()
         self.push(call, waits)
@@ -152,7 +152,7 @@ class ThreadDriver(Driver):
     def post_async(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for the running task, which then waits until it is answered or late."""
         call.note_context()  # a worker may be faster than the task, which has yet to wait
-        call.loop = loop = get_running_loop()
+        call.waits_at = loop = get_running_loop()
         call._loop = loop  # noqa: SLF001  tasks look for it by this name
         self.push(call, waits)
         if call.deadline is not None:  # after the push, which may be refused
@@ -160,14 +160,14 @@ class ThreadDriver(Driver):
 
     def push_future(self, call: Call) -> None:
         """Have `call` arrive, for a thread that takes its future; block while there is no room."""
-        if not self.is_guarded:
+        if not self.admits_one_by_one:
             self.push(call)
             return
         self.check()
         if (gate := self.dispatcher.admit(call, wait=self.may_wait, of_map=False)) is not None:
             self.warn_on_loop("fn.submit(x)", "await fn.acall(x)")
             if not gate.acquire(timeout=-1 if call.deadline is None else _seconds_left(call.deadline)):
-                self.refuse(call)
+                self.raise_error(call)
 
     def open(self, call: Call) -> None:
         """Have `call`, a stream, arrive: a thread will take its pieces as they come."""
@@ -177,7 +177,7 @@ class ThreadDriver(Driver):
     def open_async(self, call: Call) -> None:
         """Have `call`, a stream, arrive: a task of the running loop will take its pieces as they come."""
         call.take_pieces()
-        call.loop = get_running_loop()
+        call.waits_at = get_running_loop()
         call.waiter = Bell()
         self.push(call)
 
@@ -191,15 +191,15 @@ class ThreadDriver(Driver):
             self.cancel(call)
             raise
         if call.missing or call.error is not None:
-            self.refuse(call)
+            self.raise_error(call)
 
-    def refuse(self, call: Call) -> NoReturn:
+    def raise_error(self, call: Call) -> NoReturn:
         """Raise, in its caller, the error of `call`, or that it is late."""
         if call.error is None:
             self._leave(call, "expired")
             if self.dispatcher.blocked:
                 self.dispatcher.drop_departed()  # others wait for the room that it has taken
-        super().refuse(call)
+        super().raise_error(call)
 
     def _drop(self, call: Call) -> None:
         self.inbox.leaving.append(call)

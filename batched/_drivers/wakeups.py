@@ -46,15 +46,15 @@ def resolve_on_loop(calls: Iterable[Call]) -> None:
         raise
 
 
-def refusal(call: Call, name: str) -> BaseException:
+def error_of(call: Call, name: str) -> BaseException:
     """Return what the caller of `call`, which has no results, is to raise: its error, or that it is late."""
     if call.error is None:
         return TimeoutError(call.overdue(name))
     park_at_exit()
-    if call.left == "cancelled" and call.loop is not None:
+    if call.left == "cancelled" and call.waits_at is not None:
         return asyncio.CancelledError()
     error = copied(call.error)
-    return error if call.loop is None else for_event_loop(error)
+    return error if call.waits_at is None else for_event_loop(error)
 
 
 def own_errors(call: Call) -> Any:
@@ -88,10 +88,10 @@ def tell(calls: list[Call]) -> None:
     """
     loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
     for call in calls:
-        if call.loop is not None:
+        if call.waits_at is not None:
             if not call.waiter.is_told:
                 call.waiter.is_told = True
-                loops.setdefault(call.loop, []).append(call)
+                loops.setdefault(call.waits_at, []).append(call)
         elif call.waiter.locked():
             with contextlib.suppress(RuntimeError):  # it has been told already
                 call.waiter.release()
@@ -106,11 +106,11 @@ def _ring(calls: list[Call]) -> None:
         call.waiter.set()
 
 
-def release(calls: list[Call]) -> list[Call]:
+def wake(calls: list[Call]) -> list[Call]:
     """Wake the threads and event loops that wait for `calls`; return the calls that have futures instead."""
-    first = calls[0].loop
+    first = calls[0].waits_at
     threads, futures = calls, []
-    if len(calls) == 1 or {call.loop for call in calls} == {first}:
+    if len(calls) == 1 or {call.waits_at for call in calls} == {first}:
         if first is FUTURE:
             return calls[:]
         if first is not None:
@@ -119,7 +119,7 @@ def release(calls: list[Call]) -> list[Call]:
     else:
         groups: dict[Any, list[Call]] = {}
         for call in calls:
-            groups.setdefault(call.loop, []).append(call)
+            groups.setdefault(call.waits_at, []).append(call)
         futures = groups.pop(FUTURE, [])
         threads = groups.pop(None, [])
         for loop, theirs in groups.items():
@@ -163,7 +163,7 @@ if hasattr(os, "register_at_fork"):  # a wake-up under way may be the parent's a
 
 
 def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
-    """Have `loop`, of another thread, release the callers of `calls`."""
+    """Have `loop`, of another thread, wake the callers of `calls`."""
     known = _outboxes.get(id(loop))
     outbox = None if known is None else known()
     if outbox is None or outbox.loop() is not loop:
@@ -188,21 +188,21 @@ def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
 def wake_callers(calls: list[Call], name: str) -> None:
     """Wake the threads and event loops that wait for `calls`, and resolve the futures; not under the lock."""
     try:
-        futures = release(calls)
+        futures = wake(calls)
         if futures:
             settle(futures)
     except Exception:  # a fault of this library: each caller is to be woken all the same
         _logger.exception("%s: callers could not be woken together", name)
         for call in calls:
             with contextlib.suppress(Exception):
-                settle(release([call]))
+                settle(wake([call]))
 
 
 def settle(calls: list[Call]) -> None:
     """Resolve the futures of `calls`, which runs their callbacks."""
     for call in calls:
         future = call.waiter
-        if future is None:  # it has been resolved, as in `release`
+        if future is None:  # it has been resolved, as in `wake`
             continue
         try:
             if call.left == "cancelled":

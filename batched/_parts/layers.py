@@ -10,8 +10,9 @@ from math import isfinite
 from numbers import Real
 from typing import Any, Protocol, TypeAlias
 
-from batched._core.batch import Batch, Collator
+from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper
+from batched._core.collator import Collator
 from batched._parts.divided import divide
 from batched._policy.lengths import extent
 from batched.errors import BatchError

@@ -8,8 +8,8 @@ from typing import Any
 from batched._collate.arrays import FeatureCollator
 from batched._collate.columns import ColumnCollator, parameters_of, takes_columns
 from batched._collate.lists import ListCollator
-from batched._core.batch import Collator
 from batched._core.calls import NewQueue
+from batched._core.collator import Collator
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
 from batched._core.options import ArrayOptions, Options, knows_lengths

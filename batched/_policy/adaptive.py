@@ -21,7 +21,7 @@ from batched._policy.window import ANY_NUMBER, Learned, StartReason, Window
 _COLD = 2  # cohorts: until then the plain window holds, ...
 _WARM = 6  # ... and until then no batch waits: sizes must differ to tell the fixed cost from that of an item
 _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
-_CHUNK = 5.0  # fixed costs that a chunk of a large call may take
+_LARGE = 5.0  # fixed costs that a chunk of a large call may take
 _OF_ALIKE = 8  # of so many batches that answered no call, one is learned from
 _NOT_FELT_S = 20e-6  # waking a worker takes as long, so a lower fixed cost is not worth a wait
 
@@ -54,7 +54,7 @@ class AdaptiveWindow(Window):
         self._ended_answered = 0
         self._popped = 0.0  # when a batch started
         self._unanswered = 0  # batches that answered no call
-        self.chunk: int | None = None
+        self.large_limit: int | None = None
         """So many items of large calls may share a batch while small ones come; None: all."""
         self.is_suspended = False
 
@@ -79,7 +79,7 @@ class AdaptiveWindow(Window):
         self._cohorts.arrived(times)
         self._bursts.arrived(times, self._cohorts.unit)
 
-    def start(self, oldest: float, items: int, now: float) -> float:
+    def start_at(self, oldest: float, items: int, now: float) -> float:
         """Return when to start a batch that is not full: `items` wait, the first of them since `oldest`."""
         if self._ended <= now:
             self._begin_cohort()
@@ -163,9 +163,9 @@ class AdaptiveWindow(Window):
         if isinstance(cost, BatchCost):
             cost.add(size, duration)
         if self._cohorts.count >= _WARM:
-            longest = _CHUNK * (cost.fixed + OVERHEAD_S)
+            longest = _LARGE * (cost.fixed + OVERHEAD_S)
             is_long = cost.each * self._batch_size > longest
-            self.chunk = ceil(longest / cost.each) if is_long else None
+            self.large_limit = ceil(longest / cost.each) if is_long else None
 
     @property
     def cohorts(self) -> int:

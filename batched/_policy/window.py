@@ -73,11 +73,11 @@ class Window:
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self.awaited = ANY_NUMBER
-        """How many more calls end the wait that `start` has asked for."""
+        """How many more calls end the wait that `start_at` has asked for."""
         self.reason = StartReason.WINDOW
-        """Why the batch starts, once the time that `start` has returned has come."""
+        """Why the batch starts, once the time that `start_at` has returned has come."""
 
-    def start(self, oldest: float, items: int, now: float) -> float:  # noqa: ARG002  it learns nothing
+    def start_at(self, oldest: float, items: int, now: float) -> float:  # noqa: ARG002  it learns nothing
         """Return when to start a batch that is not full: `items` wait, the first of them since `oldest`."""
         return oldest + self.timeout_s
 

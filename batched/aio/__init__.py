@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, overload
 
-from batched._api.calls import LoopedFunction
 from batched._api.decorate import decorate, takes_options
+from batched._api.flavours import LoopedFunction
 from batched._api.signatures import ListFunction, ListMethod, Method, P, S, S_contra, T, U, list_options
 from batched._core.options import Options
 from batched.aio import inference

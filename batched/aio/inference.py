@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, overload
 
-from batched._api.calls import LoopedFunction
 from batched._api.decorate import decorate, takes_options
+from batched._api.flavours import LoopedFunction
 from batched._api.signatures import P, array_options
 from batched._core.options import ArrayOptions
 from batched.inference import Feature, Features, R

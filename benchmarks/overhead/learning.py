@@ -42,9 +42,9 @@ def _told(words: str, calls: int) -> tuple[Told, int, int]:
             told.append(("arrived", (times,)))
             super().arrived(times)
 
-        def start(self, *args: Any) -> float:
-            told.append(("start", args))
-            return super().start(*args)
+        def start_at(self, *args: Any) -> float:
+            told.append(("start_at", args))
+            return super().start_at(*args)
 
         def popped(self, *args: Any) -> None:
             told.append(("popped", args))

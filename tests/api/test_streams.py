@@ -50,7 +50,7 @@ def test_the_last_piece_comes_before_the_error_that_follows_it() -> None:
     def late() -> Any:
         call = driver_of(fn).collator.one(list, (1,), {}, 0.0)
         call.results = Late(call)
-        call.loop = None
+        call.waits_at = None
         return call
 
     stream = Stream(driver_of(fn), late())

@@ -95,8 +95,8 @@ def test_keys_do_not_grow_under_a_load_that_never_ends() -> None:
     push("waits", 0.0)
     push("full", 1.0, 5)
     for turn in range(2, 1000):
-        groups.taken(groups.next(lambda _oldest: False, None).take(4), turn)
+        groups.taken(groups.in_turn(lambda _oldest: False, None).take(4), turn)
         push("full", turn, 4)
-        groups.taken(groups.next(lambda _oldest: False, urgent=push(turn, 0.5)).take(1), turn)
+        groups.taken(groups.in_turn(lambda _oldest: False, urgent=push(turn, 0.5)).take(1), turn)
         assert size_of(groups) < 500
     assert groups.items == 6

@@ -82,7 +82,7 @@ class TurnRules(RuleBasedStateMachine):
         before = {id(call): call.waiting for call in self.calls}
         small = {call.key for call in self.waiting() if not call.large}
         large = {call.key for call in self.waiting()} - small
-        queue = self.groups.next(lambda _oldest: True, None)
+        queue = self.groups.in_turn(lambda _oldest: True, None)
         batch = queue.take(min(queue.items, self.groups.batch_size))
         key = batch.slices[0][0].key
         self.groups.taken(batch, self.now)

@@ -131,7 +131,7 @@ def test_a_chunk_of_longer_items_than_usual_has_fewer(length: float, items: int)
     lengths = known(1e-6, 1e-3)
     lengths.cost.each = 1e-2  # of the mean length, which is so 10
     queue = LengthQueue(32, 1, lengths)
-    queue.chunk = 8
+    queue.large_limit = 8
     queue.push_all([call_of([length] * 100), call_of([length])])
     taken = queue.take(32)
     assert sum(stop - start for call, start, stop in taken.slices if call.size > 1) == items

@@ -9,7 +9,7 @@ from typing import Any
 import batched
 from batched._core.call import Call
 from batched._drivers import wakeups
-from batched._drivers.wakeups import release
+from batched._drivers.wakeups import wake
 from tests.kit.gate import PATIENCE_S, Gate
 
 
@@ -56,15 +56,15 @@ def test_a_callback_that_raises_harms_nobody() -> None:
 def test_who_is_answered_twice_has_the_first_answer() -> None:
     """A worker that has just answered a call does not fail because another, or a shutdown, has too."""
     call = Call().begin(list, None, 1, False, 0.0)
-    call.loop, call.waiter, call.missing = None, threading.Lock(), 0
+    call.waits_at, call.waiter, call.missing = None, threading.Lock(), 0
     call.waiter.acquire()
-    assert release([call]) == release([call]) == []
+    assert wake([call]) == wake([call]) == []
     assert not call.waiter.locked()
-    call.loop, call.waiter, call.results = wakeups.FUTURE, Future(), "first"
+    call.waits_at, call.waiter, call.results = wakeups.FUTURE, Future(), "first"
     future = call.waiter
-    wakeups.settle(release([call]))
+    wakeups.settle(wake([call]))
     call.error = ValueError()
-    wakeups.settle(release([call]))
+    wakeups.settle(wake([call]))
     assert future.result(0) == "first"
 
 

@@ -13,7 +13,7 @@ import pytest
 import batched
 from batched._core.call import Call
 from batched._drivers import wakeups
-from batched._drivers.wakeups import release
+from batched._drivers.wakeups import wake
 from tests.kit.gate import PATIENCE_S, Gate, until
 
 
@@ -42,7 +42,7 @@ def test_a_loop_that_is_behind_is_woken_once_for_all_that_is_answered_meanwhile(
 
 
 class Loop:
-    """What `release` asks of an event loop."""
+    """What `wake` asks of an event loop."""
 
     def __init__(self) -> None:
         self.ready: list[Any] = []
@@ -55,7 +55,7 @@ class Loop:
 
     def call_on(self) -> Call:
         call = Call().begin(list, None, 1, False, 0.0)
-        call.loop = self
+        call.waits_at = self
         call.missing = 0
         return call
 
@@ -64,15 +64,15 @@ def test_no_answer_is_lost_between_two_wake_ups() -> None:
     """What comes after the loop has begun to empty its outbox is told of again."""
     loop = Loop()
     calls = [loop.call_on() for _ in range(4)]
-    release(calls[:1])
-    release(calls[1:2])
+    wake(calls[:1])
+    wake(calls[1:2])
     assert len(loop.ready) == 1
-    calls[0].add_done_callback(lambda _: release(calls[2:3]), context=Context())  # in the middle of it
+    calls[0].add_done_callback(lambda _: wake(calls[2:3]), context=Context())  # in the middle of it
     loop.ready[0]()
     assert [call.is_woken for call in calls[:3]] == [True, True, False]
     loop.ready[1]()
     assert calls[2].is_woken
-    release(calls[3:])
+    wake(calls[3:])
     loop.ready[2]()
     assert calls[3].is_woken
 
@@ -82,8 +82,8 @@ def test_a_loop_is_not_taken_for_another_of_the_same_id(monkeypatch: pytest.Monk
     gone, loop = Loop(), Loop()
     monkeypatch.setattr(wakeups, "id", lambda _: 7, raising=False)
     told, call = gone.call_on(), loop.call_on()
-    release([told])
-    release([call])
+    wake([told])
+    wake([call])
     assert len(gone.ready) == len(loop.ready) == 1
     loop.ready[0]()
     assert call.is_woken
@@ -95,7 +95,7 @@ def test_of_very_many_loops_each_is_told_of_its_own_calls() -> None:
     loops = [Loop() for _ in range(3000)]
     calls = [each.call_on() for _ in range(2) for each in loops]
     for call in calls:
-        release([call])
+        wake([call])
     outboxes = {callback.__self__ for each in loops for callback in each.ready}
     assert sum(map(weakref.getweakrefcount, outboxes)) < 2000
     for each in loops:
@@ -109,12 +109,12 @@ def test_a_loop_that_is_closed_keeps_no_calls() -> None:
     loop = Loop()
     told = loop.call_on()
     calls = [weakref.ref(told)]
-    release([told])
+    wake([told])
     loop.ready.clear()  # as `close` does
     loop.error = RuntimeError
     call = loop.call_on()
     calls.append(weakref.ref(call))
-    release([call])
+    wake([call])
     del told, call
     assert [call() for call in calls] == [None, None]
 
@@ -125,11 +125,11 @@ def test_a_wake_up_that_is_interrupted_is_made_up_for() -> None:
     calls = [loop.call_on() for _ in range(3)]
     loop.error = KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt):
-        release(calls[:1])
+        wake(calls[:1])
     loop.error = None
-    release(calls[1:2])
+    wake(calls[1:2])
     loop.ready.clear()  # the loop had just taken it out
-    release(calls[2:])
+    wake(calls[2:])
     loop.ready[0]()
     assert calls[2].is_woken
 
@@ -140,8 +140,8 @@ def test_who_is_told_goes_on_after_an_interruption() -> None:
     async def main() -> None:
         loop = Loop()
         calls = [loop.call_on() for _ in range(4)]
-        release(calls[:3])
-        release(calls[3:])
+        wake(calls[:3])
+        wake(calls[3:])
 
         def interrupt(_: object) -> None:
             raise KeyboardInterrupt
@@ -161,10 +161,10 @@ def test_a_child_process_waits_for_no_wake_up_of_its_parents() -> None:
     """One that was under way when it was forked may never come there."""
     loop = Loop()
     calls = [loop.call_on() for _ in range(2)]
-    release(calls[:1])
+    wake(calls[:1])
     child = os.fork()
     if not child:
-        release(calls[1:])
+        wake(calls[1:])
         os._exit(len(loop.ready))
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 2

@@ -143,7 +143,7 @@ class BatcherRules(RuleBasedStateMachine):
         crowded = sum(before[id(call)] for call in small) >= self.batch_size and large
         assert all(call.key == key for call, _, _ in slices)
         most = min(self.batch_size, sum(before[id(call)] for call in mine))
-        chunk = self.driver.queue.chunk
+        chunk = self.driver.queue.large_limit
         if chunk is None:
             assert len(batch) == most
         else:  # large calls may get less, but not nothing

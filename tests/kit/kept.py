@@ -55,9 +55,9 @@ def kept_by(root: object, kind: type[T], *, but: tuple[type, ...] = ()) -> list[
 def driver_of(fn: Any) -> Any:
     """Return the driver of a batched function, or of a method of an instance."""
     shared = kept_by(fn, Shared)[0]
-    if shared.batcher is None:
+    if shared.driver is None:
         assert fn.stats is not None  # which makes the driver, or finds it
-    return shared.batcher
+    return shared.driver
 
 
 def batchers(fn: Any) -> list[Batcher]:

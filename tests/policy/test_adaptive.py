@@ -61,7 +61,7 @@ def test_where_a_wait_saves_nothing_nothing_is_learned(monkeypatch: pytest.Monke
     server.slow = 1e-3
     crowd(server, 20)
     server.run(100)
-    for event in ("arrived", "start", "popped", "done"):
+    for event in ("arrived", "start_at", "popped", "done"):
         monkeypatch.delattr(AdaptiveWindow, event)
         monkeypatch.delattr(Window, event, raising=False)
     server.run(100)
@@ -161,7 +161,7 @@ def test_times_that_make_no_sense_do_no_harm(events: list[tuple[float, float, in
     for skew, seconds, size, answered in events:
         now += seconds
         patience.arrived([now + skew] * size)
-        start = patience.start(now - seconds, size, now)
+        start = patience.start_at(now - seconds, size, now)
         assert start <= now + TIMEOUT_S
         assert patience.awaited >= 1
         patience.popped(now)

@@ -47,15 +47,15 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         first call that blocks there, be it this, `map` or `stream`, warns with a `BlockingCallWarning`.
         """
         shared = self._shared
-        batcher = shared.batcher or self._find()
+        driver = shared.driver or self._find()
         call: Call = shared.read(self, args, named, monotonic())
         if not call.missing:
-            return self._at_once(batcher, call)
-        if batcher.warn_on_loop.may_warn and _get_running_loop() is not None:
-            batcher.warn_on_loop("fn(x)", "await fn.acall(x)")
+            return self._at_once(driver, call)
+        if driver.warn_on_loop.may_warn and _get_running_loop() is not None:
+            driver.warn_on_loop("fn(x)", "await fn.acall(x)")
         call.note_context()
-        batcher.post(call)
-        batcher.collect(call)
+        driver.post(call)
+        driver.collect(call)
         return call.results if not call.keep_errors else own_errors(call)
 
     def submit(self, /, *args: Any, **named: Any) -> Future[Any]:
@@ -65,15 +65,15 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         has not wholly started when its deadline passes raises `TimeoutError` then, also while the worker is
         busy; a call that has is answered late: bound the wait with `result(timeout=...)`.
         """
-        batcher = self._shared.batcher or self._find()
+        driver = self._shared.driver or self._find()
         call: Call = self._shared.read(self, args, named, monotonic())
         if not call.missing:
             known: Future[Any] = Future()
-            known.set_result(self._at_once(batcher, call))
+            known.set_result(self._at_once(driver, call))
             return known
         self._shared.collator.own(call)
         call.note_context()
-        return submit(batcher, call)
+        return submit(driver, call)
 
     def map(self, items: Iterable[Any], /, *more: Iterable[Any]) -> Iterator[Any]:
         """Yield the result of each item, in order, reading ahead of the consumer by three batches at most.
@@ -87,16 +87,16 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
 
         For functions that are generators. A consumer that drops the iterator, or closes it, leaves.
         """
-        batcher = self._open()
+        driver = self._open()
         call = self._ask_one(args, named)
-        batcher.open(call)
-        return Stream(batcher, call)
+        driver.open(call)
+        return Stream(driver, call)
 
     # -- looking and ending ---------------------------------------------------------------------------
 
     def worker_stack(self) -> str:
         """Return where the worker is, as a traceback would show it; to look at when a batch hangs."""
-        return self._batcher.workers.stack()
+        return self._driver.workers.stack()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
         """Run the queued calls, end the worker, and take no more calls.
@@ -106,7 +106,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
             cancel_futures: Cancel the queued calls instead of running them; the running batch is finished.
 
         """
-        self._batcher.shutdown(wait=wait, cancel_futures=cancel_futures)
+        self._driver.shutdown(wait=wait, cancel_futures=cancel_futures)
 
     def __enter__(self) -> Self:
         return self

@@ -85,7 +85,7 @@ def for_event_loop(error: BaseException) -> Exception:
 
 def for_iterator(error: BaseException) -> BaseException:
     """Return `error`, or a `BatchError` from it if an iterator that raised it would seem to have ended."""
-    return _wrapped(error) if isinstance(error, StopIteration) else error
+    return _wrapped(error) if isinstance(error, StopIteration | StopAsyncIteration) else error
 
 
 def _wrapped(error: BaseException) -> BatchError:

@@ -15,6 +15,7 @@ from typing import Generic, NoReturn, Self, TypeVar
 from batched._api.binding import Driver
 from batched._core.call import Call
 from batched._drivers.thread import ThreadDriver
+from batched.errors import for_iterator
 
 T = TypeVar("T")
 
@@ -64,6 +65,8 @@ class _Consumer(Generic[T]):
         call.results.clear()
         try:
             self._driver.raise_error(call)
+        except (StopIteration, StopAsyncIteration) as error:
+            raise for_iterator(error) from error
         finally:
             call.error = None  # its traceback would live as long as the consumer keeps the iterator
 

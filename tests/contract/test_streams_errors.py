@@ -109,11 +109,9 @@ def test_pieces_that_are_not_one_per_item_fail_the_stream(
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, StopAsyncIteration])
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_whatever_is_raised_reaches_the_consumer_and_not_the_worker(
-    request: pytest.FixtureRequest, streaming: Flavour, kind: Any, asynchronous: bool
+    streaming: Flavour, kind: Any, asynchronous: bool
 ) -> None:
     """From a generator and an asynchronous one; a task gets a `BatchError` of it. The next stream works."""
-    if streaming.in_tasks and kind is StopAsyncIteration and streaming.name != "aio" and not asynchronous:
-        request.applymarker(pytest.mark.xfail(reason="a task takes it for the end of its stream"))
     broken = True
 
     def generate(items: list[int]) -> Iterator[list[int]]:
@@ -136,6 +134,21 @@ def test_whatever_is_raised_reaches_the_consumer_and_not_the_worker(
     broken = False
     assert list(streaming.stream(fn, 2)) == [2]
     streaming.close(fn)
+
+
+@pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration])
+def test_a_piece_that_looks_like_the_end_is_an_error(streaming: Flavour, kind: Any) -> None:
+    """An item whose piece is such an exception fails: its consumer does not take it for the end."""
+
+    def generate(items: list[int]) -> Iterator[list[Any]]:
+        yield items
+        yield [kind("odd")] * len(items)
+
+    stream = streaming.stream(streaming.decorate(generate, timeout_ms=0), 1)
+    assert next(stream) == 1
+    with pytest.raises(BatchError) as caught:
+        next(stream)
+    assert isinstance(caught.value.__cause__, kind)
 
 
 def test_a_generator_that_cannot_be_closed_is_logged(

@@ -116,7 +116,7 @@ class FeatureCollator:
         lengths = zip(*[call.inputs.lengths for call, _, _ in slices], strict=True)
         rows = _rows(batch)
         collated: dict[Hashable, Array] = {}
-        least = batch.least or [()] * len(signature.features)
+        least = batch.least_shapes or [()] * len(signature.features)
         for feature, fill, theirs, long, shape in zip(
             signature.features, signature.fills, blocks, lengths, least, strict=True
         ):

@@ -7,7 +7,7 @@ from batched._core.options import Options
 from batched.errors import QueueFullError
 
 
-def admits_one_by_one(options: Options) -> bool:
+def admits_with_lock(options: Options) -> bool:
     """Whether calls are admitted one by one: they are counted, divided or looked up."""
     return (options.max_queue_size, options.group_by, options.cache) != (None, None, None)
 

@@ -14,7 +14,7 @@ from batched.errors import SlowConsumerError
 class Batch:
     """Slices of calls that run together, at most once.
 
-    What changes a call, or asks what it still misses, needs the lock of the batcher.
+    All but `run` and `split` needs the lock of the batcher.
     """
 
     __slots__ = (
@@ -22,7 +22,7 @@ class Batch:
         "begun",
         "failed",
         "has_lists",
-        "least",
+        "least_shapes",
         "padded",
         "real",
         "reason",
@@ -39,7 +39,7 @@ class Batch:
         self.failed = 0  # items
         self.has_lists = False  # whether some slice is of a list, as the collator found
         self.shapes: Any = None  # what the rows of each feature were padded to, by collators that pad
-        self.least: Any = None  # what they are padded to at least, as parts of a call have to be alike
+        self.least_shapes: Any = None  # what they are padded to at least, as parts of a call have to be alike
         self.real = 0  # elements, for collators that pad
         self.padded = 0  # the same with their padding
         self._overwritten: list[Any] = []  # items that errors have replaced, until `clear`
@@ -86,7 +86,7 @@ class Batch:
         ]
         if not between:
             for half in halves:
-                half.least = self.shapes
+                half.least_shapes = self.shapes
         return halves
 
     def prune(self) -> list[Slice]:

@@ -90,7 +90,7 @@ class Batcher:
         if calls.unreported or calls.deadlines.entries:
             self.next_batch.catch_up(now)
         retries = self.running.retries.batches
-        delay = 0.0 if retries and self.running.has_retry(now) else self.next_batch.delay(now)
+        delay = 0.0 if retries and self.running.prune_retries(now) else self.next_batch.delay(now)
         inbox = self.inbox
         inbox.has_moved = False
         inbox.wake_after = self.next_batch.awaited() if delay else 1

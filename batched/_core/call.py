@@ -8,7 +8,7 @@ from contextvars import Context, copy_context
 from enum import Enum
 from typing import Any, Literal, Protocol, Self, TypeAlias
 
-from batched._core.task_awaitable import Waiter
+from batched._core.task_awaitable import TaskAwaitable
 
 
 class Done(Enum):
@@ -37,7 +37,7 @@ class Wrapper(Protocol):
     def __wrapped__(self) -> Callable[..., Any]: ...
 
 
-class Call(Waiter):
+class Call(TaskAwaitable):
     """The items that one caller asks for at once, and their answer.
 
     A task waits for the call itself; other callers for its `waiter`.

@@ -46,7 +46,7 @@ class Calls:
         self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
         self.admission = Admission(self._name, options)
         self.deadlines = Deadlines()
-        self.reports = False
+        self.policy_listens = False
         """Whether the delay policy wants to hear of calls."""
         self.unreported: list[Call] = []
         """Calls in the queue that it has yet to hear of."""
@@ -73,7 +73,7 @@ class Calls:
 
     def add(self, calls: list[Call]) -> None:
         """Put `calls` into the queue."""
-        if self.reports:
+        if self.policy_listens:
             self.unreported += calls
         try:
             self.counters.accepted += self.queue.push_all(calls)

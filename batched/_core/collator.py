@@ -1,4 +1,4 @@
-"""What a batcher asks of a collator: the rooms above have one for each kind of items."""
+"""What a batcher asks of a collator: `_collate` has one for each kind of items, `_parts` wraps them."""
 
 from __future__ import annotations
 

@@ -30,19 +30,19 @@ class NextBatch:
         self._cost = None if self._lengths is None else self._lengths.cost
         self._reason = StartReason.FULL  # why the next batch is due, once it is
         self.policy: Any = new_window(options, self._cost)
-        self.follow(options)
+        self.apply_options(options)
 
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
         self.policy = new_window(options, self._cost, self.policy)
-        self.follow(options)
+        self.apply_options(options)
 
-    def follow(self, options: Options) -> None:
+    def apply_options(self, options: Options) -> None:
         """Follow `options` with the present policy."""
         self.options = options
-        self._calls.reports = self.policy.learns and not self.policy.is_suspended
+        self._calls.policy_listens = self.policy.learns and not self.policy.is_suspended
         self._waits = options.timeout_ms > 0 and not self.policy.is_suspended
-        self._at_once = StartReason.NO_GAIN if options.timeout_ms > 0 else StartReason.WINDOW
+        self._reason_at_once = StartReason.NO_GAIN if options.timeout_ms > 0 else StartReason.WINDOW
 
     def resize(self, fits: int | None) -> None:
         """Bring the queue up to date with the options, and with how many items fit into memory."""
@@ -107,7 +107,7 @@ class NextBatch:
             return StartReason.DRAIN
         if self._calls.admission.awaiting_room:
             return StartReason.CROWDED
-        reason: StartReason = self.policy.reason if self._waits else self._at_once
+        reason: StartReason = self.policy.reason if self._waits else self._reason_at_once
         return reason
 
     # -- which calls it has -----------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class NextBatch:
         if lengths is not None:
             calls.counters.chosen[lengths.how] += 1
             lengths.urgent = None  # an idle batcher holds on to no call
-        if calls.reports:
+        if calls.policy_listens:
             self.policy.popped(now)
         if calls.admission.awaiting_room:
             calls.admit_waiting()
@@ -157,12 +157,12 @@ class NextBatch:
         if not policy.learns:
             return
         if policy.is_suspended:
-            self._calls.reports = self._waits = policy.resumes(batch.size, now - started)
+            self._calls.policy_listens = self._waits = policy.resumes(batch.size, now - started)
             return
         measured = started if batch.failed < batch.size else None
         policy.done(batch.size, len(batch.slices), answered, now, measured)
         self._calls.queue.large_limit = policy.large_limit
-        self._calls.reports = self._waits = not policy.is_suspended
+        self._calls.policy_listens = self._waits = not policy.is_suspended
 
 
 def new_window(options: Options, cost: LengthCost | None = None, old: Window | None = None) -> Window:

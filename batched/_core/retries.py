@@ -18,8 +18,8 @@ class Retries:
         self.batches: deque[Batch] = deque()
         self.memory = MemoryLimit()
 
-    def may_help(self, batch: Batch, error: BaseException, *, isolates: bool) -> bool:
-        """Whether `batch`, which raised `error`, is to run again in halves. Notes that memory ran out."""
+    def note_failure(self, batch: Batch, error: BaseException, *, isolates: bool) -> bool:
+        """Note that `batch` raised `error`; return whether it is to run again in halves."""
         if is_out_of_memory(error):
             self.memory.exceeded(batch.size)
             return True

@@ -31,8 +31,8 @@ class Running:
         """When each batch started."""
         self.retries = Retries()
 
-    def has_retry(self, now: float) -> bool:
-        """Whether a half of a batch that failed is to run at `now`. Forgets the halves without a caller."""
+    def prune_retries(self, now: float) -> bool:
+        """Forget the halves of failed batches that have no caller; return whether others are left."""
         self._forget(self.retries.prune(), now)
         return bool(self.retries.batches)
 
@@ -66,7 +66,9 @@ class Running:
     def _may_retry(self, batch: Batch, error: BaseException) -> bool:
         """Whether `batch`, which raised `error`, is to run again in halves."""
         isolates = self._next_batch.options.isolate_errors
-        return batch.size > 1 and not batch.begun and self.retries.may_help(batch, error, isolates=isolates)
+        return (
+            batch.size > 1 and not batch.begun and self.retries.note_failure(batch, error, isolates=isolates)
+        )
 
     def give_up(self, batch: Batch, error: BaseException) -> None:
         """Answer the calls of `batch` with `error`, a fault of this library."""

@@ -8,7 +8,7 @@ from contextvars import Context
 from typing import Any, Self
 
 
-class Waiter:
+class TaskAwaitable:
     """What a task of an event loop can await, once. Only for the thread of that loop.
 
     (`asyncio.isfuture` tells what makes such an object.) For asyncio's own, the loop makes a handle each; of
@@ -51,7 +51,7 @@ class Waiter:
         return True
 
 
-def wake_all(waiters: Iterable[Waiter], done: Any) -> None:
+def wake_all(waiters: Iterable[TaskAwaitable], done: Any) -> None:
     """Show the tasks that wait a future that is `done`: they go on, here and now.
 
     Only for callbacks of their loop: of tasks, one runs at a time. Raises what tasks do not keep to

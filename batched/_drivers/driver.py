@@ -6,7 +6,7 @@ import _thread
 from abc import ABC, abstractmethod
 from typing import Literal, NoReturn
 
-from batched._core.admission import admits_one_by_one
+from batched._core.admission import admits_with_lock
 from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.calls import NewQueue
@@ -31,7 +31,7 @@ class Driver(ABC):
         self.streams = streams
         self.closed = False
         self._queue = queue
-        self.admits_one_by_one = admits_one_by_one(options)
+        self.admits_with_lock = admits_with_lock(options)
         self.counters = Counters()
         self.lock = _thread.allocate_lock()
 

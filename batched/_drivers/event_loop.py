@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from time import monotonic
 
-from batched._core.admission import admits_one_by_one
+from batched._core.admission import admits_with_lock
 from batched._core.batcher import snapshot
 from batched._core.call import Call
 from batched._core.calls import NewQueue
@@ -88,7 +88,7 @@ class LoopDriver(Driver):
         """Follow new options from the next batch on."""
         with self.lock:
             self.options = options
-            self.admits_one_by_one = admits_one_by_one(options)
+            self.admits_with_lock = admits_with_lock(options)
             dispatchers = self.dispatchers()
             for dispatcher in dispatchers:
                 dispatcher.batcher.configure(options)
@@ -137,7 +137,7 @@ class LoopDriver(Driver):
         call.waits_at = dispatcher
         call._loop = loop  # noqa: SLF001  tasks look for it by this name
         inbox = dispatcher.inbox
-        if not self.admits_one_by_one and not call.is_divided:
+        if not self.admits_with_lock and not call.is_divided:
             inbox.arriving.append(call)
         elif not self._admit(dispatcher, call, waits):
             dispatcher.plan(loop)

@@ -15,7 +15,7 @@ from functools import partial
 from time import monotonic
 from typing import NoReturn
 
-from batched._core.admission import admits_one_by_one
+from batched._core.admission import admits_with_lock
 from batched._core.batcher import snapshot
 from batched._core.call import Call
 from batched._core.calls import NewQueue
@@ -99,7 +99,7 @@ class ThreadDriver(Driver):
         """Follow new options from the next batch on."""
         with self.dispatcher as batcher:
             self.options = options
-            self.admits_one_by_one = admits_one_by_one(options)
+            self.admits_with_lock = admits_with_lock(options)
             batcher.configure(options)
             self.workers.set_most(options.max_concurrent_batches)
         if self.inbox.wake_after != 0:  # else there is no worker, and no call that waits for one
@@ -131,7 +131,7 @@ class ThreadDriver(Driver):
         if self.closed or _thread.get_ident() in self.idents:
             self.check()
         try:
-            if self.admits_one_by_one or call.is_divided:
+            if self.admits_with_lock or call.is_divided:
                 self.dispatcher.admit(call, wait=waits or self.may_wait, of_map=waits)
                 return
             inbox = self.inbox
@@ -160,7 +160,7 @@ class ThreadDriver(Driver):
 
     def push_future(self, call: Call) -> None:
         """Have `call` arrive, for a thread that takes its future; block while there is no room."""
-        if not self.admits_one_by_one:
+        if not self.admits_with_lock:
             self.push(call)
             return
         self.check()

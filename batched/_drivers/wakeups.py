@@ -21,7 +21,7 @@ _FEW = 1024
 _logger = logging.getLogger("batched")
 
 FUTURE = object()
-"""The `loop` of a call that has a concurrent future as its waiter."""
+"""The `waits_at` of a call that has a concurrent future as its waiter."""
 
 
 class _NoLoop:

@@ -51,7 +51,7 @@ def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
     driver = ManualDriver(Options(batch_size=32, timeout_ms=0), queue, COLLATOR)
     policy = driver.batcher.next_batch.policy = AdaptiveWindow(0.0, 32)
     policy.large_limit = 5  # as it is learned of a costly function
-    driver.batcher.next_batch.follow(driver.batcher.next_batch.options)
+    driver.batcher.next_batch.apply_options(driver.batcher.next_batch.options)
     driver.push(call_of([1] * 4000))
     sizes = []
     for number in range(120):

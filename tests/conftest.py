@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.kit.effort import FULL, QUICK
 from tests.kit.flavours import FLAVOURS, STREAMING, Flavour
 from tests.kit.gate import PATIENCE_S
 
-# A busy machine, or a tracer, is no failure.
-settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("no clock")
+# A busy machine, or a tracer, is no failure. `--hypothesis-profile=soak` has the full numbers.
+for name, examples in (("quick", QUICK), ("soak", FULL)):
+    settings.register_profile(
+        name, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile("quick")
 
 
 def pytest_collection_finish() -> None:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.kit.company import company, is_numpy, joined, rows_of, same
+from tests.kit.effort import times
 from tests.kit.flavours import Flavour
 
 
@@ -104,7 +105,7 @@ def alone(features: dict[str, Any]) -> Any:
 
 
 # The fixture has no state that one example could leave to the next.
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     calls=calls_of_many_kinds(),
     batch_size=st.integers(1, 9),

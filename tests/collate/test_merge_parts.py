@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batched import BatchError, inference
+from tests.kit.effort import times
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
 
@@ -146,7 +147,7 @@ def test_what_differs_in_more_than_padding_is_an_error_that_says_so(flavour: Fla
 # -- all together -------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(150))
 @given(
     calls=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=9), min_size=1, max_size=6),
     ragged=st.lists(st.booleans(), min_size=6, max_size=6),

@@ -6,6 +6,7 @@ from hypothesis import settings
 
 from batched._core.call import Call
 from tests.kit.batcher_rules import BatcherRules
+from tests.kit.effort import times
 
 
 class GreedyBatcherRules(BatcherRules):
@@ -29,14 +30,14 @@ class AdaptiveBatcherRules(BatcherRules):
 
 TestGreedyBatcherRules = GreedyBatcherRules.TestCase
 
-TestGreedyBatcherRules.settings = settings(max_examples=200, stateful_step_count=60)
+TestGreedyBatcherRules.settings = settings(max_examples=times(200), stateful_step_count=60)
 
 
 TestAdaptiveBatcherRules = AdaptiveBatcherRules.TestCase
 
-TestAdaptiveBatcherRules.settings = settings(max_examples=200, stateful_step_count=60)
+TestAdaptiveBatcherRules.settings = settings(max_examples=times(200), stateful_step_count=60)
 
 
 TestBatcherRules = BatcherRules.TestCase
 
-TestBatcherRules.settings = settings(max_examples=200, stateful_step_count=60)
+TestBatcherRules.settings = settings(max_examples=times(200), stateful_step_count=60)

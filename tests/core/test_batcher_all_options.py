@@ -19,6 +19,7 @@ from batched._drivers.manual_clock import ManualDriver
 from batched._parts.layers import Grouping
 from batched.errors import QueueFullError
 from tests.kit.batcher_rules import COLLATOR, WINDOW_S, echo
+from tests.kit.effort import times
 from tests.kit.kept import known_keys, size_of
 
 
@@ -234,4 +235,4 @@ class ServerRules(RuleBasedStateMachine):
 
 TestServerRules = ServerRules.TestCase
 
-TestServerRules.settings = settings(max_examples=200, stateful_step_count=50)
+TestServerRules.settings = settings(max_examples=times(200), stateful_step_count=50)

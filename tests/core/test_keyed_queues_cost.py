@@ -9,6 +9,7 @@ import pytest
 from batched._core.call import Call
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.queue import Queue
+from tests.kit.effort import times
 from tests.kit.kept import size_of
 from tests.kit.keyed_calls import WINDOW_S, call_of, driver_of, keys_of, run_all
 
@@ -30,9 +31,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> type[CountedQueue]:
     return CountedQueue
 
 
-def test_a_hundred_thousand_keys_cost_a_few_looks_each(asked: type[CountedQueue]) -> None:
+def test_many_keys_cost_a_few_looks_each(asked: type[CountedQueue]) -> None:
     """All waiting at once, in one batch each; none is looked at again and again."""
-    keys = 100_000
+    keys = times(100_000)
     driver, groups = driver_of(batch_size=2)
     driver.push(*[call_of(key, arrived=key / keys) for key in range(keys)])
     assert driver.delay(0.0) == WINDOW_S

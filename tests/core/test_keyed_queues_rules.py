@@ -7,6 +7,7 @@ from hypothesis.stateful import invariant
 
 from batched._core.keyed_queues import KeyedQueues
 from tests.kit.batcher_rules import BatcherRules
+from tests.kit.effort import times
 from tests.kit.kept import known_keys, size_of
 
 
@@ -27,4 +28,4 @@ class GroupRules(BatcherRules):
 
 TestGroupRules = GroupRules.TestCase
 
-TestGroupRules.settings = settings(max_examples=200, stateful_step_count=60)
+TestGroupRules.settings = settings(max_examples=times(200), stateful_step_count=60)

@@ -13,6 +13,7 @@ from batched._core.call import Call
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
 from batched._policy.lengths import Lengths
+from tests.kit.effort import times
 from tests.kit.kept import size_of
 
 
@@ -159,6 +160,6 @@ TestTurnRules = TurnRules.TestCase
 
 TestLengthTurnRules = LengthTurnRules.TestCase
 
-TestTurnRules.settings = settings(max_examples=100, stateful_step_count=40)
+TestTurnRules.settings = settings(max_examples=times(100), stateful_step_count=40)
 
-TestLengthTurnRules.settings = settings(max_examples=50, stateful_step_count=40)
+TestLengthTurnRules.settings = settings(max_examples=times(50), stateful_step_count=40)

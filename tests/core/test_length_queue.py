@@ -14,10 +14,11 @@ from batched._core.length_queue import LengthQueue
 from batched._policy.lengths import Lengths
 from benchmarks.simulated.lengths import Server, by_length, in_order_of_arrival, saturated
 from tests.kit.batcher_rules import COLLATOR, echo
+from tests.kit.effort import times
 from tests.kit.lengths import Known, batches_of, call_of, driver_of, known
 
 
-@settings(max_examples=200)
+@settings(max_examples=times(200))
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 9))
 def test_where_padding_costs_nothing_the_order_is_that_of_arrival(lengths: list[float], size: int) -> None:
     """Not one item goes earlier or later."""

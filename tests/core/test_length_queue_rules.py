@@ -16,6 +16,7 @@ from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
 from batched._policy.lengths import Lengths
 from tests.kit.batcher_rules import COLLATOR, BatcherRules, echo
+from tests.kit.effort import times
 from tests.kit.lengths import known
 
 
@@ -157,6 +158,6 @@ TestLengthRules = LengthRules.TestCase
 
 TestLengthGroupRules = LengthGroupRules.TestCase
 
-TestLengthRules.settings = settings(max_examples=200, stateful_step_count=60)
+TestLengthRules.settings = settings(max_examples=times(200), stateful_step_count=60)
 
-TestLengthGroupRules.settings = settings(max_examples=100, stateful_step_count=60)
+TestLengthGroupRules.settings = settings(max_examples=times(100), stateful_step_count=60)

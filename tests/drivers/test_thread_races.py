@@ -10,6 +10,7 @@ import pytest
 
 import batched
 from batched import aio
+from tests.kit.effort import times
 from tests.kit.gate import PATIENCE_S
 from tests.kit.stats import check_sums
 from tests.kit.threads import together
@@ -20,13 +21,14 @@ pytestmark = pytest.mark.usefixtures("restless")
 def test_callers_add_keys_while_the_worker_plans() -> None:
     """Every call of every thread is answered, and the counters are never lost."""
     fn = batched.dynamically(list, group_by=lambda item: item % 7, timeout_ms=0.2, adaptive=False)
+    turns = times(1500)
 
     def work(number: int) -> None:
-        for turn in range(1500):
+        for turn in range(turns):
             assert fn(number + turn) == number + turn
 
     together(6, work)
-    assert fn.stats.total_accepted == 9000
+    assert fn.stats.total_accepted == 6 * turns
     check_sums(fn)
 
 
@@ -41,7 +43,7 @@ def test_lists_that_run_again_in_parts_and_fail_on_several_workers() -> None:
     )
 
     def work(number: int) -> None:
-        for _ in range(200):
+        for _ in range(times(200)):
             with pytest.raises(ValueError, match=r"\["):
                 fn([number] * 16)
 
@@ -65,7 +67,7 @@ def test_options_change_while_an_event_loop_asks_whether_its_queue_is_full() -> 
             fn.configure(batch_size=chance.randint(2, 9), max_batch_length=chance.randint(4, 20))
 
     async def main() -> None:
-        for _ in range(200):
+        for _ in range(times(200)):
             calls = [fn("ab" * (turn % 4 + 1)) for turn in range(20)]
             await asyncio.wait_for(asyncio.gather(*calls, fn(["abc"] * 9)), PATIENCE_S)
 

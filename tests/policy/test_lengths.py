@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from batched._core.call import Call
 from batched._policy.lengths import Lengths, choose, longest_first
 from tests.kit.batcher_rules import echo
+from tests.kit.effort import times
 from tests.kit.lengths import Known, items_of, known
 
 
@@ -25,7 +26,7 @@ def test_where_it_costs_less_than_a_batch_all_that_fit_go() -> None:
     assert choose(items[:3], 3, known(1.0, 0.02))[1] == "arrival"
 
 
-@settings(max_examples=300)
+@settings(max_examples=times(300))
 @given(
     st.lists(st.integers(0, 60), min_size=1, max_size=8),
     st.integers(1, 9),

@@ -1,4 +1,4 @@
-"""The cut between the modules: which module may import which, and what a module is allowed to know."""
+"""What a module imports and is called, and that pages name modules, classes and members that there are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -18,19 +17,11 @@ from tests.kit.script import ROOT
 PACKAGE = ROOT / "batched"
 
 
-# Whoever runs these has installed their extra.
+# A program that imports these has installed their extra.
 THIRD_PARTY = {"demo": {"numpy", "rich"}, "prometheus": {"prometheus_client"}}
 
 
 SAYS_NOTHING = {"base", "common", "handler", "helper", "manager", "misc", "tool", "util"}
-
-
-class Import(NamedTuple):
-    """A module that a module imports: `batched` ones without the package's name, others by their first."""
-
-    name: str
-    internal: bool
-    typing_only: bool
 
 
 def module_name(path: Path) -> str:
@@ -40,40 +31,20 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): ast.parse(path.read_text(), str(path)) for path in PACKAGE.rglob("*.py")}
 
 
-def imports(node: ast.AST, *, typing_only: bool = False) -> Iterator[Import]:
-    """Yield every import below `node`, at the top of the module or not."""
+def imported(node: ast.AST) -> Iterator[str]:
+    """Yield the packages that are imported below `node` when it runs, at the top of the module or not."""
     match node:
         case ast.Import(names):
-            for alias in names:
-                yield imported(alias.name, typing_only=typing_only)
-        case ast.ImportFrom(module, names, level):
+            yield from (alias.name.partition(".")[0] for alias in names)
+        case ast.ImportFrom(module, _, level):
             assert level == 0, "imports are absolute"
-            for alias in names:
-                submodule = f"{module}.{alias.name}"
-                inside = submodule.removeprefix("batched.")
-                found = inside in MODULES or f"{inside}.__init__" in MODULES
-                yield imported(submodule if found else str(module), typing_only=typing_only)
-        case ast.If(ast.Name("TYPE_CHECKING"), body, orelse):
-            for child in body:
-                yield from imports(child, typing_only=True)
+            yield str(module).partition(".")[0]
+        case ast.If(ast.Name("TYPE_CHECKING"), _, orelse):
             for child in orelse:
-                yield from imports(child, typing_only=typing_only)
+                yield from imported(child)
         case _:
             for child in ast.iter_child_nodes(node):
-                yield from imports(child, typing_only=typing_only)
-
-
-def imported(name: str, *, typing_only: bool) -> Import:
-    first, _, rest = name.partition(".")
-    if first != "batched":
-        return Import(first, internal=False, typing_only=typing_only)
-    name = rest or "__init__"
-    return Import(name if name in MODULES else f"{name}.__init__", internal=True, typing_only=typing_only)
-
-
-def external(module: str) -> set[str]:
-    """Return what `module` imports from outside when it runs."""
-    return {i.name for i in imports(MODULES[module]) if not i.internal and not i.typing_only}
+                yield from imported(child)
 
 
 def listed(module: str) -> list[str] | None:
@@ -113,7 +84,8 @@ def test_imports_run_downwards() -> None:
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_only_extras_import_third_parties(module: str) -> None:
     """The library itself runs on the standard library alone."""
-    assert external(module) - sys.stdlib_module_names <= THIRD_PARTY.get(module, set())
+    others = set(imported(MODULES[module])) - {"batched"} - sys.stdlib_module_names
+    assert others <= THIRD_PARTY.get(module, set())
 
 
 @pytest.mark.parametrize("module", sorted(module for module in MODULES if listed(module) is not None))
@@ -152,25 +124,26 @@ def members(tree: ast.AST) -> Iterator[str]:
                         yield f"{node.name}.{name}"
 
 
-def test_the_page_on_the_architecture_names_what_there_is() -> None:
+@pytest.mark.parametrize(
+    ("page", "elsewhere"),
+    [("docs/architecture.md", {"WeakKeyDictionary"}), ("CONTRIBUTING.md", {"ROWS", "PROGRAM"})],
+)
+def test_a_page_names_what_there_is(page: str, elsewhere: set[str]) -> None:
     """Files, classes and their members, functions named with their file, and modules in the picture."""
     root = PACKAGE.parent
-    page = (root / "docs" / "architecture.md").read_text()
-    files = set(re.findall(r"`([\w/]+\.(?:py|toml))`", page))
+    text = (root / page).read_text()
+    files = set(re.findall(r"`([\w/]+\.(?:py|toml))`", text))
     assert [file for file in files if not (PACKAGE / file).exists() and not (root / file).exists()] == []
 
-    named = set(re.findall(r"`(_?[A-Z]\w*(?:\.\w+)?)`", page))
-    assert named - {name for tree in MODULES.values() for name in members(tree)} == {
-        "TypedDict",
-        "WeakKeyDictionary",
-    }
+    named = set(re.findall(r"`(_?[A-Z]\w*(?:\.(?!md)\w+)?)`", text))
+    assert named - {name for tree in MODULES.values() for name in members(tree)} == elsewhere
 
-    placed = re.findall(r"`(\w+)`(?:,| in|)\s\(?`(_\w+/\w+)\.py`", page)
+    placed = re.findall(r"`(\w+)`(?:,| in|)\s\(?`(?:batched/)?(_\w+/\w+)\.py`", text)
     strays = [name for name, file in placed if name not in defined(file.replace("/", "."))]
     assert strays == []
 
     last = {part for module in MODULES for part in module.split(".")}
-    for label in re.findall(r'\["(\w[\w, ]*)<br/>', page):
+    for label in re.findall(r'\["(\w[\w, ]*)<br/>', text):
         assert set(label.split(", ")) <= last
 
 

@@ -1,0 +1,79 @@
+"""The page on contributing names files, sessions and commands that there are."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from importlib.util import find_spec
+
+import pytest
+
+from benchmarks.kit.catalogue import catalogue
+from tests.kit.script import ROOT
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+COMMANDS = "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) + re.findall(r"`([^`\n]+)`", PAGE))
+
+
+def sessions() -> set[str]:
+    """Return the names of the sessions of nox, which need not be installed."""
+    return {
+        node.name
+        for node in ast.parse((ROOT / "noxfile.py").read_text()).body
+        if isinstance(node, ast.FunctionDef)
+        and any(ast.unparse(decorator) == "nox.session" for decorator in node.decorator_list)
+    }
+
+
+def named_sessions(text: str) -> set[str]:
+    """Return the sessions that commands in `text` ask for."""
+    asked = re.findall(r"nox -s((?: [a-z]+)+)", text)
+    return {name for names in asked for name in names.split()}
+
+
+def test_files_and_folders_exist() -> None:
+    """Each path that is named, in the text, in a link or in a command, is one from the root."""
+    paths = set(re.findall(r"[\w./-]+/[\w./-]+", COMMANDS)) | set(re.findall(r"\]\(([\w./-]+)", PAGE))
+    paths = {path for path in paths if not path.startswith((".venv", "and/"))}
+    assert len(paths) > 30
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+def test_all_sessions_exist() -> None:
+    """Those that the page names, those that CI runs, and those that a commit runs."""
+    known = sessions()
+    named = named_sessions(PAGE) | set(re.findall(r"session\s`(\w+)`", PAGE))
+    assert {"coverage", "soak", "tests"} <= named <= known
+    assert named_sessions((ROOT / ".ci" / "run").read_text()) == known - {
+        "tests"
+    }  # README's command is that one
+    committed = named_sessions((ROOT / ".pre-commit-config.yaml").read_text())
+    assert committed == {"lint", "types"}
+
+
+def test_modules_and_benchmarks_that_are_run_exist() -> None:
+    """Those of `python -m`, and those that it is given."""
+    modules = set(re.findall(r"python -m ([\w.]+)", COMMANDS))
+    assert len(modules) >= 3
+    for module in modules:
+        assert find_spec(module), module
+    (asked,) = re.findall(r"python -m benchmarks compare main \. ([a-z ]+)", PAGE)
+    assert set(asked.split()) <= {benchmark.name for benchmark in catalogue()}
+
+
+def test_the_setup_installs_an_extra_that_exists_and_the_torch_of_the_tests() -> None:
+    """All in one command."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    ((extra, torch),) = re.findall(
+        r'pip install -e "\.\[(\w+)\]" (torch==[\d.]+) && pre-commit install', PAGE
+    )
+    assert torch in extras["test"]
+    tools = {re.split(r"[<>=\[]", requirement)[0] for requirement in extras[extra]}
+    assert {"nox", "pre-commit", "ruff", "import-linter"} <= tools
+
+
+@pytest.mark.parametrize("room", sorted(path.name for path in (ROOT / "tests").iterdir() if path.is_dir()))
+def test_every_room_of_the_tests_is_told(room: str) -> None:
+    """What its tests say."""
+    assert room.startswith((".", "__")) or f"| `tests/{room}`" in PAGE or f", `tests/{room}`" in PAGE

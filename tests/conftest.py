@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests.kit.effort import FULL, QUICK
 from tests.kit.flavours import FLAVOURS, STREAMING, Flavour
 from tests.kit.gate import PATIENCE_S
+from tests.kit.optional import is_missing
 
 # A busy machine, or a tracer, is no failure. `--hypothesis-profile=soak` has the full numbers.
 for name, examples in (("quick", QUICK), ("soak", FULL)):
@@ -21,6 +22,14 @@ for name, examples in (("quick", QUICK), ("soak", FULL)):
         name, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
 settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests whose parameters need a module that is missing."""
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if is_missing(parameters):
+            item.add_marker(pytest.mark.skip(reason=f"needs {parameters}"))
 
 
 def pytest_collection_finish() -> None:

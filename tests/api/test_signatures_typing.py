@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.kit.optional import HAS_TORCH
 from tests.kit.script import ROOT
 
 LIMIT_S = 240  # without a cache both read all of numpy's types first
@@ -26,12 +27,14 @@ def check(*command: str) -> None:
     assert checker.returncode == 0, f"{command[0]} says:\n{checker.stdout}"
 
 
+@pytest.mark.skipif(not HAS_TORCH, reason="needs torch")
 @pytest.mark.timeout(LIMIT_S + 30)
 def test_mypy_sees_the_types_of_every_call() -> None:
     """`mypy --strict` accepts every use, and rejects what it should."""
     check("mypy", "--strict")
 
 
+@pytest.mark.skipif(not HAS_TORCH, reason="needs torch")
 @pytest.mark.timeout(LIMIT_S + 30)
 def test_pyright_sees_the_types_of_every_call() -> None:
     """Pyright, in its standard mode, does so too."""

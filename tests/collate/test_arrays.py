@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from batched import BatchError, aio, inference
 from tests.kit.company import company, is_numpy, itself, same
 from tests.kit.flavours import Flavour, as_async
 from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.optional import torch
 
 
 def test_only_rows_that_ran_can_have_failed() -> None:

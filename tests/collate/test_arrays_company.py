@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.kit.company import company, is_numpy, joined, rows_of, same
 from tests.kit.effort import times
 from tests.kit.flavours import Flavour
+from tests.kit.optional import torch
 
 
 def tokens_and_sums(features: dict[str, Any]) -> dict[str, Any]:

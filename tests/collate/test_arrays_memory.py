@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from batched import inference
 from tests.kit.company import company, is_numpy, itself, same
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, until
 from tests.kit.kept import batchers
+from tests.kit.optional import torch
 
 
 @pytest.mark.parametrize("make", [np.zeros, torch.zeros], ids=["numpy", "torch"])

@@ -7,16 +7,17 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from batched import inference
 from tests.kit.company import company, is_numpy, is_torch, itself, same
 from tests.kit.flavours import Flavour
+from tests.kit.optional import HAS_TORCH, torch
 
 ROOT = Path(__file__).parents[2]
 
@@ -147,7 +148,7 @@ def test_odd_arrays_are_arrays(flavour: Flavour, odd: str) -> None:
     def add(features: dict[str, Any]) -> Any:
         x = features["x"]
         assert is_torch(x) or (x.flags.writeable and x.flags.c_contiguous)
-        with torch.no_grad():
+        with torch.no_grad() if is_torch(x) else nullcontext():
             x += 1
         return x
 
@@ -239,6 +240,7 @@ def test_numpy_works_without_torch() -> None:
     )
 
 
+@pytest.mark.skipif(not HAS_TORCH, reason="needs torch")
 def test_torch_works_without_numpy() -> None:
     """Padded, joined and cut."""
     run_without(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 from tests.kit.company import company, itself
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S
+from tests.kit.optional import torch
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 8])

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from batched import BatchError, inference
 from tests.kit.company import company, same
 from tests.kit.flavours import Flavour
+from tests.kit.optional import torch
 
 
 def test_rows_from_several_batches_are_joined(flavour: Flavour) -> None:
@@ -21,14 +21,18 @@ def test_rows_from_several_batches_are_joined(flavour: Flavour) -> None:
     assert fn.stats.total_batches == 15
 
 
-def test_dtypes_of_several_batches_are_joined_to_one_that_holds_both() -> None:
+@pytest.mark.parametrize(
+    ("make", "small", "large"),
+    [(np.ones, np.int32, np.float64), (torch.ones, torch.int32, torch.float16)],
+    ids=["numpy", "torch"],
+)
+def test_dtypes_of_several_batches_are_joined_to_one_that_holds_both(
+    make: Any, small: Any, large: Any
+) -> None:
     """A function whose dtype depends on its batch gets back what numpy or torch make of both."""
-    for make, small, large in [(np.ones, np.int32, np.float64), (torch.ones, torch.int32, torch.float16)]:
-        dtypes = iter([small, large, small])
-        fn = inference.dynamically(
-            lambda f: make(len(f["x"]), dtype=next(dtypes)), batch_size=2, timeout_ms=0
-        )
-        assert same(fn(x=np.zeros(6)), make(6, dtype=large))
+    dtypes = iter([small, large, small])
+    fn = inference.dynamically(lambda f: make(len(f["x"]), dtype=next(dtypes)), batch_size=2, timeout_ms=0)
+    assert same(fn(x=np.zeros(6)), make(6, dtype=large))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +43,7 @@ def test_dtypes_of_several_batches_are_joined_to_one_that_holds_both() -> None:
             lambda x: x[:, :1],
             r"rows of shape \(3,\) from one batch and of \(1,\) from another.*differ in more than padding",
         ),
-        (lambda x: torch.from_numpy(x), "cannot be joined"),
+        (torch.from_numpy, "cannot be joined"),
     ],
 )
 def test_outputs_of_several_batches_that_cannot_be_joined_fail_their_own_call(

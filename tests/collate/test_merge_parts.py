@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from batched import BatchError, inference
 from tests.kit.effort import times
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.optional import torch
 
 
 class Bad(Exception):

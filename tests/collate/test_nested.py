@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import torch
 
 from batched import inference
 from tests.kit.company import Readable, company, same
 from tests.kit.flavours import Flavour
+from tests.kit.optional import torch
 
 
 class Pair(NamedTuple):

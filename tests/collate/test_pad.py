@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from tests.kit.company import company, itself, padded, same
 from tests.kit.flavours import Flavour
 from tests.kit.gate import until
+from tests.kit.optional import torch
 
 SHORT, LONG = {"x": np.array([[1, 2]])}, {"x": np.array([[3, 4, 5]])}
 

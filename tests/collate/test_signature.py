@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from tests.kit.company import company, itself, same
 from tests.kit.flavours import Flavour
+from tests.kit.optional import HAS_TORCH, torch
 
 DISTINCT = {
     "x": {"x": np.ones((2, 3))},
@@ -21,14 +21,17 @@ DISTINCT = {
     "another rank": {"x": np.ones((2, 3, 1))},
     "no second axis": {"x": np.ones(2)},
     "another trailing shape": {"x": np.ones((2, 3, 2))},
-    "torch": {"x": torch.ones(2, 3).double()},
-    "another torch dtype": {"x": torch.ones(2, 3)},
-    "another device": {"x": torch.ones(2, 3, device="meta")},
-    "grad": {"x": torch.ones(2, 3, requires_grad=True)},
     "strings": {"x": np.full((2, 3), "a")},
     "longer strings": {"x": np.full((2, 3), "ab")},
     "no rows": {"x": np.ones((0, 3))},
 }
+if HAS_TORCH:
+    DISTINCT |= {
+        "torch": {"x": torch.ones(2, 3).double()},
+        "another torch dtype": {"x": torch.ones(2, 3)},
+        "another device": {"x": torch.ones(2, 3, device="meta")},
+        "grad": {"x": torch.ones(2, 3, requires_grad=True)},
+    }
 
 
 def test_calls_of_different_signature_never_share_a_batch(flavour: Flavour) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from batched import inference
 from tests.kit.company import Readable, company, itself, same
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S
+from tests.kit.optional import torch
 
 MALFORMED = [
     (

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from batched import BatchError
 from tests.kit.company import company
 from tests.kit.flavours import Flavour
+from tests.kit.optional import torch
 
 
 @pytest.mark.parametrize(

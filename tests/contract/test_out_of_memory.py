@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 from tests.kit.culprits import Bad
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.optional import torch
 
 
 def limited(most: int, error: Any = MemoryError) -> Gate:

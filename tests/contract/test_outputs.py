@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from batched import BatchError
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.optional import torch
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-import torch
 
 from batched.errors import BatchError, copied, for_event_loop
+from tests.kit.optional import torch
 
 
 class Rewords(Exception):

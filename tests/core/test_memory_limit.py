@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from batched._core.memory_limit import MemoryLimit, is_out_of_memory
+from tests.kit.optional import torch
 
 
 @pytest.mark.parametrize(

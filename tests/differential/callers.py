@@ -11,11 +11,11 @@ from concurrent.futures import wait
 from typing import Any
 
 import numpy as np
-import torch
 
 from tests.differential.judge import Judge, SourceError
 from tests.differential.plan import Ask, Plan, asks
 from tests.differential.work import OWNER, SCRIBBLED, Item, row
+from tests.kit.optional import torch
 
 
 class Asked:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tests.kit.optional import HAS_TORCH
+
 FAULTS = ("returned", "raised", "fatal", "short", "nothing", "unmeasured", "ungrouped", "unkeyed")
 """What can be wrong with an item.
 
@@ -184,8 +186,9 @@ def draw(seed: int) -> Plan:
     threads = rng.choice((1, 2, 4, 8)) if drive == "thread" else 0
     if drive == "thread" and rng.random() < 0.4:
         loops = []
+    libraries = ("numpy", "numpy", "torch" if HAS_TORCH else "numpy")
     layouts = [
-        (rng.choice(("numpy", "numpy", "torch")), rng.choice(("int64", "float64")), rng.choice((0, 0, 2)))
+        (rng.choice(libraries), rng.choice(("int64", "float64")), rng.choice((0, 0, 2)))
         for _ in range(rng.choice((1, 1, 3)))
     ]
     if options.get("unpad_outputs") is True:  # which would take those for padding

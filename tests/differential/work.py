@@ -13,10 +13,10 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-import torch
 
 import batched
 from tests.differential.plan import Plan, length_of, number_of, pieces_of, serial_of
+from tests.kit.optional import torch
 
 OWNER: ContextVar[int] = ContextVar("owner")
 """The number of the caller."""

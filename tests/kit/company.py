@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.optional import torch
 
 
 def copied(features: dict[Any, Any]) -> dict[Any, Any]:

@@ -9,7 +9,8 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 import numpy as np
-import torch
+
+from tests.kit.optional import HAS_TORCH, torch
 
 
 class Odd(Exception):
@@ -148,7 +149,7 @@ class ArrayCaller(Caller):
         lengths = [rng.randrange(9) for _ in range(size or 1)]
         shapes = [(length if ragged else lengths[0], *trailing) for length in lengths]
         rows: list[Any] = [np.full(shape, rng.randrange(1, 100), dtype) for shape in shapes]
-        if rng.random() < 0.5:
+        if rng.random() < 0.5 and HAS_TORCH:
             rows = [torch.from_numpy(row) for row in rows]
         if ragged:
             return fn, {"x": rows}

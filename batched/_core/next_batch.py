@@ -8,7 +8,7 @@ from batched._core.batch import Batch
 from batched._core.calls import Calls
 from batched._core.options import Options
 from batched._policy.adaptive import AdaptiveWindow
-from batched._policy.batch_cost import LengthCost
+from batched._policy.length_cost import LengthCost
 from batched._policy.window import StartReason, Window
 
 

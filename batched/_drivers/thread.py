@@ -28,8 +28,9 @@ from batched._drivers.blocking import LoopWarning
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
+from batched._drivers.stream_wakeups import Bell, tell
 from batched._drivers.thread_dispatcher import ThreadDispatcher
-from batched._drivers.wakeups import Bell, set_unless_done, tell
+from batched._drivers.wakeups import set_unless_done
 from batched.errors import ClosedError
 
 _inherited: list[object] = []

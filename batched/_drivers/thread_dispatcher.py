@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.generators import run_steps, walk_steps
-from batched._drivers.wakeups import tell, wake_callers
+from batched._drivers.stream_wakeups import tell
+from batched._drivers.wakeups import wake_callers
 from batched._drivers.workers import Workers
 
 if TYPE_CHECKING:

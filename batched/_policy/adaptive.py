@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from math import ceil, inf
 
-from batched._policy.batch_cost import OVERHEAD_S, TOO_SHORT_S, BatchCost, LengthCost
+from batched._policy.batch_cost import OVERHEAD_S, TOO_SHORT_S, BatchCost
 from batched._policy.bursts import Bursts
 from batched._policy.cohorts import Cohorts
+from batched._policy.length_cost import LengthCost
 from batched._policy.window import ANY_NUMBER, Learned, StartReason, Window
 
 # Chosen by simulation, where the results are flat around all of them.

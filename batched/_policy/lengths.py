@@ -18,7 +18,7 @@ from enum import StrEnum
 from operator import add, itemgetter
 from typing import Protocol, TypeAlias, TypeVar
 
-from batched._policy.batch_cost import LengthCost
+from batched._policy.length_cost import LengthCost
 
 CallT = TypeVar("CallT")
 

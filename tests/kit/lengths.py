@@ -9,7 +9,7 @@ from batched._core.call import Call
 from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
-from batched._policy.batch_cost import LengthCost
+from batched._policy.length_cost import LengthCost
 from batched._policy.lengths import Lengths
 from tests.kit.batcher_rules import COLLATOR, echo
 

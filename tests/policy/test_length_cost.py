@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from batched._policy.batch_cost import LengthCost
+from batched._policy.length_cost import LengthCost
 
 
 def learn(cost: LengthCost, costs: tuple[float, ...], batches: int, seed: int) -> None:

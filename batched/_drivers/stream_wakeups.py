@@ -1,0 +1,41 @@
+"""How consumers of streams are told that there are new pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from batched._core.call import Call
+
+
+class Bell(asyncio.Event):
+    """What the consumer of a stream waits for on its event loop."""
+
+    is_told = False
+    """Whether the loop has been asked to set it, and has yet to do so."""
+
+
+def tell(calls: list[Call]) -> None:
+    """Wake the consumers of streams, which look for themselves what there is.
+
+    A consumer on an event loop is told once, until the loop has woken it: a function that is faster than the
+    loop would else leave a callback for each piece, and the loop would do nothing but call these.
+    """
+    loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+    for call in calls:
+        if call.waits_at is not None:
+            if not call.waiter.is_told:
+                call.waiter.is_told = True
+                loops.setdefault(call.waits_at, []).append(call)
+        elif call.waiter.locked():
+            with contextlib.suppress(RuntimeError):  # it has been told already
+                call.waiter.release()
+    for loop, theirs in loops.items():
+        with contextlib.suppress(RuntimeError):  # the loop was closed, and its tasks with it
+            loop.call_soon_threadsafe(_ring, theirs)
+
+
+def _ring(calls: list[Call]) -> None:
+    for call in calls:
+        call.waiter.is_told = False  # first, so that what comes too late for this is told of again
+        call.waiter.set()

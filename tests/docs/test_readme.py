@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import fields
 
 import batched
@@ -37,6 +38,14 @@ def test_the_two_commands_come_first() -> None:
         "python -m batched.demo",
         "python -m pytest -n 2",
     ]
+
+
+def test_no_page_and_no_extra_names_an_exact_version() -> None:
+    """Users keep the libraries that they have; what CI takes stands in its constraints."""
+    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert not re.findall(r"pip install .*==", README)
+    assert not [each for extra in requirements.values() for each in extra if "==" in each]
+    assert not [each for each in requirements["demo"] if each.startswith("torch")]
 
 
 def test_every_public_name_is_told() -> None:

@@ -64,10 +64,9 @@ def coverage(session: nox.Session) -> None:
         python(session, "pytest", *WORKERS, "--timeout=300", *COUNTED, *session.posargs, env=data)
         rooms = sorted({file.parent for file in PACKAGE.rglob("*.py")})
         for room in rooms:
-            total = session.run(
-                sys.executable, "-m", "coverage", "report", "--format=total", "--precision=1",
-                "--fail-under=0", f"--include={room}/*.py", *omitted(room, rooms), env=data, silent=True,
-            )  # fmt: skip
+            report = ["coverage", "report", "--format=total", "--precision=1", "--fail-under=0"]
+            report += [f"--include={room}/*.py", *omitted(room, rooms)]
+            total = session.run(sys.executable, "-m", *report, env=data, silent=True, log=False)
             session.log(f"{room!s:20} {str(total).strip():>6} %")
         python(session, "coverage", "report", "--skip-covered", "--show-missing", env=data)
 

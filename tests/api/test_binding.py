@@ -115,8 +115,8 @@ def test_above_the_decorator_classmethod_is_refused_at_first_use(decorator: Any)
 
     as_from_3_13 = types.MethodType(vars(Model)["embed"].__func__, Model)
     uses: list[Callable[[], Any]] = [
-        lambda: Model.embed([1]),
-        lambda: Model().embed(1),
+        lambda: ended(Model.embed([1])),
+        lambda: ended(Model().embed(1)),
         lambda: Model.embed.stats,
         lambda: as_from_3_13.options(deadline_ms=1000).amap([1]),
         lambda: as_from_3_13.stats,

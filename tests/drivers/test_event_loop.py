@@ -38,22 +38,23 @@ def test_a_thread_that_a_woken_caller_starts_is_on_its_own_loop(run: Any) -> Non
     assert run(main()) == [[item, item + 10, item + 20] for item in range(4)]
 
 
-def test_loops_that_are_made_to_nest_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_that_are_made_to_nest_are_told_apart() -> None:
     """As `nest_asyncio` makes them: another one runs while a task that was woken goes on."""
     fn = aio.dynamically(echo, timeout_ms=0)
-    monkeypatch.setattr(asyncio, "_nest_patched", True, raising=False)
 
     def nested() -> Any:
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
+        asyncio.tasks._leave_task(
+            loop, task
+        )  # first: from Python 3.14 on only the running loop's can be left
         asyncio._set_running_loop(None)
-        asyncio.tasks._leave_task(loop, task)
         try:
             return asyncio.run(asyncio.wait_for(fn(2), PATIENCE_S))
         finally:
-            asyncio.tasks._enter_task(loop, task)
             asyncio._set_running_loop(loop)
+            asyncio.tasks._enter_task(loop, task)
 
     async def main() -> None:
         assert await fn(1) == 1

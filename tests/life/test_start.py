@@ -12,7 +12,7 @@ def test_nothing_needs_a_loop_before_the_first_call() -> None:
     """Neither import, nor decoration, nor the stats, in a thread that has none."""
     script = """if True:
         import asyncio, sys, threading
-        asyncio.set_event_loop_policy(None)
+        asyncio.set_event_loop(None)
         asyncio.new_event_loop = asyncio.get_event_loop = None
         import batched.aio, batched.aio.inference
         for dynamically in (batched.aio.dynamically, batched.aio.inference.dynamically):

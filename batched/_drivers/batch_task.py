@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 class BatchTask:
     """Runs the next batch of a dispatcher, and further ones as long as they are due at once."""
 
-    __slots__ = ("_context", "_dispatcher", "_loop")
+    __slots__ = ("_context", "_dispatcher", "_loop", "_owes_turn")
 
     def __init__(self, dispatcher: LoopDispatcher, loop: asyncio.AbstractEventLoop, name: str) -> None:
         """Start the task; it chooses its first batch in the next turn of the loop."""
         self._dispatcher = dispatcher
         self._loop = loop
+        self._owes_turn = True  # whether the loop is to have a turn before this chooses a batch
         self._context = Context()  # empty: nothing of one caller's reaches the function or other callers
         work = self._work()
         work.send(None)  # so that a cancel before the task's first step is raised in it, not instead of it
@@ -43,7 +44,9 @@ class BatchTask:
             parts: list[Any] = []
             error: BaseException | None = None
             try:
-                await _turn()  # calls of the same turn of the loop share the batch
+                if not self._hurries():
+                    await _turn()  # calls of the same turn of the loop share the batch
+                    self._owes_turn = False
                 batch = dispatcher.next(self._loop)
                 if batch is None:
                     return
@@ -62,6 +65,20 @@ class BatchTask:
             error = None
             if batch is not None:
                 batch.clear()
+
+    def _hurries(self) -> bool:
+        """Whether to take the next batch in this turn: it is full, so that no other call could share it.
+
+        A function that never waits still leaves the loop a turn after every other batch.
+        """
+        if self._owes_turn or not self._dispatcher.has_full_batch():
+            return False
+        self._owes_turn = True
+        self._loop.call_soon(self._had_turn, context=self._context)
+        return True
+
+    def _had_turn(self) -> None:
+        self._owes_turn = False
 
     async def _run(self, batch: Batch) -> list[Any]:
         """Run the batch function; return the part of each call, nothing if the function streams."""

@@ -103,6 +103,12 @@ class LoopDispatcher(Dispatcher):
 
     # -- for the tasks ------------------------------------------------------------------------------------
 
+    def has_full_batch(self) -> bool:
+        """Whether as many items wait in the queue as a batch may have."""
+        with self.lock:
+            full: bool = self.batcher.calls.queue.is_full()
+        return full
+
     def next(self, loop: asyncio.AbstractEventLoop) -> Batch | None:
         """Remove and return the next batch; None if none is due: the task is to end."""
         with self:

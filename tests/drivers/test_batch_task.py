@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 from typing import Any
 
 import pytest
@@ -212,3 +213,39 @@ def test_context_variables_of_callers_reach_neither_the_function_nor_each_other(
 
     run(main())
     assert set(seen) == {"none"}
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_full_batch_starts_without_a_turn_of_the_loop(run: Any, waits: bool) -> None:
+    """The function is idle for no turn, and still the loop gets one after every other batch at least."""
+
+    async def main() -> None:
+        passed = 0
+        begun: list[int] = []
+        ended: list[int] = []
+
+        async def echo(items: list[int]) -> list[int]:
+            begun.append(passed)
+            if waits:
+                await asyncio.sleep(0)
+            ended.append(passed)
+            return items
+
+        async def count() -> None:
+            nonlocal passed
+            while True:
+                passed += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        fn = aio.dynamically(echo, batch_size=2, timeout_ms=0)
+        assert await fn([*range(40)]) == [*range(40)]
+        counting.cancel()
+        between = [begin - end for begin, end in zip(begun[1:-1], ended, strict=False)]
+        if waits:
+            assert between == [0] * 18
+        else:
+            assert set(between) == {0, 1}
+            assert not any(first == second == 0 for first, second in itertools.pairwise(between))
+
+    run(main())

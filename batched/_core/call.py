@@ -94,7 +94,11 @@ class Call(TaskAwaitable):
         bulk: bool | None = None,  # noqa: FBT001
         keep_errors: bool = False,  # noqa: FBT001, FBT002
     ) -> Self:
-        """Set what a new call asks for; as `__init__` it would take a quarter longer."""
+        """Set what a new call asks for; as `__init__` it would take a quarter longer.
+
+        With `many` the answer is a list of one result for each item. Without it there is one answer, whatever
+        the number of items: one result, or the rows of arrays.
+        """
         # A `Wrapper`: it travels with the call, so that an idle worker keeps no instance alive.
         self.function: Any = function
         self.inputs: Any = inputs

@@ -17,7 +17,11 @@ class Collator(Protocol):
     """How many elements of a `map` travel as one call at most; None for as many as share a batch."""
 
     def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
-        """Return the call that the arguments mean. A size of 0 is answered by an empty list at once."""
+        """Return the call that the arguments mean.
+
+        A size of 0 is answered by an empty list at once. Where the answer to nothing is no list, the call has
+        size 1, and a key of its own.
+        """
         ...
 
     def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
@@ -48,4 +52,8 @@ class Collator(Protocol):
         ...
 
     def place(self, piece: Slice, part: Any) -> None:
-        """Keep `part` as the results of a slice that is not its whole call."""
+        """Keep `part` as the results of a slice that is not its whole call.
+
+        Parts come in any order, the first to a call whose `results` are None; the last one is as large as
+        `call.missing`. With the lock held, but for lists, which are also given the error of a part.
+        """

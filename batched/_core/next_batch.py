@@ -28,7 +28,7 @@ class NextBatch:
         """Begin with the new queue of the calls, and nothing learned."""
         self._lengths = self._calls.queue.lengths
         self._cost = None if self._lengths is None else self._lengths.cost
-        self._reason = StartReason.FULL  # why the next batch is due, once it is
+        self._reason = StartReason.FULL  # why the next batch is due, as the look finds that finds it due
         self.policy: Any = new_window(options, self._cost)
         self.apply_options(options)
 
@@ -41,7 +41,7 @@ class NextBatch:
         """Follow `options` with the present policy."""
         self.options = options
         self._calls.policy_listens = self.policy.learns and not self.policy.is_suspended
-        self._waits = options.timeout_ms > 0 and not self.policy.is_suspended
+        self._holds_back = options.timeout_ms > 0 and not self.policy.is_suspended
         self._reason_at_once = StartReason.NO_GAIN if options.timeout_ms > 0 else StartReason.WINDOW
 
     def resize(self, fits: int | None) -> None:
@@ -99,7 +99,7 @@ class NextBatch:
     @property
     def _starts_at_once(self) -> bool:
         """Whether a batch that is not full starts without a wait."""
-        return self._draining or not self._waits or bool(self._calls.admission.awaiting_room)
+        return self._draining or not self._holds_back or bool(self._calls.admission.awaiting_room)
 
     def _why_early(self) -> StartReason:
         """Return why a batch that is not full starts."""
@@ -107,7 +107,7 @@ class NextBatch:
             return StartReason.DRAIN
         if self._calls.admission.awaiting_room:
             return StartReason.CROWDED
-        reason: StartReason = self.policy.reason if self._waits else self._reason_at_once
+        reason: StartReason = self.policy.reason if self._holds_back else self._reason_at_once
         return reason
 
     # -- which calls it has -----------------------------------------------------------------------------
@@ -157,12 +157,12 @@ class NextBatch:
         if not policy.learns:
             return
         if policy.is_suspended:
-            self._calls.policy_listens = self._waits = policy.resumes(batch.size, now - started)
+            self._calls.policy_listens = self._holds_back = policy.resumes(batch.size, now - started)
             return
         measured = started if batch.failed < batch.size else None
         policy.done(batch.size, len(batch.slices), answered, now, measured)
         self._calls.queue.large_limit = policy.large_limit
-        self._calls.policy_listens = self._waits = not policy.is_suspended
+        self._calls.policy_listens = self._holds_back = not policy.is_suspended
 
 
 def new_window(options: Options, cost: LengthCost | None = None, old: Window | None = None) -> Window:

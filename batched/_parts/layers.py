@@ -26,7 +26,7 @@ class Divisible(Collator, Protocol):
         ...
 
     def pick(self, inputs: Any, places: list[int]) -> Any:
-        """Return the inputs of some of the items of a list call."""
+        """Return the inputs of some of the items of a call with `many`; others are never divided."""
         ...
 
 

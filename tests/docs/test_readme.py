@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import fields
 
 import batched
-from batched._core.options import ArrayOptions, CallOptions, Options
+from batched._core.options import ArrayOptions, CallOptions, Options, live_options
 from tests.kit.script import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -29,6 +29,14 @@ def test_the_tables_list_every_option_with_its_default_and_its_sentence() -> Non
         for field in fields(options):
             default = "the function's" if field.name == "name" else str(field.default)
             assert f"| `{field.name}` | {default} | {field.metadata['text']} |" in README
+
+
+def test_the_number_of_live_options_is_told() -> None:
+    """They are the first of the table, and those that `configure` changes."""
+    live = live_options(Options)
+    assert [*live] == [field.name for field in fields(Options)][: len(live)]
+    numbers = ["eight", "nine", "ten", "eleven", "twelve"]
+    assert f"changes the first {numbers[len(live) - 8]} while calls wait" in README
 
 
 def test_the_two_commands_come_first() -> None:

@@ -194,13 +194,12 @@ class _ThreadReadAhead(ReadAhead):
         try:
             elements.extend(islice(source, room))
         except BaseException as broken:  # noqa: BLE001  raised after the answers of the elements before
-            error = without_own_frames(
-                broken
-            )  # else its traceback would lead to this frame, and so to itself
+            error = without_own_frames(broken)
         if elements:
             self.take(elements)
         if len(elements) < room:
             self.end(error)
+        del error  # frames of its traceback lead here
 
     def _post(self, call: Call) -> None:
         call.waiter = None

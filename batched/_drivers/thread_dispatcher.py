@@ -123,18 +123,28 @@ class ThreadDispatcher(Dispatcher):
         if runner is None:
             runner = self.runners[me] = asyncio.Runner()
 
+        errors: list[Exception] = []
+
         async def outputs() -> Any:
-            return await awaitable
+            try:
+                return await awaitable
+            except Exception as error:  # noqa: BLE001  raised below
+                # Not raised here: from Python 3.12 on, the frames of a task that fails lead to the task, and so
+                # its error would keep itself alive.
+                errors.append(error)
 
         try:
             context = copy_context()
             context.run(RUNNING.set, IN_THREAD[me])
-            return runner.run(outputs(), context=context)
+            returned = runner.run(outputs(), context=context)
         except BaseException as error:
             if not isinstance(error, Exception):  # it has broken the loop in the middle
                 runner.close()
                 del self.runners[me]
             raise
+        if errors:
+            raise errors.pop()
+        return returned
 
     def give_up(self, batch: Batch | None, error: BaseException) -> None:
         """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""

@@ -1,6 +1,6 @@
 """What type checkers make of `batched.dynamically`, and of its like for arrays.
 
-Never run: `tests/api/test_signatures_typing.py` has it checked.
+Never run: the session `types` of noxfile.py has both checkers read it.
 
 A line that must be an error says `type: ignore`, and both checkers complain of every such comment that they
 do not need. The code in its brackets is mypy's; to pyright it means any error.

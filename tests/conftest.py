@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from batched._core.task_awaitable import TaskAwaitable
 from tests.kit.effort import FULL, QUICK
 from tests.kit.flavours import FLAVOURS, STREAMING, Flavour
 from tests.kit.gate import PATIENCE_S
@@ -22,6 +23,17 @@ for name, examples in (("quick", QUICK), ("soak", FULL)):
         name, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
 settings.load_profile("quick")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the switch that forces the public way, as on a Python without what asyncio does not promise."""
+    parser.addoption("--public-asyncio", action="store_true", help="use no private part of asyncio")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Turn the switch before any test."""
+    if config.getoption("--public-asyncio"):
+        TaskAwaitable.is_future = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Self
 from batched._api.binding import Driver, Shared
 from batched._api.map import ReadAhead, SizedAnswers, length_of
 from batched._core.call import Call, Row
+from batched._drivers.private_python import end_silently
 from batched.errors import for_event_loop, without_own_frames
 
 
@@ -68,7 +69,7 @@ class TaskReadAhead(ReadAhead):
         reading = asyncio.create_task(self._read(source))
         # An error may lead to frames of the consumer, and these to this iterator. The garbage collector may
         # then end all of them at once, the reader first; this iterator ends the reader in any case.
-        reading._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+        end_silently(reading)
         try:
             while (call := await self._oldest()) is not None:
                 for answer in await self._collect(call):

@@ -32,8 +32,16 @@ _new: Any = object.__new__
 # A driver is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
 # Reentrant, as the garbage collector may run code that makes another driver.
 _making: Any = RLock()
-if hasattr(os, "register_at_fork"):  # the thread that holds the lock may be the parent's
-    os.register_at_fork(after_in_child=_making._at_fork_reinit)  # noqa: SLF001
+
+
+def _after_fork() -> None:
+    """Replace the lock in the child: the thread that holds it may be the parent's."""
+    global _making  # noqa: PLW0603
+    _making = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Binding(Generic[DriverT]):

@@ -5,7 +5,6 @@ Both are for lists and for arrays: the collator knows the difference.
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -21,6 +20,7 @@ from batched._core.option_checks import is_async_cache, is_mapping
 from batched._core.options import Options
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.futures import submit
+from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import own_errors
 from batched._parts.store import AsynchronousCacheError
@@ -51,7 +51,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         call: Call = shared.read(self, args, named, monotonic())
         if not call.missing:
             return self._at_once(driver, call)
-        if driver.warn_on_loop.may_warn and _get_running_loop() is not None:
+        if driver.warn_on_loop.may_warn and running_loop_or_none() is not None:
             driver.warn_on_loop("fn(x)", "await fn.acall(x)")
         call.note_context()
         driver.post(call)

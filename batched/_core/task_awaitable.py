@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Generator, Iterable
-from contextvars import Context
-from typing import Any, Self
+from contextvars import Context, copy_context
+from functools import partial
+from typing import Any, ClassVar
 
 
 class TaskAwaitable:
     """What a task of an event loop can await, once. Only for the thread of that loop.
 
     (`asyncio.isfuture` tells what makes such an object.) For asyncio's own, the loop makes a handle each; of
-    these it needs one for all that are woken together.
+    these it needs one for all that are woken together. Where tasks do not take it, they get one of asyncio's.
     """
 
     __slots__ = ("__weakref__", "_asyncio_future_blocking", "_go_on", "_go_on_in", "_loop", "is_woken")
 
+    is_future: ClassVar[bool] = True
+    """Whether tasks take this for a future; the drivers find out."""
     is_woken: bool
     """Whether the task need not wait, or no more; False to begin with."""
     _loop: Any
@@ -27,11 +30,22 @@ class TaskAwaitable:
     """Where to call that: in the context of the task; None to begin with."""
 
     @types.coroutine
-    def wait(self) -> Generator[Self, None, None]:
+    def wait(self) -> Generator[Any, None, None]:
         """Wait until woken."""
-        if not self.is_woken:
+        if self.is_woken:
+            return
+        if self.is_future:
             self._asyncio_future_blocking = True  # the task makes it False, and so knows a `yield from`
             yield self
+            return
+        future = self._loop.create_future()
+        self.add_done_callback(partial(_settle, future), context=copy_context())
+        try:
+            yield from future
+        except BaseException:  # the task is cancelled
+            self.is_woken = True
+            self._go_on = self._go_on_in = None
+            raise
 
     def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context) -> None:
         """Note how to wake the task, and in which context."""
@@ -49,6 +63,11 @@ class TaskAwaitable:
             self._loop.call_soon(self._go_on, cancelled, context=self._go_on_in)
             self._go_on = self._go_on_in = None
         return True
+
+
+def _settle(future: Any, _: object) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def wake_all(waiters: Iterable[TaskAwaitable], done: Any) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from batched._core.batch import Batch
 from batched._drivers.current_batch import RUNNING
 from batched._drivers.generators import walk_steps
+from batched._drivers.private_python import end_silently
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -34,7 +35,7 @@ class BatchTask:
         work.send(None)  # so that a cancel before the task's first step is raised in it, not instead of it
         # Not by the loop's factory, which may run the task at once, before others have come.
         task = Task(work, loop=loop, name=name, context=self._context)
-        task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  its loop may be closed
+        end_silently(task)  # its loop may be closed
 
     async def _work(self) -> None:
         dispatcher = self._dispatcher

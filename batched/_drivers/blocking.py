@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import _thread
+import inspect
 import sys
 import warnings
-from asyncio import _get_running_loop
 
+from batched._drivers.private_python import running_loop_or_none
 from batched.errors import BlockingCallWarning
 
 
@@ -22,7 +23,7 @@ class LoopWarning:
 
     def __call__(self, blocking: str, instead: str) -> None:
         """Warn, the first time, if this thread runs an event loop, that `blocking` is about to block it."""
-        if self.may_warn and _get_running_loop() is not None:
+        if self.may_warn and running_loop_or_none() is not None:
             with self._lock:
                 is_first, self.may_warn = self.may_warn, False
             if is_first:
@@ -38,8 +39,9 @@ def _warn(name: str, blocking: str, instead: str) -> None:
     if get_ipython is not None and get_ipython() is not None:
         return
     level = 2
-    frame = sys._getframe(1)  # noqa: SLF001
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("batched._"):
+    here = inspect.currentframe()
+    frame = here and here.f_back
+    while frame and frame.f_back and frame.f_globals.get("__name__", "").startswith("batched._"):
         frame = frame.f_back
         level += 1
     warnings.warn(

@@ -129,8 +129,8 @@ class ThreadDispatcher(Dispatcher):
             try:
                 return await awaitable
             except Exception as error:  # noqa: BLE001  raised below
-                # Not raised here: from Python 3.12 on, the frames of a task that fails lead to the task, and so
-                # its error would keep itself alive.
+                # Not raised here: from Python 3.12 on, the frames of a task that fails lead to the task,
+                # and its error would keep itself alive.
                 errors.append(error)
 
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import contextlib
 import logging
-import sys
 import threading
 import traceback
 from time import monotonic
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from batched._core.batch import Batch
 from batched._drivers.fork_and_exit import start_thread
+from batched._drivers.private_python import frames_of_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ class Workers:
 
     def stack(self) -> str:
         """Return the stacks of the threads as tracebacks show them, "" if there is none."""
-        frames = sys._current_frames()  # noqa: SLF001
+        frames = frames_of_threads()
         stacks = [traceback.format_stack(frames[ident]) for ident in list(self.idents) if ident in frames]
         return "\n".join("".join(stack) for stack in stacks)
 

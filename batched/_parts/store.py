@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Coroutine, Hashable
+from contextlib import AbstractContextManager
 from threading import Lock, RLock
 from typing import Any
 from weakref import WeakValueDictionary
@@ -32,14 +33,25 @@ class AsynchronousCacheError(TypeError):
 
 # By the id of the cache, however many batchers use that: mappings of `cachetools` bear one thread only. The
 # same thread may take a lock again: a mapping may call other code, and so may the garbage collector.
-_locks: WeakValueDictionary[int, Any] = WeakValueDictionary()
-_new_lock: Any = Lock()
+class _Guard:
+    """The lock of one cache."""
+
+    __slots__ = ("__weakref__", "lock")
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+
+
+_guards: WeakValueDictionary[int, _Guard] = WeakValueDictionary()
+_new_guard = Lock()
 
 
 def _after_fork() -> None:
-    """Free the locks in the child: the thread that holds one may be the parent's."""
-    for lock in (_new_lock, *_locks.values()):
-        lock._at_fork_reinit()  # noqa: SLF001
+    """Replace the locks in the child: the thread that holds one may be the parent's."""
+    global _new_guard  # noqa: PLW0603
+    _new_guard = Lock()
+    for guard in _guards.values():
+        guard.lock = RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -59,11 +71,16 @@ class Store:
 
     def __init__(self, cache: Any, name: str) -> None:
         self._cache = cache
-        with _new_lock:
-            self.lock = _locks.setdefault(id(cache), RLock())
+        with _new_guard:
+            self._guard = _guards.setdefault(id(cache), _Guard())
         self._name = name
         self.is_mapping = is_mapping(cache)
         self.awaits = False  # whether the callers are tasks, which can await
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """What a thread holds while it uses a mapping."""
+        return self._guard.lock
 
     async def get(self, key: Hashable) -> Any:
         """Return the result that the cache has for `key`, or `UNKNOWN`."""

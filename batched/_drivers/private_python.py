@@ -1,0 +1,51 @@
+"""All that is used of Python without its promise to keep it, each with a public way for the day that it goes.
+
+(`TaskAwaitable` alone names attributes of asyncio's futures elsewhere: slots are named in their class.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from types import FrameType
+from typing import Any
+
+from batched._core.call import Call
+from batched._core.task_awaitable import TaskAwaitable
+
+_NO_FRAMES: dict[int, FrameType] = {}
+
+
+def _running_loop_or_none() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+# An error that is raised and caught takes longer than all else that a call does before it waits.
+running_loop_or_none = getattr(asyncio, "_get_running_loop", _running_loop_or_none)
+"""Return the loop that runs in this thread, None if there is none."""
+
+
+def end_silently(task: asyncio.Task[Any]) -> None:
+    """Have asyncio log nothing when `task` is collected before its end; without this it logs an error."""
+    with contextlib.suppress(AttributeError):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def frames_of_threads() -> dict[int, FrameType]:
+    """Return the frames of all threads by their idents; nothing where Python does not tell."""
+    current = getattr(sys, "_current_frames", None)
+    return _NO_FRAMES if current is None else current()
+
+
+def takes_calls() -> bool:
+    """Whether tasks take a call for a future."""
+    call = Call()
+    call._asyncio_future_blocking = False  # noqa: SLF001
+    return asyncio.isfuture(call)
+
+
+TaskAwaitable.is_future = takes_calls()

@@ -15,8 +15,9 @@ from benchmarks.kit.own_process import Alone, in_own_process
 from benchmarks.kit.rivals import LOOP_RIVALS
 from benchmarks.kit.row import Row
 from benchmarks.kit.run import by_turns
-from benchmarks.kit.turns import Contender, Measure, Samples, Turns, interleave
+from benchmarks.kit.turns import Contender, Measure, Samples, Turns, Unavailable, interleave
 from benchmarks.overhead.options import CALL_OPTIONS, EVERY_OPTION
+from tests.kit.optional import HAS_TORCH
 
 QUICK = Effort(quick=True)
 BENCHMARKS = [one for one in catalogue() if one.folder in {*CORE, "simulated"}]
@@ -49,8 +50,13 @@ def test_each_contender_can_be_measured_and_each_row_has_its_samples(turns: Turn
     with turns.inside():
         for name, contender in measured.items():
             if contender is not None:
-                with contender(QUICK) as measure:
-                    samples |= interleave(QUICK, 1, {name: measure})
+                try:
+                    with contender(QUICK) as measure:
+                        samples |= interleave(QUICK, 1, {name: measure})
+                except Unavailable as lacking:
+                    if HAS_TORCH:
+                        raise
+                    pytest.skip(str(lacking))
     if None in measured.values():
         assert all(row.ours in samples for row in rows)
         return

@@ -22,6 +22,7 @@ THOROUGH = "--hypothesis-profile=soak"
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 COUNTED = ("--cov", "--cov-report=", "--cov-fail-under=0")
 PACKAGE = Path("batched")
+CONSTRAINTS = Path(".ci/constraints.txt")
 
 
 def python(session: nox.Session, *arguments: str, **named: dict[str, str]) -> None:
@@ -33,6 +34,36 @@ def python(session: nox.Session, *arguments: str, **named: dict[str, str]) -> No
 def tests(session: nox.Session) -> None:
     """The default suite, or the tests that are named, in random order on two processes."""
     python(session, "pytest", *WORKERS, *session.posargs)
+
+
+@nox.session
+def public(session: nox.Session) -> None:
+    """The tests of all flavours, with nothing of asyncio that it does not promise."""
+    python(session, "pytest", *WORKERS, "--public-asyncio", "tests/contract", *session.posargs)
+
+
+@nox.session
+def pythons(session: nox.Session) -> None:
+    """The default suite on the other Pythons that `.ci/pythons` finds or gets; without torch if no build is there."""
+    found = session.run(".ci/pythons", silent=True, stderr=None, external=True)
+    constraint = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
+    extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
+    needed = [each for extra in ("demo", "prometheus", "test") for each in extras[extra]]
+    needed = [each for each in needed if not each.startswith(("batched", "torch"))]
+    ran = []
+    for line in str(found).splitlines():
+        version, command = line.split()
+        pip = (command, "-m", "pip", "install", "-q")
+        session.run(*pip, *needed, external=True)
+        # A build on disk or none: what an index has may bring gigabytes.
+        session.run(
+            *pip, "--no-index", "--no-deps", constraint, external=True, silent=True, success_codes=[0, 1]
+        )
+        suite = (command, "-m", "pytest", "-q", *WORKERS, *session.posargs)
+        output = session.run(*suite, external=True, silent=True, env={"PYTHONPATH": "."})
+        ran.append(f"{version}: {str(output).strip().splitlines()[-1]}")
+    for line in ran:
+        session.log(line)
 
 
 @nox.session

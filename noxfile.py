@@ -44,7 +44,7 @@ def public(session: nox.Session) -> None:
 
 @nox.session
 def pythons(session: nox.Session) -> None:
-    """The default suite on the other Pythons that `.ci/pythons` finds or gets, with torch if a build is there."""
+    """The default suite on the other Pythons that `.ci/pythons` finds or gets."""
     found = session.run(".ci/pythons", silent=True, stderr=None, external=True)
     constraint = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
     extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]

@@ -139,6 +139,8 @@ class Calls:
 
     def drop(self, call: Call) -> None:
         """Forget the items of `call` that still wait, if any: it has been left, or is late, or has failed."""
+        if call.missing and call.error is None and call.left is None:
+            call.left = "cancelled"  # a part that no call waits for: some of it may still be in a batch
         self._end_wait_for_room(call)
         for part in call.leave():
             part.left = part.left or call.left

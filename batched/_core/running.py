@@ -108,7 +108,10 @@ class Running:
                 if memory.limit is not None and not batch.failed:
                     memory.ran(batch.size, self._next_batch.options.batch_size)
                     self._next_batch.resize(memory.limit)
-                self._next_batch.learn(batch, len(done), started, now)
+                answered = len(done)
+                if self._streams:  # of which some have ended before
+                    answered = sum(not call.missing and call.left is None for call in batch.calls)
+                self._next_batch.learn(batch, answered, started, now)
         finally:  # also after a fault of this library
             self._calls.answer(done)
             self._release(batch, done)

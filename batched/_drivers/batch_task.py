@@ -68,11 +68,11 @@ class BatchTask:
                 batch.clear()
 
     def _hurries(self) -> bool:
-        """Whether to take the next batch in this turn: it is full, so that no other call could share it.
+        """Whether to take the next batch in this turn: a full one, in the midst of a list.
 
         A function that never waits still leaves the loop a turn after every other batch.
         """
-        if self._owes_turn or not self._dispatcher.has_full_batch():
+        if self._owes_turn or not self._dispatcher.is_amid_list() or self._is_cancelled():
             return False
         self._owes_turn = True
         self._loop.call_soon(self._had_turn, context=self._context)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def submit(driver: ThreadDriver, call: Call) -> Future[Any]:
     """Have `call` arrive, and return the future of its answer; may block while there is no room."""
+    driver.check()  # first: nothing is to be dropped of a call that cannot come
     future: Future[Any] = Future()
     call.waiter = future
     call.waits_at = FUTURE

@@ -39,6 +39,7 @@ class LoopDispatcher(Dispatcher):
         self._driver = driver
         self._key = key
         self._busy = 0  # tasks
+        self._has_answered = True  # whether the last batch has answered a call
         self._timer: asyncio.TimerHandle | None = None
         self._when_resting: list[Callable[[], object]] = []
 
@@ -103,8 +104,13 @@ class LoopDispatcher(Dispatcher):
 
     # -- for the tasks ------------------------------------------------------------------------------------
 
-    def has_full_batch(self) -> bool:
-        """Whether as many items wait in the queue as a batch may have."""
+    def is_amid_list(self) -> bool:
+        """Whether the last batch has answered no call, and a full one waits.
+
+        Else callers that have just been answered are to have a turn: they may call again, or leave.
+        """
+        if self._has_answered:
+            return False
         with self.lock:
             full: bool = self.batcher.calls.queue.is_full()
         return full
@@ -163,6 +169,7 @@ class LoopDispatcher(Dispatcher):
                     batcher.running.finish(batch, parts, monotonic())
             except Exception as fault:  # noqa: BLE001  of this library
                 self._give_up(fault, batch)
+            self._has_answered = bool(batcher.calls.answered)
             self.inbox.has_moved = False  # its task looks, or plans, in any case
 
     def _give_up(self, error: BaseException, batch: Batch | None = None) -> None:

@@ -206,3 +206,16 @@ def test_a_function_that_does_not_stream_has_no_streams(streaming: Flavour) -> N
     fn = streaming.decorate(lambda items: items, timeout_ms=0, name="embed")
     with pytest.raises(TypeError, match="embed does not stream: only a batch function that is a generator"):
         streaming.stream(fn, 1)
+
+
+def test_streams_that_end_early_are_learned_from(streaming: Flavour) -> None:
+    """An item that is `DONE` before the function has ended was answered: its caller may come back."""
+
+    def generate(items: list[int]) -> Iterator[list[Any]]:
+        yield items
+        yield [DONE] * len(items)
+
+    fn = streaming.decorate(generate, timeout_ms=20)
+    for number in range(20):
+        assert list(streaming.stream(fn, number)) == [number]
+    assert fn.stats.learned is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -115,3 +117,35 @@ def test_a_submit_to_a_closed_batcher_leaves_nothing_behind() -> None:
     gate.open()
     assert [future.result(PATIENCE_S) for future in (running, waiting)] == [1, 2]
     assert fn.stats.total_accepted == 2
+
+
+def test_a_call_that_is_dropped_midway_keeps_the_inputs_of_its_batches() -> None:
+    """A part of a call that has failed: one batch of it ends while the function has yet to get another."""
+    driver = ManualDriver(Options(batch_size=1, timeout_ms=0), Queue, COLLATOR)
+    call = listed(4)
+    driver.push(call)
+    first, second, third = (driver.pop(0.0) for _ in range(3))
+    driver.run(first, 1.0)
+    driver.drop(call)
+    driver.run(second, 1.0)
+    assert COLLATOR.collate(third) == third.slices[0][0].inputs[2:3]
+    driver.run(third, 1.0)
+    assert call.inputs is None
+
+
+def test_a_submit_that_is_refused_keeps_no_item() -> None:
+    """After the end of the batcher no worker would come to forget it."""
+
+    class Item:
+        pass
+
+    fn = batched.dynamically(list, timeout_ms=0)
+    fn(1)
+    fn.shutdown()
+    item = Item()
+    with pytest.raises(ClosedError):
+        fn.submit(item)
+    gone = weakref.ref(item)
+    del item
+    gc.collect()
+    assert gone() is None

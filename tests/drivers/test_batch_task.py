@@ -249,3 +249,26 @@ def test_a_full_batch_starts_without_a_turn_of_the_loop(run: Any, waits: bool) -
             assert not any(first == second == 0 for first, second in itertools.pairwise(between))
 
     run(main())
+
+
+def test_a_caller_that_comes_straight_back_is_in_each_batch_beside_a_list(run: Any) -> None:
+    """It has a turn of the loop between two batches, however many items of the list wait."""
+
+    async def main() -> None:
+        batches: list[list[int]] = []
+
+        async def echo(items: list[int]) -> list[int]:
+            batches.append(items)
+            await asyncio.sleep(0)
+            return items
+
+        fn = aio.dynamically(echo, batch_size=8, timeout_ms=0)
+        listed = asyncio.create_task(fn([*range(400)]))
+        await turns(2)
+        for number in range(20):
+            assert await fn(-1 - number) == -1 - number
+        single = [at for at, items in enumerate(batches) if min(items) < 0]
+        assert [after - before for before, after in itertools.pairwise(single)] == [1] * 19
+        assert await listed == [*range(400)]
+
+    run(main())

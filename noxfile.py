@@ -17,7 +17,7 @@ nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["lint", "types", "docs", "tests"]
 
-WORKERS = ("-n", "2")
+WORKERS = ("-n", "2", "--dist", "worksteal")
 THOROUGH = "--hypothesis-profile=soak"
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 COUNTED = ("--cov", "--cov-report=", "--cov-fail-under=0")

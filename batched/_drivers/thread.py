@@ -163,11 +163,9 @@ class ThreadDriver(Driver):
         """Have `call` arrive, for a thread that takes its future; block while there is no room."""
         if not self.admits_with_lock:
             self.push(call)
-            return
-        self.check()
-        if (gate := self.dispatcher.admit(call, wait=self.may_wait, of_map=False)) is not None:
+        elif (gate := self.dispatcher.admit(call, wait=self.may_wait, of_map=False)) is not None:
             self.warn_on_loop("fn.submit(x)", "await fn.acall(x)")
-            if not gate.acquire(timeout=-1 if call.deadline is None else _seconds_left(call.deadline)):
+            if not gate.acquire(timeout=_seconds_left(call)):
                 self.raise_error(call)
 
     def open(self, call: Call) -> None:
@@ -187,7 +185,7 @@ class ThreadDriver(Driver):
     def collect(self, call: Call) -> None:
         """Block until `call` has its results, or raise its error."""
         try:
-            call.waiter.acquire(timeout=-1 if call.deadline is None else _seconds_left(call.deadline))
+            call.waiter.acquire(timeout=_seconds_left(call))
         except BaseException:  # Ctrl-C
             self.cancel(call)
             raise
@@ -242,9 +240,9 @@ class ThreadDriver(Driver):
             self.workers.wake()
 
 
-def _seconds_left(deadline: float) -> float:
-    """Return how long a caller may block."""
-    return max(deadline - monotonic(), 0.0)
+def _seconds_left(call: Call) -> float:
+    """Return how long the caller of `call` may block, -1 if there is no limit."""
+    return -1 if call.deadline is None else max(call.deadline - monotonic(), 0.0)
 
 
 def _drop_late(driver: weakref.ref[ThreadDriver], calls: list[Call]) -> None:

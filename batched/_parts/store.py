@@ -31,8 +31,6 @@ class AsynchronousCacheError(TypeError):
         )
 
 
-# By the id of the cache, however many batchers use that: mappings of `cachetools` bear one thread only. The
-# same thread may take a lock again: a mapping may call other code, and so may the garbage collector.
 class _Guard:
     """The lock of one cache."""
 
@@ -42,6 +40,8 @@ class _Guard:
         self.lock = RLock()
 
 
+# By the id of the cache, however many batchers use that: mappings of `cachetools` bear one thread only. The
+# same thread may take a lock again: a mapping may call other code, and so may the garbage collector.
 _guards: WeakValueDictionary[int, _Guard] = WeakValueDictionary()
 _new_guard = Lock()
 

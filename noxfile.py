@@ -1,17 +1,25 @@
 """What must hold, in sessions: `nox --list` shows them, `nox -s lint` runs one, `nox` those that are quick.
 
 They run in the environment that nox is in, where the `dev` extra is: an environment for each would hold
-another torch. What follows `--` is for the command of a session: `nox -s tests -- tests/core`.
+another torch. Those that need other versions, or the wheel, make one without torch. What
+follows `--` is for the command of a session: `nox -s tests -- tests/core`.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import sys
+import sysconfig
 import tempfile
+from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree as ET
 
 import nox
+from nox.command import CommandFailed
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
@@ -22,12 +30,77 @@ THOROUGH = "--hypothesis-profile=soak"
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 COUNTED = ("--cov", "--cov-report=", "--cov-fail-under=0")
 PACKAGE = Path("batched")
+DISTRIBUTIONS = Path("dist")
+COMMANDS = "Scripts" if os.name == "nt" else "bin"  # of a virtual environment
 CONSTRAINTS = Path(".ci/constraints.txt")
+NEIGHBOURS = [f"tests/{room}" for room in ("api", "collate", "contract", "docs", "extras", "life", "parts")]
+"""Rooms whose tests use other libraries."""
+VERSION = """
+import platform, sysconfig
+print(platform.python_version() + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
+"""
+
+
+FEW = 3
+"""Tests: so many may fail on a busy machine, and pass when they run once more, beside no other."""
+LACKS = re.compile("needs (torch|numpy)|could not import")
+"""Reasons for which tests are skipped where a library cannot be had."""
+
+
+class Counted(NamedTuple):
+    """What became of the tests of one run; skipped tests by their reasons."""
+
+    is_good: bool
+    ran: int
+    failed: int
+    skipped: Counter[str]
+    delayed: list[str]
+    """Tests that failed beside others, and passed when they ran once more."""
+
+    def __str__(self) -> str:
+        lacks = [f"{number} {why}" for why, number in sorted(self.skipped.items()) if LACKS.match(why)]
+        return (
+            f"{self.ran} tests ran, {self.failed} of them failed; {self.skipped.total()} were skipped "
+            f"({', '.join(lacks) or 'none for lack of a library'})"
+            + (f"; passed only when run once more: {', '.join(self.delayed)}" if self.delayed else "")
+        )
+
+
+RAN: dict[str, Counted] = {}
+"""By the version of Python, what became of its default suite."""
 
 
 def python(session: nox.Session, *arguments: str, **named: dict[str, str]) -> None:
     """Run this very Python."""
     session.run(sys.executable, "-m", *arguments, **named)
+
+
+def suite(session: nox.Session, command: str, *options: str, **named: dict[str, str]) -> None:
+    """Run the default suite with the Python of `command`, and note in `RAN` what became of its tests."""
+    version = str(session.run(command, "-c", VERSION, external=True, silent=True, log=False)).strip()
+    is_good, ran, failed, skipped = True, 0, list[str](), Counter[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        run = (command, "-m", "pytest", *options, *session.posargs)
+        try:
+            session.run(*run, f"--junitxml={report}", *WORKERS, external=True, **named)
+        except CommandFailed:
+            is_good = False
+        for test in ET.parse(report).iter("testcase") if report.exists() else ():  # noqa: S314  our own
+            skips = [str(each.get("message")) for each in test.iter("skipped")]
+            skipped.update(skips)
+            ran += not skips
+            if test.find("failure") is not None or test.find("error") is not None:
+                failed.append(str(test.get("name")))
+        if not is_good and 0 < len(failed) <= FEW:
+            try:
+                append = ["--cov-append"] if "--cov" in options else []
+                session.run(*run, "--last-failed", *append, external=True, **named)
+                is_good = True
+            except CommandFailed:
+                pass
+    delayed = failed if is_good else []
+    RAN[version] = Counted(is_good and ran > 0, ran, len(failed), skipped, delayed)
 
 
 @nox.session
@@ -38,32 +111,108 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def public(session: nox.Session) -> None:
-    """The tests of all flavours, with nothing of asyncio that it does not promise."""
-    python(session, "pytest", *WORKERS, "--public-asyncio", "tests/contract", *session.posargs)
+    """The tests of all flavours and of the drivers, with nothing of asyncio that it does not promise."""
+    python(
+        session, "pytest", *WORKERS, "--public-asyncio", "tests/contract", "tests/drivers", *session.posargs
+    )
 
 
 @nox.session
 def pythons(session: nox.Session) -> None:
-    """The default suite on the other Pythons that `.ci/pythons` finds or gets."""
+    """The default suite on this Python and the others that `.ci/pythons` finds or gets; counts the tests."""
     found = session.run(".ci/pythons", silent=True, stderr=None, external=True)
     constraint = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
-    extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
-    needed = [each for extra in ("demo", "prometheus", "test") for each in extras[extra]]
-    needed = [each for each in needed if not each.startswith(("batched", "torch"))]
-    ran = []
+    if not RAN:  # else the session coverage has just run it
+        suite(session, sys.executable)
     for line in str(found).splitlines():
         version, command = line.split()
         pip = (command, "-m", "pip", "install", "-q")
-        session.run(*pip, *needed, external=True)
+        if version.endswith("t"):  # free-threaded: not all libraries are there
+            for each in needed():
+                session.run(
+                    *pip, "--only-binary=:all:", each, external=True, silent=True, success_codes=[0, 1]
+                )
+        else:
+            session.run(*pip, *needed(), external=True)
         # A build on disk or none: what an index has may bring gigabytes.
         session.run(
             *pip, "--no-index", "--no-deps", constraint, external=True, silent=True, success_codes=[0, 1]
         )
-        suite = (command, "-m", "pytest", "-q", *WORKERS, *session.posargs)
-        output = session.run(*suite, external=True, silent=True, env={"PYTHONPATH": "."})
-        ran.append(f"{version}: {str(output).strip().splitlines()[-1]}")
-    for line in ran:
-        session.log(line)
+        suite(session, command)
+    for version, counted in RAN.items():
+        session.log(f"Python {version}: {counted}")
+    failed = [version for version, counted in RAN.items() if not counted.is_good]
+    # Free-threaded, 3.13 is an experiment of its own: what fails there is told, and looked at.
+    if failed := [version for version in failed if not version.endswith("t") or version > "3.14"]:
+        session.error(f"the suite failed on Python {', '.join(failed)}")
+
+
+@nox.session
+def lowest(session: nox.Session) -> None:
+    """What meets other libraries, beside the oldest of them that the extras allow; torch is the user's."""
+    extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
+    needed = [each for extra in ("demo", "prometheus", "test") for each in extras[extra]]
+    needed = [each for each in needed if not each.startswith(("batched", "torch"))]
+    with tempfile.TemporaryDirectory() as folder:
+        python(session, "uv", "venv", "-q", "--python", sys.executable, folder)
+        python(
+            session,
+            "uv",
+            "pip",
+            "install",
+            "-q",
+            "--python",
+            folder,
+            "--system-certs",
+            "--resolution",
+            "lowest-direct",
+            *needed,
+        )
+        command = str(Path(folder, COMMANDS, "python"))
+        session.run(
+            command, "-m", "pytest", *WORKERS, *(session.posargs or NEIGHBOURS), env={"PYTHONPATH": "."}
+        )
+
+
+def needed() -> list[str]:
+    """Return what the tests need, but for torch."""
+    extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
+    named = [each for extra in ("demo", "prometheus", "test") for each in extras[extra]]
+    return [each for each in named if not each.startswith(("batched", "torch"))]
+
+
+@nox.session
+def package(session: nox.Session) -> None:
+    """Builds `dist`, has it checked, and runs a part of its tests; that needs a network."""
+    shutil.rmtree(DISTRIBUTIONS, ignore_errors=True)
+    python(session, "build", "--outdir", str(DISTRIBUTIONS))
+    source, wheel = sorted(map(str, DISTRIBUTIONS.iterdir()), key=lambda name: name.endswith(".whl"))
+    python(session, "twine", "check", "--strict", source, wheel)
+    session.run(str(Path(sys.executable).with_name("check-wheel-contents")), wheel)
+    # Of ten: the address of the repository and an e-mail address of the authors are not known yet.
+    session.run(str(Path(sys.executable).with_name("pyroma")), "--min", "8", source)
+    try_distributions(session, session.posargs or ["tests/docs", "tests/core", "tests/life/test_copies.py"])
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """The default suite, of the source distribution in `dist`, with the wheel there."""
+    try_distributions(session, session.posargs)
+
+
+def try_distributions(session: nox.Session, tests: list[str]) -> None:
+    """Run tests of the source distribution, with the wheel, and with no other copy of the package around."""
+    (source,), (wheel,) = DISTRIBUTIONS.glob("*.tar.gz"), DISTRIBUTIONS.glob("*.whl")
+    with tempfile.TemporaryDirectory() as folder:
+        command = str(Path(folder, "venv", COMMANDS, "python"))
+        python(session, "venv", str(Path(folder, "venv")))
+        session.run(command, "-m", "pip", "install", "-q", str(wheel), *needed())
+        shutil.unpack_archive(source, folder, filter="data")
+        unpacked = Path(folder, source.name.removesuffix(".tar.gz"))
+        shutil.rmtree(unpacked / PACKAGE)
+        with session.chdir(unpacked):
+            alone = {"PYTHONPATH": "", "PYTHONUTF8": "1"}  # Windows reads files in another encoding
+            session.run(command, "-m", "pytest", *WORKERS, *tests, env=alone)
 
 
 @nox.session
@@ -76,9 +225,17 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Both type checkers."""
+    """Both type checkers, and that all types of the package are written down, as users of it see them."""
     python(session, "mypy")
     python(session, "pyright")
+    with tempfile.TemporaryDirectory() as folder:
+        # pyright looks at a package that is installed. This one needs no network; `package` has the wheel.
+        python(session, "venv", "--without-pip", folder)
+        installed = next(Path(folder).glob("[Ll]ib/**/site-packages"))
+        shutil.copytree(PACKAGE, installed / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+        installed.joinpath("beside.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+        here = {"VIRTUAL_ENV": folder, "PATH": f"{Path(folder, COMMANDS)}{os.pathsep}{os.environ['PATH']}"}
+        python(session, "pyright", "--verifytypes", str(PACKAGE), "--ignoreexternal", env=here)
 
 
 @nox.session
@@ -92,7 +249,9 @@ def coverage(session: nox.Session) -> None:
     """Lines and branches of the package that the default suite runs, of each room and of all."""
     with tempfile.TemporaryDirectory() as folder:
         data = {"COVERAGE_FILE": str(Path(folder, "coverage"))}
-        python(session, "pytest", *WORKERS, "--timeout=300", *COUNTED, *session.posargs, env=data)
+        suite(session, sys.executable, "--timeout=300", *COUNTED, env=data)
+        if not all(counted.is_good for counted in RAN.values()):
+            session.error("the suite failed")
         rooms = sorted({file.parent for file in PACKAGE.rglob("*.py")})
         for room in rooms:
             report = ["coverage", "report", "--format=total", "--precision=1", "--fail-under=0"]

@@ -1,6 +1,6 @@
 """Dynamic batching: callers pass one item or a list, and share the batches of one worker."""
 
-from batched import aio, inference
+from batched import aio, inference, typing
 from batched._api.lists import BatchedFunction, dynamically
 from batched._api.streams import AsyncStream, Stream
 from batched._core.call import DONE, Done
@@ -25,4 +25,5 @@ __all__ = [
     "current_batch",
     "dynamically",
     "inference",
+    "typing",
 ]

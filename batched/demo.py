@@ -33,8 +33,8 @@ try:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
     from rich.table import Table
-except ModuleNotFoundError as missing:
-    raise SystemExit(f"The demo needs {missing.name}: pip install {missing.name}") from None
+except ModuleNotFoundError as _missing:
+    raise SystemExit(f"The demo needs {_missing.name}: pip install {_missing.name}") from None
 
 Vector: TypeAlias = NDArray[np.float32]
 
@@ -51,7 +51,7 @@ class Classifier:
 
     def __init__(self) -> None:
         random = np.random.default_rng(0)
-        self.weights = [
+        self.weights: list[Vector] = [
             random.standard_normal((inputs, outputs), dtype=np.float32) * np.float32((2 / inputs) ** 0.5)
             for inputs, outputs in pairwise(LAYERS)
         ]

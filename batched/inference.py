@@ -17,7 +17,8 @@ R = TypeVar("R")
 
 Feature: TypeAlias = Any
 """A numpy array, a torch tensor, or a list of either; the rows of a list may differ in shape."""
-Features: TypeAlias = "Mapping[Any, Feature]"
+Features: TypeAlias = Mapping[Any, Feature]
+"""What a call passes: a feature for each key."""
 
 
 class BatchedInference(ThreadedFunction, Generic[R]):

@@ -40,9 +40,9 @@ from batched._policy.window import StartReason
 try:
     from prometheus_client import REGISTRY, CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-except ModuleNotFoundError as missing:
+except ModuleNotFoundError as _missing:
     raise ImportError(
-        f"batched.prometheus needs {missing.name}: pip install prometheus-client", name=missing.name
+        f"batched.prometheus needs {_missing.name}: pip install prometheus-client", name=_missing.name
     ) from None
 
 __all__ = ["Collector"]
@@ -204,7 +204,7 @@ def _read() -> tuple[dict[str, Live], dict[Counters, str]]:
 
 def _last_stats(counters: Counters) -> Stats:
     """Return the last figures of a batcher that is gone; the items that it left behind count as cancelled."""
-    stats = counters.snapshot(waiting=0, running=[], again=0, fits=None, learned=None)
+    stats = counters.snapshot(waiting=0, running=[], again=0, fits=None, best=None, learned=None)
     executed_or_late = stats.total_processed + stats.total_expired
     return replace(stats, total_cancelled=stats.total_accepted - executed_or_late)
 

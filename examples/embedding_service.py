@@ -107,8 +107,8 @@ def create_app(embed: batched.BatchedFunction[str, Vector], *, stuck_after_s: fl
     """Return the service.
 
     Args:
-        embed: From texts to vectors. Give it `max_queue_size`, at least `MOST_TEXTS`, or nobody is ever told
-            to come back later, and `isolate_errors`, or a text that makes it raise fails its whole batch.
+        embed: From texts to vectors. Give it `max_queue_size`, at least `MOST_TEXTS`, or no client is
+            ever told to come back later.
         stuck_after_s: A batch that has been running for longer is reported by `/healthz`.
 
     """
@@ -192,7 +192,7 @@ def minilm() -> FastAPI:
     model = SentenceTransformer(str(get_model_path()), device="cpu")
     model.encode(["The first call pays for memory that later ones find."])
 
-    @batched.dynamically(length=len, max_queue_size=MOST_WAITING, isolate_errors=True)
+    @batched.dynamically(length=len, max_queue_size=MOST_WAITING)
     def embed(texts: list[str]) -> list[Vector]:
         vectors: list[Vector] = model.encode(texts).tolist()
         return vectors

@@ -58,7 +58,7 @@ class Adder:
     def __init__(self) -> None:
         self.replica = serve.get_replica_context().replica_id.unique_id
 
-    @batched.dynamically(batch_size=4, isolate_errors=True)  # a number too large is its own caller's error
+    @batched.dynamically(batch_size=4)  # a number too large is its own caller's error
     def add_one(self, numbers: list[int]) -> list[Sum]:
         """Return the sums: in a thread of its own, so that the replica's event loop stays free."""
         time.sleep(0.2)  # as if it were a model

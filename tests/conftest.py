@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from batched._core.task_awaitable import TaskAwaitable
+from batched._policy import best_size
 from tests.kit.effort import FULL, QUICK
 from tests.kit.flavours import FLAVOURS, STREAMING, Flavour
 from tests.kit.gate import PATIENCE_S
@@ -24,6 +26,19 @@ for name, examples in (("quick", QUICK), ("soak", FULL)):
     )
 settings.load_profile("quick")
 
+# On a busy machine a batch may take so long that another size is tried, and tests count batches. Those of
+# sizes have a clock of their own, and this as it is.
+SHORT_S = best_size.SHORT_S
+best_size.SHORT_S = 1e6
+
+
+@pytest.fixture
+def batches_are_long() -> Iterator[None]:
+    """Have batches of a millisecond count as long enough for a trial, as they do outside of tests."""
+    best_size.SHORT_S, usual = SHORT_S, best_size.SHORT_S
+    yield
+    best_size.SHORT_S = usual
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the switch that forces the public way, as on a Python without what asyncio does not promise."""
@@ -33,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Turn the switch before any test."""
     if config.getoption("--public-asyncio"):
-        TaskAwaitable.is_future = False
+        TaskAwaitable.wait = TaskAwaitable.wait_by_future  # type: ignore[method-assign]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -78,6 +93,27 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], 
             return runner.run(asyncio.wait_for(main, PATIENCE_S))
 
     return run_until_done
+
+
+@pytest.fixture
+def untraced() -> Iterator[None]:
+    """Trace neither the test nor the threads that it starts.
+
+    An interrupted tracer keeps its lock, and the next call waits for it for ever. And a traced worker enters
+    no function while a signal waits for the main thread (CPython 3.11), which waits for the worker.
+    """
+    of_this, of_new = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)  # type: ignore[arg-type]
+    yield
+    threading.settrace(of_new)  # type: ignore[arg-type]
+    sys.settrace(of_this)
+
+
+@pytest.fixture
+def wakes_at_once() -> bool:
+    """Whether a task goes on in the turn in which its call is answered; with public asyncio, a turn later."""
+    return TaskAwaitable.wait is not TaskAwaitable.wait_by_future
 
 
 @pytest.fixture

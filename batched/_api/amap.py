@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
 from collections.abc import (
     AsyncGenerator,
@@ -18,7 +19,7 @@ from typing import Any, Self
 from batched._api.binding import Driver, Shared
 from batched._api.map import ReadAhead, SizedAnswers, length_of
 from batched._core.call import Call, Row
-from batched._drivers.private_python import end_silently
+from batched._drivers.private_python import end_silently, running_loop_or_none
 from batched.errors import for_event_loop, without_own_frames
 
 
@@ -80,10 +81,12 @@ class TaskReadAhead(ReadAhead):
             self.end()  # first: now the reader queues nothing more, and its cancel is no error
             for call in self.calls:
                 self._leave(call)
-            reading.cancel()
-            if not reading.done():
+            _cancel(reading)
+            # A consumer that ends after its loop, as that was stopped or closed, can wait for nothing.
+            if not reading.done() and running_loop_or_none() is reading.get_loop():
                 await asyncio.wait([reading])
-            _retrieve(reading)  # its coroutine may have been collected
+            if reading.done():
+                _retrieve(reading)
         self.finish()
 
     # -- the reader ---------------------------------------------------------------------------------------
@@ -171,9 +174,14 @@ class TaskReadAhead(ReadAhead):
     def _leave(self, call: Call) -> None:
         """Drop `call`, as the consumer has left."""
         if call in self._asking:
-            self._asking.pop(call).cancel()
+            _cancel(self._asking.pop(call))
         if call.waits_at is not None:
             self._driver.cancel(call)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    with contextlib.suppress(RuntimeError):  # its loop is closed
+        task.cancel()
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

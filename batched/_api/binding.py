@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial, update_wrapper
-from threading import RLock
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
@@ -21,6 +20,7 @@ from batched._api.through_class import ThroughClass
 from batched._core.options import NO_OPTIONS, POSITIONAL, CallOptions, Options
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
+from batched._locks import InterruptedLock
 from batched._parts.cache import CachingCollator
 from batched._parts.stack import join
 
@@ -31,13 +31,13 @@ _new: Any = object.__new__
 
 # A driver is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
 # Reentrant, as the garbage collector may run code that makes another driver.
-_making: Any = RLock()
+_making = InterruptedLock()
 
 
 def _after_fork() -> None:
     """Replace the lock in the child: the thread that holds it may be the parent's."""
     global _making  # noqa: PLW0603
-    _making = RLock()
+    _making = InterruptedLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -136,7 +136,7 @@ class Bindable(Picklable, Generic[DriverT]):
 
     ways_to_call: ClassVar[frozenset[str]] = frozenset()
 
-    __wrapped__ = _Wrapped()
+    __wrapped__: _Wrapped = _Wrapped()
 
     _shared: Shared[DriverT]
     _key: object
@@ -154,7 +154,9 @@ class Bindable(Picklable, Generic[DriverT]):
         streams = is_stream(func, options)
 
         def make(owner: object) -> DriverT:
-            collator, queue = join(func, options, name, bound=not isinstance(owner, Bindable))
+            collator, queue = join(
+                func, options, name, bound=not isinstance(owner, Bindable), streams=streams
+            )
             if isinstance(collator, CachingCollator) and callers_ask:
                 collator.let_callers_ask()
             return new_driver(options, queue, collator, name, owner, streams=streams)

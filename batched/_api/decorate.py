@@ -24,8 +24,6 @@ from batched._core.options import (
     live_options,
 )
 
-NO_ISOLATION = "isolate_errors does not go with a function that streams: items cannot run twice"
-
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 _FUNC = Parameter("func", Parameter.POSITIONAL_ONLY, default=None, annotation=Callable[..., Any] | None)
@@ -140,8 +138,6 @@ def is_stream(func: Any, options: Options) -> bool:
     streams = any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in _code_of(func))
     if streams and isinstance(options, ArrayOptions):
         raise TypeError("a function over arrays cannot stream: its outputs are rows")
-    if streams and options.isolate_errors:
-        raise TypeError(NO_ISOLATION)
     if streams and options.cache is not None:
         raise TypeError("cache does not go with a function that streams: it keeps results, not pieces")
     if not streams and options.max_pieces != DEFAULT_MAX_PIECES:

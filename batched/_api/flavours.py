@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from batched._api.decorate import is_async, name_of
 from batched._api.function import DecoratedFunction
@@ -31,7 +31,9 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
 
     __slots__ = ()
 
-    ways_to_call = frozenset({"acall", "amap", "astream", "map", "stream", "submit"})
+    ways_to_call: ClassVar[frozenset[str]] = frozenset(
+        {"acall", "amap", "astream", "map", "stream", "submit"}
+    )
 
     def __init__(self, func: Callable[..., Any], options: Options) -> None:
         super().__init__(func, options, ThreadDriver)
@@ -124,13 +126,14 @@ class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
 
     __slots__ = ()
 
-    ways_to_call = frozenset({"acall", "amap", "astream"})
+    ways_to_call: ClassVar[frozenset[str]] = frozenset({"acall", "amap", "astream"})
 
     def __init__(self, func: Callable[..., Any], options: Options) -> None:
         new_driver: Any = _loop_driver if is_async(func) else partial(ThreadDriver, awaits=False)
         super().__init__(func, options, new_driver, callers_ask=not is_mapping(options.cache))
 
-    __call__ = DecoratedFunction.acall
+    if not TYPE_CHECKING:  # subclasses say what it takes
+        __call__ = DecoratedFunction.acall
 
     async def __aenter__(self) -> Self:
         return self

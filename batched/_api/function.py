@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from dataclasses import replace
 from functools import partial
-from threading import Lock
 from time import monotonic
 from typing import Any, NoReturn, Self, Unpack
 
 from batched._api.amap import TaskReadAhead, amap_items
 from batched._api.binding import Bindable, Driver, DriverT
-from batched._api.decorate import NO_ISOLATION, changed, check_names, takes_changes, written_for_class
+from batched._api.decorate import changed, check_names, takes_changes, written_for_class
 from batched._api.signatures import CallChanges, Changes
 from batched._api.streams import AsyncStream
 from batched._core.call import Call
+from batched._core.explanation import explain
 from batched._core.options import NO_OPTIONS, CallOptions, Options, knows_lengths, live_options
 from batched._core.stats import Stats
 from batched._drivers.alarms import within
 from batched._drivers.wakeups import own_errors
+from batched._locks import InterruptedLock
 
-_configuring = Lock()
+_configuring = InterruptedLock()
 
 
 class DecoratedFunction(Bindable[DriverT]):
@@ -154,8 +155,6 @@ class DecoratedFunction(Bindable[DriverT]):
 
         """
         check_names("configure cannot change", "can change", changes, live_options(Options))
-        if self._shared.streams and changes.get("isolate_errors"):
-            raise TypeError(NO_ISOLATION)
         settings = self._shared.settings
         if changes.get("max_batch_length") is not None and not knows_lengths(settings):
             raise TypeError(
@@ -182,6 +181,11 @@ class DecoratedFunction(Bindable[DriverT]):
     def stats(self) -> Stats:
         """A frozen snapshot of the batcher's counters, taken without waiting for a batch."""
         return self._driver.stats
+
+    def explain(self) -> str:
+        """Return what the batcher has found and does, and what would help: one plain sentence a line."""
+        driver = self._driver
+        return explain(driver.stats, driver.options)
 
     async def aclose(self) -> None:
         """Run the queued calls, wait until nothing runs any more, and take no more calls."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import ThreadedFunction
-from batched._api.signatures import Dynamically, P, T, U, list_options
+from batched._api.signatures import T1, T2, Dynamically, P, T, U, list_options
+from batched._api.streams import AsyncStream, Stream
 from batched._core.options import Options
 
 
@@ -47,6 +48,47 @@ class BatchedFunction(ThreadedFunction, Generic[T, U]):
         def amap(
             self, items: Iterable[T] | AsyncIterable[T], /, *more: Iterable[Any] | AsyncIterable[Any]
         ) -> AsyncIterator[U]: ...
+
+
+class BatchedColumns(ThreadedFunction, Generic[T1, T2, U]):
+    """A decorated function of two columns, for type checkers: at run time it is a `BatchedFunction`."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(
+            self, xs: list[T1] = ..., ys: list[T2] = ..., /, **named: list[T1] | list[T2]
+        ) -> list[U]: ...
+        @overload
+        def __call__(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> U: ...
+        def __call__(self, /, *args: Any, **named: Any) -> Any: ...
+        @overload
+        async def acall(
+            self, xs: list[T1] = ..., ys: list[T2] = ..., /, **named: list[T1] | list[T2]
+        ) -> list[U]: ...
+        @overload
+        async def acall(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> U: ...
+        async def acall(self, /, *args: Any, **named: Any) -> Any: ...
+        @overload
+        def submit(
+            self, xs: list[T1] = ..., ys: list[T2] = ..., /, **named: list[T1] | list[T2]
+        ) -> Future[list[U]]: ...
+        @overload
+        def submit(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> Future[U]: ...
+        def submit(self, /, *args: Any, **named: Any) -> Any: ...
+        def map(self, xs: Iterable[T1], /, *more: Iterable[T2]) -> Iterator[U]: ...
+        def amap(
+            self, xs: Iterable[T1] | AsyncIterable[T1], /, *more: Iterable[T2] | AsyncIterable[T2]
+        ) -> AsyncIterator[U]: ...
+
+
+class StreamingFunction(ThreadedFunction, Generic[T, U]):
+    """A decorated generator function, for type checkers: at run time it is a `BatchedFunction`."""
+
+    if TYPE_CHECKING:
+
+        def stream(self, item: T = ..., /, *more: Any, **named: Any) -> Stream[U]: ...
+        def astream(self, item: T = ..., /, *more: Any, **named: Any) -> AsyncStream[U]: ...
 
 
 def _typed(options: Callable[P, None]) -> Callable[[object], Dynamically[P]]:  # noqa: ARG001  its type counts

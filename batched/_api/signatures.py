@@ -7,7 +7,7 @@ need them written down; a test compares the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
 
 from batched._core.option_checks import Cache
 from batched._core.options import OnFull, PaddingSide, Priority
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import TypeAlias, Unpack
 
-    from batched._api.flavours import ThreadedFunction
-    from batched._api.lists import BatchedFunction
-    from batched._api.streams import AsyncStream, Stream
+    from batched._api.lists import BatchedColumns, BatchedFunction, StreamingFunction
     from batched._core.call import Done
 
 T = TypeVar("T")
@@ -66,7 +64,7 @@ class KeywordOptions(LiveOptions, total=False):
 class ListKeywordOptions(KeywordOptions, total=False):
     """The same of the decorators for lists."""
 
-    length: Callable[..., float] | None
+    length: Callable[..., float] | Literal["auto"] | None
     max_pieces: int
 
 
@@ -129,44 +127,6 @@ ListStream: TypeAlias = "Callable[[list[T]], Steps[U]]"
 ListStreamMethod: TypeAlias = "Callable[[S, list[T]], Steps[U]]"
 ColumnsFunction: TypeAlias = "Callable[[list[T1], list[T2]], Outputs[U]]"
 ColumnsMethod: TypeAlias = "Callable[[S, list[T1], list[T2]], Outputs[U]]"
-
-
-if TYPE_CHECKING:
-
-    class BatchedColumns(ThreadedFunction, Generic[T1, T2, U]):
-        """A decorated function of two columns; at run time it is a `BatchedFunction`."""
-
-        @overload
-        def __call__(
-            self, xs: list[T1] = ..., ys: list[T2] = ..., /, **named: list[T1] | list[T2]
-        ) -> list[U]: ...
-        @overload
-        def __call__(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> U: ...
-        def __call__(self, /, *args: Any, **named: Any) -> Any: ...
-        @overload
-        async def acall(
-            self, xs: list[T1] = ..., ys: list[T2] = ..., /, **named: list[T1] | list[T2]
-        ) -> list[U]: ...
-        @overload
-        async def acall(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> U: ...
-        async def acall(self, /, *args: Any, **named: Any) -> Any: ...
-        @overload
-        def submit(
-            self, xs: list[T1] = ..., ys: list[T2] = ..., /, **named: list[T1] | list[T2]
-        ) -> Future[list[U]]: ...
-        @overload
-        def submit(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> Future[U]: ...
-        def submit(self, /, *args: Any, **named: Any) -> Any: ...
-        def map(self, xs: Iterable[T1], /, *more: Iterable[T2]) -> Iterator[U]: ...
-        def amap(
-            self, xs: Iterable[T1] | AsyncIterable[T1], /, *more: Iterable[T2] | AsyncIterable[T2]
-        ) -> AsyncIterator[U]: ...
-
-    class StreamingFunction(ThreadedFunction, Generic[T, U]):
-        """A decorated generator function; at run time it is a `BatchedFunction`."""
-
-        def stream(self, item: T = ..., /, *more: Any, **named: Any) -> Stream[U]: ...
-        def astream(self, item: T = ..., /, *more: Any, **named: Any) -> AsyncStream[U]: ...
 
 
 class Method(Protocol[S_contra, U_co]):

@@ -36,7 +36,9 @@ class Signature:
         self.keys = [feature.key for feature in features]
         self.fills = fills  # what each feature is padded with, None for zero
         self._lengths: list[Any] | None = None  # of the features of the first call
-        self._ragged: set[int] = set()  # positions of the features that have come in several lengths
+        # Positions of the features that have come in several lengths. Replaced, not changed: callers in other
+        # threads go through it.
+        self._ragged: frozenset[int] = frozenset()
         self._of_two_axes = all(feature.trailing == () for feature in features)
         self._kinds = [(feature.key, feature.library, feature.kind) for feature in features]
 
@@ -84,7 +86,9 @@ class Signature:
         if len(ragged) < len(lengths):
             self._lengths = first = lengths if self._lengths is None else self._lengths
             if lengths != first:
-                ragged.update([index for index, length in enumerate(lengths) if length != first[index]])
+                found = {index for index, length in enumerate(lengths) if length != first[index]}
+                if not found <= ragged:
+                    self._ragged = ragged = ragged | found
         longest = 0
         for index in ragged or range(len(lengths)):
             length = lengths[index]
@@ -119,6 +123,7 @@ class Signatures:
         # Of the calls that wait, and the newest ones: equal calls must get the same object.
         self.known: WeakValueDictionary[tuple[tuple[Any, ...], ...], Signature] = WeakValueDictionary()
         self._newest: deque[Signature] = deque(maxlen=_REMEMBERED)
+        self._new: dict[tuple[tuple[Any, ...], ...], Signature] = {}  # on their way to `known`
 
     def read(self, features: Mapping[Any, Any]) -> Features:
         """Return what a call passes; `TypeError` or `ValueError` if it cannot be batched."""
@@ -201,7 +206,10 @@ class Signatures:
                     fills.append(None if feature.trailing is None else feature.library.fill(like, value))
                 except ValueError as error:
                     raise ValueError(f"{self._name}: pad_token for {feature.key!r}: {error}") from None
-            self.known[entries] = signature = Signature(features, fills)
+            # Of callers that come at once, all get the same: the first one is in `_new` until it is known.
+            first = self._new.setdefault(entries, Signature(features, fills))
+            signature = self.known.setdefault(entries, first)
+            self._new.pop(entries, None)
             self._newest.append(signature)
         return signature
 

@@ -22,7 +22,7 @@ class Admission:
         self.awaiting_room: dict[Call, list[Call]] = {}
         """The calls that wait for room, each with the parts to queue in its place."""
         self._bound = options.max_queue_size
-        self.arriving = 0
+        self.arriving: int = 0
         """Items that were let in and are not in the queue yet."""
 
     def configure(self, options: Options) -> None:

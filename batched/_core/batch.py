@@ -7,6 +7,7 @@ from typing import Any
 
 from batched._core.call import DONE, Call, Slice
 from batched._core.collator import Collator
+from batched._policy.isolation import Isolation
 from batched._policy.window import StartReason
 from batched.errors import SlowConsumerError
 
@@ -32,16 +33,16 @@ class Batch:
     )
 
     def __init__(self, slices: list[Slice], size: int, reason: str = "") -> None:
-        self.slices = slices
-        self.size = size
-        self.reason = reason  # why it started, as `Stats.closed` names it
-        self.begun = False  # whether its callers have got the first of several pieces
-        self.failed = 0  # items
-        self.has_lists = False  # whether some slice is of a list, as the collator found
+        self.slices: list[Slice] = slices
+        self.size: int = size
+        self.reason: str = reason  # why it started, as `Stats.closed` names it
+        self.begun: bool = False  # whether its callers have got the first of several pieces
+        self.failed: int = 0  # items
+        self.has_lists: bool = False  # whether some slice is of a list, as the collator found
         self.shapes: Any = None  # what the rows of each feature were padded to, by collators that pad
         self.least_shapes: Any = None  # what they are padded to at least, as parts of a call have to be alike
-        self.real = 0  # elements, for collators that pad
-        self.padded = 0  # the same with their padding
+        self.real: int = 0  # elements, for collators that pad
+        self.padded: int = 0  # the same with their padding
         self._overwritten: list[Any] = []  # items that errors have replaced, until `clear`
 
     def __len__(self) -> int:
@@ -57,13 +58,18 @@ class Batch:
         self.slices.clear()
         self._overwritten.clear()
 
-    def halves(self) -> list[Batch]:
-        """Return two batches of the items that still have callers, one or none if there are no more.
+    precedes_other_half: bool = False
+    """Whether it is the first half of a batch that failed, and there is another."""
+    isolation: Isolation | None = None
+    """The search for the items that fail which it is a part of; None of most batches."""
+
+    def halves(self, error: BaseException | None, isolation: Isolation | None) -> list[Half]:
+        """Return two batches of the items that are still wanted, one or none if there are no more.
 
         A call is cut only where it is alone, and then both parts are padded as this batch was: outputs of one
         call that were padded to different lengths need not be alike.
         """
-        slices = [piece for piece in self.slices if piece[0].missing]
+        slices = [piece for piece in self.slices if _is_wanted(piece)]
         ends = list(accumulate(stop - start for _, start, stop in slices))
         if not ends:
             return []
@@ -82,17 +88,25 @@ class Batch:
                     part.append((call, begin, to))
         sizes = middle, size - middle
         halves = [
-            Batch(part, items, StartReason.RETRY) for part, items in zip(parts, sizes, strict=True) if part
+            Half(part, items, error, isolation) for part, items in zip(parts, sizes, strict=True) if part
         ]
         if not between:
             for half in halves:
-                half.least_shapes = self.shapes
+                half.least_shapes = self.shapes or self.least_shapes  # it may have yet to run
+        if halves:
+            halves[0].precedes_other_half = len(halves) > 1
         return halves
 
+    @property
+    def is_divisible(self) -> bool:
+        """Whether it matters which items fail: to others, or to a list of which it has several slices."""
+        call = self.slices[0][0]
+        return len(self.slices) > 1 or (call.many and call.keep_errors and self.size > 1)
+
     def prune(self) -> list[Slice]:
-        """Remove and return the slices that have no callers any more."""
-        gone = [piece for piece in self.slices if not piece[0].missing]
-        self.slices[:] = [piece for piece in self.slices if piece[0].missing]
+        """Remove and return the slices that are not wanted any more."""
+        gone = [piece for piece in self.slices if not _is_wanted(piece)]
+        self.slices[:] = [piece for piece in self.slices if _is_wanted(piece)]
         self.size -= sum(stop - start for _, start, stop in gone)
         return gone
 
@@ -129,10 +143,10 @@ class Batch:
     def answer(self, parts: list[Any], collator: Collator) -> list[Call]:
         """Hand each call its part, as `split` has returned them; return the calls that are now done."""
         done: list[Call] = []
-        for piece, part in zip(self.slices, parts, strict=True):
-            call, start, stop = piece
+        for at, (call, start, stop) in enumerate(self.slices):
+            part = parts[at]
             if stop - start < call.size or isinstance(part, BaseException):
-                if self._answer_part(piece, part, collator):
+                if self._answer_part((call, start, stop), part, collator):
                     done.append(call)
             elif call.missing:  # else its caller has left
                 call.results = part
@@ -147,7 +161,7 @@ class Batch:
             part = self._place(piece, part, collator) if stop - start < call.size else part
             self.failed += stop - start if isinstance(part, BaseException) else 0
         if isinstance(part, BaseException):
-            return call.fail_unless_done(part)
+            return call.fail_part(start, stop, part)
         if not call.missing:  # its caller has left
             return False
         call.missing -= stop - start
@@ -162,7 +176,7 @@ class Batch:
         for piece in self.slices:
             call, start, stop = piece
             if not call.many or not call.keep_errors:
-                if call.fail_unless_done(error):
+                if call.fail_part(start, stop, error):
                     done.append(call)
             elif call.missing:
                 # What the errors overwrite is kept until the lock is free.
@@ -211,3 +225,29 @@ class Batch:
         for call in done:
             call.missing = 0
         return done
+
+
+class Half(Batch):
+    """A part of a batch that failed, and runs again."""
+
+    __slots__ = ("error", "isolation", "precedes_other_half")
+
+    def __init__(
+        self, slices: list[Slice], size: int, error: BaseException | None, isolation: Isolation | None
+    ) -> None:
+        super().__init__(slices, size, StartReason.RETRY)
+        self.error = error
+        """What its calls have met: they get it if the search is given up."""
+        self.isolation: Isolation | None = isolation
+        self.precedes_other_half: bool = False
+
+    def clear(self) -> None:
+        """Drop the references to the calls, and to the error: its traceback leads to their items."""
+        super().clear()
+        self.error = None
+
+
+def _is_wanted(piece: Slice) -> bool:
+    """Whether the answers of these items matter to a caller."""
+    call, start, _ = piece
+    return bool(call.missing) and (call.error is None or start < call.failed_at)

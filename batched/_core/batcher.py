@@ -18,6 +18,7 @@ from batched._core.batch import Batch
 from batched._core.calls import Calls, NewQueue
 from batched._core.collator import Collator
 from batched._core.counters import Counters
+from batched._core.inbox import Inbox
 from batched._core.next_batch import NextBatch
 from batched._core.options import Options
 from batched._core.running import Running
@@ -42,10 +43,10 @@ class Batcher:
         in_flight: Any = None,
         streams: bool = False,
     ) -> None:
-        self.calls = Calls(options, new_queue, name, counters, in_flight)
-        self.inbox = self.calls.inbox
-        self.next_batch = NextBatch(self.calls, options)
-        self.running = Running(name, self.calls, self.next_batch, collator, streams=streams)
+        self.calls: Calls = Calls(options, new_queue, name, counters, in_flight)
+        self.inbox: Inbox = self.calls.inbox
+        self.next_batch: NextBatch = NextBatch(self.calls, options, streams=streams)
+        self.running: Running = Running(name, self.calls, self.next_batch, collator, streams=streams)
         self.next_batch.resize(None)
 
     def configure(self, options: Options) -> None:
@@ -63,10 +64,7 @@ class Batcher:
         library that calls met while they were queued; the driver then has to `give_up`.
         """
         delay = self.plan(now)
-        if delay != 0.0:
-            return delay
-        self.inbox.wake_after = None
-        return self.pop(now)
+        return self.pop(now) if delay == 0.0 else delay
 
     def rest(self) -> bool:
         """Return whether no call waits: then only the next call is reason to look."""
@@ -81,7 +79,7 @@ class Batcher:
     def plan(self, now: float) -> float | None:
         """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits.
 
-        Notes how many more calls are reason to ask earlier.
+        Notes how many more calls are reason to ask earlier; if it is due, none are.
         """
         calls = self.calls
         calls.take_in()
@@ -93,14 +91,17 @@ class Batcher:
         delay = 0.0 if retries and self.running.prune_retries(now) else self.next_batch.delay(now)
         inbox = self.inbox
         inbox.has_moved = False
-        inbox.wake_after = self.next_batch.awaited() if delay else 1
-        inbox.until = now + (delay or 0.0)
+        inbox.wake_after = 1
+        if delay is not None:
+            inbox.wake_after = self.next_batch.awaited() if delay else None
+            inbox.until = now + delay
         return delay
 
     def pop(self, now: float) -> Batch:
         """Remove and return the next batch, for which `plan` has just said that it is due."""
-        retries = self.running.retries.batches
-        batch = retries.popleft() if retries else self.next_batch.take(now)
+        retries = self.running.retries
+        most = self.next_batch.options.batch_size
+        batch = retries.pop(most) if retries.batches else self.next_batch.take(now)
         self.running.since[batch] = now
         return batch
 
@@ -130,11 +131,17 @@ class Batcher:
         return self.running.retries.memory.limit
 
     @property
+    def best_batch_size(self) -> int | None:
+        """The most items of a batch where fewer than `batch_size` serve better."""
+        sizes = self.next_batch.sizes
+        return None if sizes is None or sizes.size == sizes.most else sizes.size
+
+    @property
     def learned(self) -> Learned | None:
         """What it has learned of its function and its callers."""
         learned: Learned | None = self.next_batch.policy.learned()
         lengths = self.calls.queue.lengths
-        if learned is None or lengths is None:
+        if learned is None or lengths is None or not lengths.is_used:
             return learned
         cost = lengths.cost
         return replace(learned, item_ms=cost.each_alone * 1000, length_ms=cost.per_length * 1000)
@@ -143,6 +150,7 @@ class Batcher:
 def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float) -> Stats:
     """Return what `batchers`, which count together, have done so far."""
     fits = [batcher.fits for batcher in batchers if batcher.fits is not None]
+    best = [batcher.best_batch_size for batcher in batchers if batcher.best_batch_size is not None]
     known = [batcher for batcher in batchers if batcher.learned is not None]
     most = max(known, key=lambda batcher: batcher.next_batch.policy.cohorts, default=None)
     running = [batcher.running for batcher in batchers]
@@ -150,6 +158,8 @@ def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float) -> Sta
         waiting=sum(batcher.calls.queue.items for batcher in batchers),
         running=[(batch.size, now - since) for each in running for batch, since in each.since.items()],
         again=sum(each.retries.items for each in running),
+        paused=any(each.retries.is_paused for each in running),
         fits=min(fits, default=None),
+        best=min(best, default=None),
         learned=None if most is None else most.learned,
     )

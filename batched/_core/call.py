@@ -24,6 +24,9 @@ DONE = Done.DONE
 """What a batch function that streams yields in the place of an item that has ended."""
 
 
+_EMPTY = Context()
+
+
 class Row(tuple[Any, ...]):
     """An element of a `map` over several iterables: one item of several columns."""
 
@@ -49,6 +52,7 @@ class Call(TaskAwaitable):
         "context",
         "deadline",
         "error",
+        "failed_at",
         "function",
         "inputs",
         "keep_errors",
@@ -67,6 +71,8 @@ class Call(TaskAwaitable):
     )
 
     # Unset to begin with.
+    failed_at: int
+    """Where in a list the first items are that have failed so far."""
     large: bool
     """Its class, as the queue has found when the call came in."""
     key: Any
@@ -102,15 +108,15 @@ class Call(TaskAwaitable):
         # A `Wrapper`: it travels with the call, so that an idle worker keeps no instance alive.
         self.function: Any = function
         self.inputs: Any = inputs
-        self.size = size
-        self.many = many
-        self.arrived = arrived
-        self.deadline = deadline
-        self.bulk = bulk  # the priority that the caller has set; None lets the size decide
+        self.size: int = size
+        self.many: bool = many
+        self.arrived: float = arrived
+        self.deadline: float | None = deadline
+        self.bulk: bool | None = bulk  # the priority that the caller has set; None lets the size decide
         self.context: Context | None = None
-        self.keep_errors = keep_errors
-        self.waiting = size  # items not yet chosen for a batch
-        self.missing = size  # items not yet answered; 0 means done
+        self.keep_errors: bool = keep_errors
+        self.waiting: int = size  # items not yet chosen for a batch
+        self.missing: int = size  # items not yet answered; 0 means done
         self.results: Any = None
         self.error: BaseException | None = None
         self.left: Literal["cancelled", "expired"] | None = None
@@ -160,11 +166,12 @@ class Call(TaskAwaitable):
 
     def note_context(self) -> None:
         """Note the caller's context variables, for `current_batch`. A task that waits has told its own."""
-        self.context = copy_context() or None  # most are empty, and of those there need not be one for each
+        self.context = copy_context() or _EMPTY  # most are empty, and of those there need not be one for each
 
     def caller_context(self) -> Context:
         """Return a copy of what `note_context` has noted, or else of the context of the task that waits."""
-        context = self.context or self._go_on_in
+        # The context of a task is no worker's to read: it may change meanwhile.
+        context = self._go_on_in if self.context is None else self.context
         return Context() if context is None else context.copy()
 
     def take_pieces(self) -> None:
@@ -176,16 +183,24 @@ class Call(TaskAwaitable):
         self.error = error
         self.missing = 0
 
-    def fail_unless_done(self, error: BaseException) -> bool:
-        """Answer the call with `error` if it still waits for an answer; return whether it did."""
+    def fail_part(self, start: int, stop: int, error: BaseException) -> bool:
+        """Note that the items from `start` to `stop` have ended with `error`; return whether it is done.
+
+        A list fails with the first error in its own order: as long as earlier items may fail, it waits.
+        """
         if not self.missing:
             return False
-        if self.keep_errors and not self.many:
+        if not self.many and self.keep_errors:
             self.results = error
             self.missing = 0
-        else:
+        elif not self.many:
             self.fail(error)
-        return True
+        else:
+            if self.error is None or start < self.failed_at:
+                self.error = error
+                self.failed_at = start
+            self.missing -= stop - start  # last: its caller may be looking
+        return not self.missing
 
     def latest_start(self) -> float:
         """Return until when it waits for company: for half of its time at most. It must have a deadline."""

@@ -29,7 +29,7 @@ class Calls:
         self._new_queue = new_queue
         self.counters = counters
         self.in_flight = in_flight  # the items that run for a cache: calls for equal items wait for these
-        self.inbox = Inbox()
+        self.inbox: Inbox = Inbox()
         self._has_parts = False  # whether any call has been divided so far
         self.answered: list[Call] = []
         """Calls that have their answer: their callers are to be woken."""
@@ -44,8 +44,8 @@ class Calls:
     def begin(self, options: Options) -> None:
         """Begin with an empty queue."""
         self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
-        self.admission = Admission(self._name, options)
-        self.deadlines = Deadlines()
+        self.admission: Admission = Admission(self._name, options)
+        self.deadlines: Deadlines = Deadlines()
         self.policy_listens = False
         """Whether the delay policy wants to hear of calls."""
         self.unreported: list[Call] = []
@@ -150,6 +150,19 @@ class Calls:
                 self.drop(part)
         call.missing = 0  # the items of it that run have no caller any more
 
+    def drop_rest(self, calls: list[Call]) -> list[Call]:
+        """Forget the items that wait behind an error in lists; return the calls that are done with that."""
+        done: list[Call] = []
+        for call in calls:
+            if call.missing and call.waiting and call.error is not None:
+                dropped = self.queue.drop(call, call.failed_at)
+                self.counters.cancelled += dropped
+                call.missing -= dropped
+                if not call.missing:
+                    done.append(call)
+                self._note_dropped()
+        return done
+
     def _end_wait_for_room(self, call: Call) -> None:
         """Queue `call`, which is to be dropped, if it waits for room: what is dropped is counted there."""
         if parts := self.admission.leave(call):
@@ -168,9 +181,12 @@ class Calls:
                 self.counters.expired += dropped
             else:
                 self.counters.cancelled += dropped
-            if not self.queue.items:  # an idle batcher keeps no calls
-                self.unreported.clear()
-            self.admit_waiting()
+            self._note_dropped()
+
+    def _note_dropped(self) -> None:
+        if not self.queue.items:  # an idle batcher keeps no calls
+            self.unreported.clear()
+        self.admit_waiting()
 
     def expire(self, call: Call) -> None:
         """Answer `call`, which is late and taken in, with a `TimeoutError`, unless all of it has started."""

@@ -11,30 +11,31 @@ from batched._policy.lengths import Choice
 from batched._policy.window import Learned, StartReason
 
 _RUNS = 256  # counted at once, ...
-_WAITS = 512  # ... as are the waits of items: together they take a fraction of the time
+_WAITS = 512  # ... as are the waits of slices: together they take a fraction of the time
 
 
 class Counters:
     """The running totals behind `Stats`."""
 
     def __init__(self) -> None:
-        self.processed = 0
-        self.accepted = 0
+        self.processed: int = 0
+        self.accepted: int = 0
         self.failed = 0
+        self.divided = 0
         self.rejected = 0
-        self.cached = 0
+        self.cached: int = 0
         self.cancelled = 0
-        self.expired = 0
-        self.real = 0
-        self.padded = 0
-        self.chosen = dict.fromkeys(Choice, 0)
+        self.expired: int = 0
+        self.real: int = 0
+        self.padded: int = 0
+        self.chosen: dict[Choice, int] = dict.fromkeys(Choice, 0)
         self._closed = dict.fromkeys(StartReason, 0)
         self._batch_size = Sizes()
         self._processing_time = Times()
         self._wait = Times()
         self._runs: list[tuple[str, int, float]] = []
         self._waits: defaultdict[int, list[float]] = defaultdict(list)  # of slices, by their size
-        self._waited = 0  # items
+        self._waited = 0  # slices
 
     def unqueued(self, cached: int, expired: int) -> None:
         """Count the items of a call that was answered before anything of it was queued."""
@@ -60,7 +61,7 @@ class Counters:
         else:
             for call, start, stop in slices:
                 self._waits[stop - start].append(started - call.arrived)
-        self._waited += items
+        self._waited += len(slices)
         if self._waited >= _WAITS:
             self._count_waits()
 
@@ -81,19 +82,22 @@ class Counters:
             self._batch_size.add(size, times)
         self._processing_time.add(list(durations))
 
-    def snapshot(
+    def snapshot(  # noqa: PLR0913
         self,
         *,
         waiting: int,
         running: list[tuple[int, float]],
         again: int,
+        paused: bool = False,
         fits: int | None,
+        best: int | None,
         learned: Learned | None,
     ) -> Stats:
         """Return the totals so far.
 
+        `fits` and `best` are the most items of a batch, as far as they are known: by memory, and by time.
         `running` are the batches that run: the items of each, and the seconds since its start. `again` is the
-        number of items in batches that are about to run again, in parts.
+        number of items in batches that are about to run again, in parts; `paused` says that none will be.
         """
         self._count_runs()
         self._count_waits()
@@ -111,6 +115,7 @@ class Counters:
             total_rejected=self.rejected,
             total_cached=self.cached,
             total_batches=batch_size.count,
+            total_divided=self.divided,
             avg_batch_size=self.processed / batch_size.count if batch_size.count else 0.0,
             avg_processing_time=processing_time.mean,
             closed={reason.value: count for reason, count in self._closed.items() if count},
@@ -120,5 +125,7 @@ class Counters:
             processing_time=processing_time,
             batch_size=batch_size,
             padding=Padding(self.real, self.padded),
+            isolation_paused=paused,
             fits_memory=fits,
+            best_batch_size=best,
         )

@@ -21,9 +21,9 @@ class Inbox:
 
         None: the driver is about to look by itself. 0: there is no worker thread, and the call starts one.
         """
-        self.until = 0.0
+        self.until: float = 0.0
         """When the driver looks in any case, if calls wait."""
-        self.has_moved = False
+        self.has_moved: bool = False
         """Whether calls have left `arriving` since `wake_after` was set, so that it is too many."""
 
     def wakes(self, call: Call) -> bool:

@@ -123,13 +123,13 @@ class KeyedQueues:
             self._full[entry.is_large].add(entry, since)
         self._by_age.add(entry, entry.oldest())
 
-    def drop(self, call: Call) -> int:
-        """Forget the items of `call` that still wait; return how many items that was."""
+    def drop(self, call: Call, after: int = -1) -> int:
+        """Forget the items of `call` that still wait `after` a place; return how many items that was."""
         entry = self._entries.get(call.key)
         if entry is None or not call.waiting:
             call.waiting = 0
             return 0
-        dropped = entry.queue.drop(call)
+        dropped = entry.queue.drop(call, after)
         self._removed(call.key, entry, dropped)
         return dropped
 

@@ -97,7 +97,7 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._heap: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)
-        self.entries = self._heap.entries
+        self.entries: list[tuple[float, int, ref[Call]]] = self._heap.entries
 
     def add(self, call: Call, deadline: float) -> None:
         """Watch `call`."""

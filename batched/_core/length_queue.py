@@ -15,7 +15,7 @@ from typing import NamedTuple
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice
 from batched._core.queue import PAID_OUT, RESERVE, Queue
-from batched._policy.lengths import Choice, Lengths, choose, length_at, longest_first
+from batched._policy.lengths import Choice, Lengths, choose, longest_first
 from batched._policy.lengths import Item as PolicyItem
 
 Item = PolicyItem[Call]
@@ -54,10 +54,9 @@ class LengthQueue(Queue):
         self._led = False  # whether large calls have led the last batch, before small ones
         super().__init__(batch_size, threshold)
 
-    def drop(self, call: Call) -> int:
-        """Forget the items of `call` that still wait; return how many items that was."""
-        self._remainders.forget(call)
-        return super().drop(call)
+    def drop(self, call: Call, after: int = -1) -> int:
+        """Forget the items of `call` that still wait `after` a place; return how many items that was."""
+        return self._drop(call, self._remainders.drop(call, after))
 
     def is_full(self) -> bool:
         """Whether enough items wait for a full batch, by number or by the budget."""
@@ -76,6 +75,8 @@ class LengthQueue(Queue):
     def take(self, room: int) -> Batch:
         """Remove and return the next batch, of at most `room` items; at least so many must wait."""
         rule = self.lengths
+        if not (rule.is_used or self._remainders):
+            return super().take(room)
         rule.how = Choice.ARRIVAL
         if self._goes_by_arrival(room):
             self._led = self._passed_over[False] = self._passed_over[True] = False
@@ -97,7 +98,7 @@ class LengthQueue(Queue):
         return (
             not self._remainders
             and lengths.budget is None
-            and (not lengths.cost.per_length or self._are_near_singles(room))
+            and (not lengths.reorders or not lengths.cost.per_length or self._are_near_singles(room))
         )
 
     def _are_near_singles(self, room: int) -> bool:
@@ -105,7 +106,7 @@ class LengthQueue(Queue):
         if self._large_items or not self.lengths.reorders:
             return False
         oldest = islice(self._small, room)
-        first = [length_at(call, 0) for call in oldest if call.waiting == call.size == 1]
+        first = [self.lengths.at(call, 0) for call in oldest if call.waiting == call.size == 1]
         if len(first) < min(room, self.items):
             return False
         return not self.lengths.is_costly(first, min(self.items, room * _LOOK_AHEAD))
@@ -183,6 +184,7 @@ class LengthQueue(Queue):
         """Return the first items that wait in `calls`, and forget calls of which no item does."""
         items: list[Item] = []
         seen: list[Call] = []
+        length_at = self.lengths.at
         while calls and len(items) < most:
             call = calls.popleft()
             if not call.waiting:
@@ -219,6 +221,16 @@ class _Remainders:
     def forget(self, call: Call) -> None:
         """Note that no item of `call` waits any more."""
         self._ranges.pop(call, None)
+
+    def drop(self, call: Call, after: int) -> int:
+        """Forget the items of `call` that wait `after` a place; return how many items that was."""
+        ranges = [(start, min(stop, after)) for start, stop in self.of(call) if start < after]
+        left = sum(stop - start for start, stop in ranges)
+        if left:
+            self._ranges[call] = ranges
+        else:
+            self.forget(call)
+        return call.waiting - left
 
     def take(self, items: Iterable[tuple[Call, int]]) -> list[Slice]:
         """Take items from their calls, given by call and place; return them as slices, call by call."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from batched._core.batch import Batch
+from batched._core.call import Call
 from batched._core.calls import Calls
 from batched._core.options import Options
 from batched._policy.adaptive import AdaptiveWindow
+from batched._policy.best_size import BestSize
 from batched._policy.length_cost import LengthCost
+from batched._policy.lengths import Lengths
 from batched._policy.window import StartReason, Window
 
 
@@ -19,17 +22,21 @@ class NextBatch:
     deadline, which never spends more than half of its time waiting for company.
     """
 
-    def __init__(self, calls: Calls, options: Options) -> None:
+    def __init__(self, calls: Calls, options: Options, *, streams: bool = False) -> None:
         self._calls = calls
+        self._streams = streams
         self._draining = False
+        self._fits: int | None = None
         self.begin(options)
 
     def begin(self, options: Options) -> None:
         """Begin with the new queue of the calls, and nothing learned."""
         self._lengths = self._calls.queue.lengths
-        self._cost = None if self._lengths is None else self._lengths.cost
+        lengths = self._lengths
+        self._cost = None if lengths is None or not lengths.is_used else lengths.cost
         self._reason = StartReason.FULL  # why the next batch is due, as the look finds that finds it due
         self.policy: Any = new_window(options, self._cost)
+        self.sizes: BestSize | None = None
         self.apply_options(options)
 
     def configure(self, options: Options) -> None:
@@ -40,15 +47,37 @@ class NextBatch:
     def apply_options(self, options: Options) -> None:
         """Follow `options` with the present policy."""
         self.options = options
+        if not self._learns_sizes(options):
+            self.sizes = None
+        elif self.sizes is None or self.sizes.most != options.batch_size:
+            self.sizes = BestSize(options.batch_size)
         self._calls.policy_listens = self.policy.learns and not self.policy.is_suspended
         self._holds_back = options.timeout_ms > 0 and not self.policy.is_suspended
         self._reason_at_once = StartReason.NO_GAIN if options.timeout_ms > 0 else StartReason.WINDOW
 
+    def _learns_sizes(self, options: Options) -> bool:
+        """Whether it is learned which size of batches serves best.
+
+        Where lengths are known, they explain what a batch takes, and their rule divides it. Batches that run
+        at once slow each other down, and a batch of streams takes as long as its slowest consumer.
+        """
+        alone = options.max_concurrent_batches == 1 and not self._streams
+        return alone and options.adaptive and options.batch_size > 1 and not self._uses_lengths
+
+    @property
+    def _uses_lengths(self) -> bool:
+        return self._lengths is not None and self._lengths.is_used
+
     def resize(self, fits: int | None) -> None:
-        """Bring the queue up to date with the options, and with how many items fit into memory."""
+        """Bring the queue up to date with the options, what was learned, and what fits into memory."""
         options = self.options
         queue = self._calls.queue
+        self._fits = fits
         size = options.batch_size if fits is None else min(options.batch_size, fits)
+        if self.sizes is not None:
+            size = min(size, self.sizes.size)
+            if isinstance(self.policy, AdaptiveWindow):
+                self.policy.configure(options.timeout_ms / 1000, size)
         lengths = self._lengths
         changed = lengths is not None and lengths.budget != options.max_batch_length
         if lengths is not None:
@@ -80,8 +109,9 @@ class NextBatch:
         if queue.is_full():
             self._reason = StartReason.FULL
             return 0.0
-        if self._starts_at_once:
-            self._reason = self._why_early()
+        at_once = self._why_at_once()
+        if at_once is not None:
+            self._reason = at_once
             return 0.0
         start = self.policy.start_at(queue.oldest(), queue.items, now)
         self._reason = self.policy.reason
@@ -96,55 +126,76 @@ class NextBatch:
         awaited: int = min(self._calls.queue.lacks(), self.policy.awaited)
         return awaited
 
-    @property
-    def _starts_at_once(self) -> bool:
-        """Whether a batch that is not full starts without a wait."""
-        return self._draining or not self._holds_back or bool(self._calls.admission.awaiting_room)
-
-    def _why_early(self) -> StartReason:
-        """Return why a batch that is not full starts."""
+    def _why_at_once(self) -> StartReason | None:
+        """Return why a batch that is not full starts without a wait, None if the policy may hold it back."""
         if self._draining:
             return StartReason.DRAIN
         if self._calls.admission.awaiting_room:
             return StartReason.CROWDED
-        reason: StartReason = self.policy.reason if self._holds_back else self._reason_at_once
-        return reason
+        return None if self._holds_back else self._reason_at_once
 
     # -- which calls it has -----------------------------------------------------------------------------
 
     def take(self, now: float) -> Batch:
         """Remove and return the next batch, of which `delay` has just said that it is due."""
         calls = self._calls
-        queues = calls.queue
+        queue = calls.queue
         deadlines = calls.deadlines
         urgent = deadlines.first() if deadlines.entries and deadlines.start() <= now else None
         lengths = self._lengths
-        if lengths is not None:
+        if lengths is not None and lengths.is_used:
             lengths.urgent = urgent
-        queue, reason = queues, self._reason
-        if queues.is_keyed:
-            queue = queues.in_turn(lambda oldest: self._is_due(oldest, now), urgent)
-            queue.large_limit = queues.large_limit
-            if queue.is_full():
-                reason = StartReason.FULL
-            elif reason == StartReason.FULL:  # another key's was
-                reason = self._why_early()
-        batch: Batch = queue.take(min(queue.batch_size, queue.items))
-        batch.reason = reason
-        if queues.is_keyed:
-            queues.taken(batch, now)
-        if lengths is not None:
-            calls.counters.chosen[lengths.how] += 1
-            lengths.urgent = None  # an idle batcher holds on to no call
+        if queue.is_keyed:
+            batch = self._take_in_turn(now, urgent)
+        else:
+            batch = queue.take(self._room(queue))
+            batch.reason = self._reason
+        if lengths is not None and (lengths.is_used or lengths.looks):
+            self._note_lengths(batch, lengths)
         if calls.policy_listens:
             self.policy.popped(now)
         if calls.admission.awaiting_room:
             calls.admit_waiting()
         return batch
 
+    def _take_in_turn(self, now: float, urgent: Call | None) -> Batch:
+        """Remove and return the next batch of the key that has its turn."""
+        queues = self._calls.queue
+        queue = queues.in_turn(lambda oldest: self._is_due(oldest, now), urgent)
+        queue.large_limit = queues.large_limit
+        reason = self._reason
+        if queue.is_full():
+            reason = StartReason.FULL
+        elif reason == StartReason.FULL:  # another key's was
+            reason = self._why_at_once() or self.policy.reason
+        batch: Batch = queue.take(self._room(queue))
+        batch.reason = reason
+        queues.taken(batch, now)
+        return batch
+
+    def _note_lengths(self, batch: Batch, lengths: Lengths) -> None:
+        if lengths.is_used:
+            self._calls.counters.chosen[lengths.how] += 1
+            lengths.urgent = None  # an idle batcher holds on to no call
+        if lengths.looks:
+            longest, real = lengths.look(batch.slices)
+            batch.real, batch.padded = round(real), round(longest * batch.size)
+
+    def _room(self, queue: Any) -> int:
+        """Return how many items the next batch of `queue` has, at most."""
+        sizes = self.sizes
+        # A trial may take longer: no call that has a deadline is to wait for it.
+        if sizes is not None and sizes.is_due and not self._calls.deadlines.entries:
+            size = sizes.try_size(queue.items, self._fits or sizes.most)
+            if size is not None:
+                return size
+        room: int = min(queue.batch_size, queue.items)
+        return room
+
     def _is_due(self, oldest: float, now: float) -> bool:
         """Whether a batch starts now if its oldest item has arrived at `oldest`."""
-        return self._starts_at_once or self.policy.start_at(oldest, self._calls.queue.items, now) <= now
+        items = self._calls.queue.items
+        return self._why_at_once() is not None or self.policy.start_at(oldest, items, now) <= now
 
     # -- what is learned --------------------------------------------------------------------------------
 
@@ -152,7 +203,9 @@ class NextBatch:
         """Learn from `batch`, which has ended and `answered` so many calls."""
         lengths = self._lengths
         if lengths is not None and batch.failed < batch.size:
-            lengths.ran(batch.slices, batch.size, now - started)
+            lengths.ran(batch, now - started)
+        if self.sizes is not None and not batch.failed:
+            self._learn_size(self.sizes, batch.size, started, now)
         policy = self.policy
         if not policy.learns:
             return
@@ -163,6 +216,16 @@ class NextBatch:
         policy.done(batch.size, len(batch.slices), answered, now, measured)
         self._calls.queue.large_limit = policy.large_limit
         self._calls.policy_listens = self._holds_back = not policy.is_suspended
+
+    def _learn_size(self, sizes: BestSize, size: int, started: float, now: float) -> None:
+        """Learn what a batch of `size` items takes, and go on with the size that serves best."""
+        before = sizes.size
+        if not self._uses_lengths:
+            sizes.ran(size, started, now)
+        elif sizes.is_due or before != sizes.most:  # from now on lengths explain what batches take
+            self.sizes = sizes = BestSize(sizes.most)
+        if sizes.size != before:
+            self.resize(self._fits)
 
 
 def new_window(options: Options, cost: LengthCost | None = None, old: Window | None = None) -> Window:

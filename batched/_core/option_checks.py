@@ -111,6 +111,15 @@ def a_function(name: str, value: Any) -> Any:
     return value
 
 
+def a_length(name: str, value: Any) -> Any:
+    """Accept "auto", and what `a_function` accepts."""
+    if isinstance(value, str):
+        if value != "auto":
+            raise ValueError(f'{name} must be "auto", a function of one item, or None, got {value!r}')
+        return value
+    return a_function(name, value)
+
+
 def pad_values(name: str, value: Any) -> Any:
     """Accept a number, or a mapping of a number per feature, which is copied."""
     value = dict(value) if isinstance(value, Mapping) else value

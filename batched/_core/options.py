@@ -18,6 +18,7 @@ from batched._core.option_checks import (
     a_bool,
     a_cache,
     a_function,
+    a_length,
     a_string,
     a_time,
     an_int,
@@ -61,7 +62,12 @@ class Options:
     not_taken: ClassVar[Mapping[str, str]] = {}
     """Options that are refused, each with the reason."""
 
-    batch_size: int = _option(32, an_int(1), "The most items in one batch.", live=True)
+    batch_size: int = _option(
+        32,
+        an_int(1),
+        "The most items in one batch. Where fewer serve better, full batches have fewer (`adaptive`).",
+        live=True,
+    )
     timeout_ms: float = _option(
         5.0,
         a_time(or_zero=True),
@@ -77,7 +83,9 @@ class Options:
         "Wait only while waiting pays, which is learned from the first batches on: for callers that were "
         "just answered and come straight back, and for the rest of a burst. The first few batches, and with "
         "False all batches, start when their oldest item is `timeout_ms` old, time behind a running batch "
-        "included.",
+        "included. Which size of full batches serves best is learned too, but where lengths are known and of "
+        "functions that stream: others are tried now and then, in at most 2 % of the time, while no call "
+        "that has a deadline waits. With False full batches have `batch_size` items.",
         live=True,
     )
     max_concurrent_batches: int = _option(
@@ -101,10 +109,13 @@ class Options:
         live=True,
     )
     isolate_errors: bool = _option(
-        False,
+        True,
         a_bool,
-        "When a batch raises an `Exception` (not `SystemExit`, say), run it again in halves until only the "
-        "culprits fail.",
+        "When a batch raises an `Exception`, run it again in halves until only the items that fail are left, "
+        "and answer all others. Not for errors of the surroundings (a connection, a timeout, the system), "
+        "nor in an outage: where more runs fail than a few items explain, the rest gets the error that it "
+        "met, and no batch runs again until one has worked. Set it to False where running an item twice has "
+        "effects: then all of a batch fail.",
         live=True,
     )
     max_batch_length: int | None = _option(
@@ -115,16 +126,18 @@ class Options:
         "alone. A budget without `length` changes no order.",
         live=True,
     )
-    length: Callable[..., float] | None = _option(
-        None,
-        or_none(a_function),
-        "A function that returns an item's length, `len` for instance; with several parameters it is given "
-        "all of an item's. Where padding to the longest item of a batch takes time, which is learned from "
-        "the batches that run, items of like length share a batch; elsewhere the order is that of arrival. "
-        "Of small calls, as of large ones, the oldest is left out of at most four batches in a row. It is "
-        "called once per item, in the caller's thread, and again where `map` refuses a neighbour. Of a list "
-        "in which several items fail, the longest one's error is raised. Arrays know their lengths and take "
-        "no `length`.",
+    length: Callable[..., float] | Literal["auto"] | None = _option(
+        "auto",
+        or_none(a_length),
+        "How long items are. Where padding to the longest item of a batch takes time, which is learned "
+        "from the batches that run, items of like length share a batch; elsewhere the order is that of "
+        'arrival. `"auto"` looks at strings, bytes, lists, tuples, and arrays or tensors with one axis '
+        "(of several parameters, at the first that has a length), in samples until length is known to "
+        "cost time. A function returns an item's length, with several parameters it is given all of an "
+        "item's; it is called once per item, in the caller's thread, and again where `map` refuses a "
+        "neighbour; of a list in which several items fail, the longest one's error is raised. None never "
+        "looks. Of small calls, as of large ones, the oldest is left out of at most four batches in a "
+        "row. Arrays know their lengths and take no `length`.",
     )
     group_by: Callable[..., Hashable] | None = _option(
         None,
@@ -275,5 +288,7 @@ def live_options(kind: type[Options | CallOptions]) -> list[str]:
 
 
 def knows_lengths(options: Options) -> bool:
-    """Whether a batcher with these options knows the lengths of items."""
-    return isinstance(options, ArrayOptions) or (options.length, options.max_batch_length) != (None, None)
+    """Whether with these options the length of each item is known from the start."""
+    return (
+        isinstance(options, ArrayOptions) or callable(options.length) or options.max_batch_length is not None
+    )

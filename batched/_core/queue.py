@@ -74,7 +74,7 @@ class Queue:
 
     def push_all(self, calls: list[Call]) -> int:
         """Append `calls`, each to the class that its size or its priority puts it in; return their items."""
-        threshold = self.threshold
+        threshold, small = self.threshold, self._small
         items = large_items = 0
         for call in calls:
             large = call.bulk
@@ -86,7 +86,7 @@ class Queue:
                 self._large.append(call)
                 large_items += call.waiting
             else:
-                self._small.append(call)
+                small.append(call)
         self.items += items
         self._large_items += large_items
         return items
@@ -96,10 +96,12 @@ class Queue:
         self._small.clear()
         self._large.clear()
 
-    def drop(self, call: Call) -> int:
-        """Forget what of `call` still waits; return how many items that was."""
-        dropped = call.waiting
-        call.waiting = 0  # its place in the queue is skipped when its turn comes
+    def drop(self, call: Call, after: int = -1) -> int:  # noqa: ARG002  items wait in order
+        """Forget what of `call` still waits, `after` a place that has run; return how many items that was."""
+        return self._drop(call, call.waiting)
+
+    def _drop(self, call: Call, dropped: int) -> int:
+        call.waiting -= dropped  # at 0, its place in the queue is skipped when its turn comes
         self.items -= dropped
         if call.large:
             self._large_items -= dropped

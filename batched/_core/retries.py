@@ -4,37 +4,95 @@ from __future__ import annotations
 
 from collections import deque
 
-from batched._core.batch import Batch
+from batched._core.batch import Batch, Half
 from batched._core.call import Call, Slice
 from batched._core.memory_limit import MemoryLimit, is_out_of_memory
+from batched._policy.isolation import Isolation, is_of_surroundings
 
 
 class Retries:
-    """The halves of batches that failed, which run before any other batch."""
+    """The halves of batches that failed, which run before any other batch.
 
-    __slots__ = ("batches", "memory")
+    Of a half that fails, the other half runs before its own halves do. So one that works is found early: that
+    tells an item which fails from an outage.
+    """
+
+    __slots__ = ("batches", "is_paused", "is_watching", "memory")
 
     def __init__(self) -> None:
-        self.batches: deque[Batch] = deque()
-        self.memory = MemoryLimit()
+        self.batches: deque[Half] = deque()
+        self.memory: MemoryLimit = MemoryLimit()
+        self.is_paused: bool = False
+        """Whether failed batches are not divided: no item of the last one worked, and no batch has since."""
+        self.is_watching: bool = False
+        """Whether it matters that a batch works."""
 
-    def note_failure(self, batch: Batch, error: BaseException, *, isolates: bool) -> bool:
-        """Note that `batch` raised `error`; return whether it is to run again in halves."""
-        if is_out_of_memory(error):
+    def note_failure(self, batch: Batch, error: BaseException, duration: float, *, isolates: bool) -> bool:
+        """Note that `batch` raised `error` after `duration` seconds; return whether to run it in halves."""
+        isolation = batch.isolation
+        self.is_watching = True
+        if batch.size > 1 and is_out_of_memory(error):
             self.memory.exceeded(batch.size)
             return True
-        return isolates and isinstance(error, Exception)
+        divides = isolates and batch.is_divisible and isinstance(error, Exception)
+        if isolation is None:
+            return divides and not self.is_paused and not is_of_surroundings(error)
+        isolation.failed(error, duration, is_single=not batch.is_divisible)
+        if divides and not isolation.is_given_up:
+            return True
+        self.is_paused = self.is_paused or isolation.found_nothing
+        return False
 
-    def add(self, batch: Batch) -> None:
-        """Have the halves of `batch` run next."""
-        self.batches.extendleft(reversed(batch.halves()))
+    def note_success(self, batch: Batch, duration: float, most: int) -> None:
+        """Note that `batch` has worked. No batch will have more than `most` items."""
+        self.is_paused = False
+        if batch.isolation is not None:
+            batch.isolation.worked(duration)
+        if not batch.failed:
+            self.memory.ran(batch.size, most)
+        self.is_watching = batch.isolation is not None or self.memory.limit is not None
+
+    def add(self, batch: Batch, error: BaseException, duration: float) -> list[Slice]:
+        """Have the halves of `batch`, which raised `error` after `duration` seconds, run next.
+
+        Returns the slices that are not wanted any more, which are left out.
+        """
+        gone = batch.prune()
+        isolation = batch.isolation
+        if isolation is None and batch.size and not is_out_of_memory(error):
+            isolation = Isolation(batch.size, duration)
+        halves = batch.halves(error, isolation)
+        at = 1 if batch.precedes_other_half and self.batches else 0
+        for half in reversed(halves):
+            self.batches.insert(at, half)
+        return gone
+
+    def pop(self, most: int) -> Half:
+        """Remove and return the next half; it is divided if `batch_size` is now `most`, and it has more."""
+        half = self.batches.popleft()
+        while half.size > most:
+            halves = half.halves(half.error, half.isolation)
+            self.batches.extendleft(reversed(halves))
+            half = self.batches.popleft()
+        return half
+
+    def given_up(self, batch: Batch) -> list[Half]:
+        """Remove and return the halves that are not to run, now that `batch`, one of them, has failed."""
+        isolation = batch.isolation
+        if isolation is None or not isolation.is_given_up:
+            return []
+        rest = [half for half in self.batches if half.isolation is isolation]
+        for half in rest:
+            self.batches.remove(half)
+        return rest
 
     def prune(self) -> list[Slice]:
-        """Remove and return the slices without a caller, up to the first half that has one."""
+        """Remove and return the slices that are not wanted, up to the first half of which some are."""
         gone: list[Slice] = []
         while self.batches:
-            gone += self.batches[0].prune()
-            if self.batches[0].size:
+            first = self.batches[0]
+            gone += first.prune()
+            if first.size:
                 break
             self.batches.popleft()
         return gone

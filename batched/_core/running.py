@@ -29,7 +29,7 @@ class Running:
         self._streams = streams
         self.since: dict[Batch, float] = {}
         """When each batch started."""
-        self.retries = Retries()
+        self.retries: Retries = Retries()
 
     def prune_retries(self, now: float) -> bool:
         """Forget the halves of failed batches that have no caller; return whether others are left."""
@@ -41,7 +41,12 @@ class Running:
 
         If the function streams there are no parts, and the streams end.
         """
-        self._end(batch, batch.end() if self._streams else batch.answer(parts, self._collator), now)
+        done = batch.end() if self._streams else batch.answer(parts, self._collator)
+        retries = self.retries
+        if (retries.is_watching or batch.isolation is not None) and batch in self.since:
+            retries.note_success(batch, now - self.since[batch], self._next_batch.options.batch_size)
+            self._next_batch.resize(retries.memory.limit)
+        self._end(batch, done, now)
 
     def step(self, batch: Batch, pieces: list[Any]) -> tuple[list[Call], bool]:
         """Hand the calls of `batch`, which streams, their next pieces.
@@ -52,29 +57,35 @@ class Running:
 
     def fail(self, batch: Batch, error: BaseException, now: float) -> None:
         """Answer the calls of `batch`, which raised `error`, unless it runs again in halves."""
+        error = without_own_frames(error)
         started = self.since.get(batch)
-        if started is not None and self._may_retry(batch, error):
-            self._next_batch.resize(self.retries.memory.limit)
-            del self.since[batch]
-            self._calls.counters.ran(batch, now - started)
-            self._forget(batch.prune(), started)
-            self.retries.add(batch)
-        else:
-            error = without_own_frames(error)
-            self._end(batch, batch.fail(error, self._collator, streams=self._streams), now)
+        if started is not None and not batch.begun:
+            isolates = self._next_batch.options.isolate_errors
+            if self.retries.note_failure(batch, error, now - started, isolates=isolates):
+                self._run_again(batch, error, started, now)
+                return
+            for half in self.retries.given_up(batch):
+                done = half.fail(half.error or error, self._collator)
+                self._count(half, started)
+                self._end(half, done, now)
+        self._end(batch, batch.fail(error, self._collator, streams=self._streams), now)
 
-    def _may_retry(self, batch: Batch, error: BaseException) -> bool:
-        """Whether `batch`, which raised `error`, is to run again in halves."""
-        isolates = self._next_batch.options.isolate_errors
-        return (
-            batch.size > 1 and not batch.begun and self.retries.note_failure(batch, error, isolates=isolates)
-        )
+    def _run_again(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
+        """Have `batch`, which raised `error`, run in halves."""
+        self._next_batch.resize(self.retries.memory.limit)
+        del self.since[batch]
+        self._calls.counters.ran(batch, now - started)
+        self._calls.counters.divided += 1
+        self._forget(self.retries.add(batch, error, now - started), started)
 
     def give_up(self, batch: Batch, error: BaseException) -> None:
         """Answer the calls of `batch` with `error`, a fault of this library."""
         if self.since.pop(batch, None) is None:
             return  # it has ended before the fault
-        done = batch.fail(error, self._collator, streams=self._streams)
+        done = [call for call in dict.fromkeys(batch.calls) if call.missing]
+        for call in done:
+            call.fail(error)
+        batch.failed = batch.failed + len(done) if self._streams else batch.size
         self._calls.counters.processed += batch.size
         self._calls.counters.failed += batch.failed
         try:
@@ -99,15 +110,11 @@ class Running:
         """Count `batch`, which has answered the calls `done`, and learn from it."""
         started = self.since.pop(batch, None)
         try:
-            if started is not None:  # else a fault came in the way, and it is counted
-                counters = self._calls.counters
-                counters.ran(batch, now - started)
-                counters.failed += batch.failed
-                counters.left(batch.slices, batch.size, started)
-                memory = self.retries.memory
-                if memory.limit is not None and not batch.failed:
-                    memory.ran(batch.size, self._next_batch.options.batch_size)
-                    self._next_batch.resize(memory.limit)
+            if batch.failed:
+                done += self._calls.drop_rest(batch.calls)
+            if started is not None:  # else it did not run, or a fault came in the way: it is counted
+                self._calls.counters.ran(batch, now - started)
+                self._count(batch, started)
                 answered = len(done)
                 if self._streams:  # of which some have ended before
                     answered = sum(not call.missing and call.left is None for call in batch.calls)
@@ -116,22 +123,41 @@ class Running:
             self._calls.answer(done)
             self._release(batch, done)
 
+    def _count(self, batch: Batch, started: float) -> None:
+        """Count the items of `batch`, which will not run again."""
+        counters = self._calls.counters
+        counters.failed += batch.failed
+        counters.left(batch.slices, batch.size, started)
+
     def _release(self, batch: Batch, done: list[Call]) -> None:
         """Drop the items of calls that have failed, and release the inputs of calls that have ended."""
         calls = self._calls
         if len(done) == len(batch.slices) and not batch.failed:
             calls.released += done
             return
-        alone = not self.since  # else another part of a call that has failed may be running
         if batch.failed:
             calls.drop_all([call for call in batch.calls if call.waiting and not call.missing])
-        calls.released += [
-            call
-            for call, start, stop in batch.slices
-            if not call.missing and (alone or stop - start == call.size or call.has_all_results)
-        ]
+        for piece in batch.slices:
+            if not piece[0].missing and not self._may_run_elsewhere(piece):
+                calls.released.append(piece[0])
+
+    def _may_run_elsewhere(self, piece: Slice) -> bool:
+        """Whether another part may run of a call that has ended; `piece` does not run any more."""
+        call, start, stop = piece
+        if stop - start == call.size or call.has_all_results:
+            return False
+        return any(call is other for batch in self.since for other, _, _ in batch.slices)
 
     def _forget(self, slices: list[Slice], started: float) -> None:
-        """Count items that will not run again, as their callers have left."""
-        self._calls.counters.left(slices, sum(stop - start for _, start, stop in slices), started)
-        self._calls.gone += [call for call, _, _ in slices]
+        """Count items that will not run again: their callers have left, or their lists have failed."""
+        calls = self._calls
+        calls.counters.left(slices, sum(stop - start for _, start, stop in slices), started)
+        for call, start, stop in slices:
+            calls.gone.append(call)
+            if call.missing:
+                call.missing -= stop - start
+                if call.missing:
+                    continue
+                calls.answer([call])
+            if not self._may_run_elsewhere((call, start, stop)):
+                calls.released.append(call)

@@ -108,6 +108,8 @@ class Stats:
     """Answered by the cache, or by an equal item in flight; not counted as accepted."""
     total_batches: int
     """Runs of the batch function, failed ones too."""
+    total_divided: int
+    """Runs that failed and were repeated in halves."""
     avg_batch_size: float
     """`total_processed` per run."""
     avg_processing_time: float
@@ -129,8 +131,12 @@ class Stats:
     """Items per run."""
     padding: Padding
     """How much padding the function was given, in elements of arrays or, for lists, in units of `length`."""
+    isolation_paused: bool
+    """Whether failed batches are not divided: no item of the last one worked, and no batch has since."""
     fits_memory: int | None
     """The most items of a batch as far as memory is known to go; None if it has never run out."""
+    best_batch_size: int | None
+    """The most items of a batch where fewer than `batch_size` serve better, as learned; None elsewhere."""
 
     def __str__(self) -> str:
         closed = ", ".join(f"{count} {reason}" for reason, count in self.closed.items()) or "none"
@@ -152,8 +158,13 @@ class Stats:
             rows.append(("padding", f"{padding.waste_percent:.1f} % of {padding.padded} elements"))
         if self.chosen:
             rows.append(("chosen by", ", ".join(f"{count} {how}" for how, count in self.chosen.items())))
+        if self.total_divided:
+            paused = "; none are until one works" if self.isolation_paused else ""
+            rows.append(("divided", f"{self.total_divided} batches that failed{paused}"))
         if self.fits_memory is not None:
             rows.append(("fits into memory", f"{self.fits_memory} items"))
+        if self.best_batch_size is not None:
+            rows.append(("serves best", f"batches of {self.best_batch_size} items"))
         if self.learned is not None:
             rows.append(("learned", str(self.learned)))
         return "\n".join(f"{name:<18}  {value}" for name, value in rows)

@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable, Generator, Iterable
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 
 class TaskAwaitable:
@@ -18,8 +18,6 @@ class TaskAwaitable:
 
     __slots__ = ("__weakref__", "_asyncio_future_blocking", "_go_on", "_go_on_in", "_loop", "is_woken")
 
-    is_future: ClassVar[bool] = True
-    """Whether tasks take this for a future; the drivers find out."""
     is_woken: bool
     """Whether the task need not wait, or no more; False to begin with."""
     _loop: Any
@@ -31,12 +29,15 @@ class TaskAwaitable:
 
     @types.coroutine
     def wait(self) -> Generator[Any, None, None]:
-        """Wait until woken."""
-        if self.is_woken:
-            return
-        if self.is_future:
+        """Wait until woken, by being taken for a future."""
+        if not self.is_woken:
             self._asyncio_future_blocking = True  # the task makes it False, and so knows a `yield from`
             yield self
+
+    @types.coroutine
+    def wait_by_future(self) -> Generator[Any, None, None]:
+        """Wait until woken, where tasks do not take this for a future: the drivers find out."""
+        if self.is_woken:
             return
         future = self._loop.create_future()
         self.add_done_callback(partial(_settle, future), context=copy_context())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import _thread
 import inspect
 import sys
 import warnings
 
 from batched._drivers.private_python import running_loop_or_none
+from batched._locks import InterruptedLock
 from batched.errors import BlockingCallWarning
 
 
@@ -18,8 +18,8 @@ class LoopWarning:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._lock = _thread.allocate_lock()
-        self.may_warn = True
+        self._lock = InterruptedLock()
+        self.may_warn: bool = True
 
     def __call__(self, blocking: str, instead: str) -> None:
         """Warn, the first time, if this thread runs an event loop, that `blocking` is about to block it."""

@@ -25,7 +25,7 @@ class CurrentBatch:
     __slots__ = ("_slices", "size")
 
     def __init__(self, batch: Batch) -> None:
-        self.size = batch.size
+        self.size: int = batch.size
         """How many items it has."""
         self._slices = batch.slices
 

@@ -19,6 +19,7 @@ from weakref import ref
 from batched._core.call import Call
 from batched._core.lazy_heap import DeadlineHeap
 from batched._drivers.fork_and_exit import start_thread
+from batched._drivers.private_python import HAS_DAEMONS
 
 _MANY = 1024
 
@@ -65,7 +66,9 @@ class DeadlineWatch:
         try:
             self._has_thread = True  # first: a finalizer that submits meanwhile starts no other
             start_thread(
-                threading.Thread(target=self._work, name=f"batched deadlines: {self._name}", daemon=True)
+                threading.Thread(
+                    target=self._work, name=f"batched deadlines: {self._name}", daemon=HAS_DAEMONS
+                )
             )
         except RuntimeError:  # too many threads: the worker finds late calls when it looks for its next batch
             self._has_thread = False

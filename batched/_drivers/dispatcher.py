@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -22,11 +23,11 @@ class Dispatcher(ABC):
     """Whether a Ctrl-C in the user's cache is raised where it came; else it is only logged."""
 
     def __init__(self, driver: Driver) -> None:
-        self.batcher = driver.new_batcher()
+        self.batcher: Batcher = driver.new_batcher()
         self.collator: Any = driver.collator
-        self.name = driver.name
-        self.streams = driver.streams
-        self.lock = driver.lock
+        self.name: str = driver.name
+        self.streams: bool = driver.streams
+        self.lock: _thread.LockType = driver.lock
 
     def __enter__(self) -> Batcher:
         self.lock.acquire()

@@ -25,15 +25,26 @@ class Driver(ABC):
     def __init__(
         self, options: Options, queue: NewQueue, collator: Collator, name: str, *, streams: bool
     ) -> None:
-        self.options = options  # as last configured
-        self.collator = collator
-        self.name = name
-        self.streams = streams
-        self.closed = False
+        self.options: Options = options  # as last configured
+        self.collator: Collator = collator
+        self.name: str = name
+        self.streams: bool = streams
+        self.closed: bool = False
         self._queue = queue
+        self.admits_with_lock: bool = admits_with_lock(options)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Start with a free lock, and nothing counted."""
+        self.counters: Counters = Counters()
+        self.lock: _thread.LockType = _thread.allocate_lock()
+
+    def _follow(self, options: Options) -> None:
+        self.options = options
         self.admits_with_lock = admits_with_lock(options)
-        self.counters = Counters()
-        self.lock = _thread.allocate_lock()
+
+    def _close(self) -> None:
+        self.closed = True
 
     def new_batcher(self) -> Batcher:
         """Return a batcher with the present options."""
@@ -76,6 +87,6 @@ class Driver(ABC):
 
     def raise_error(self, call: Call) -> NoReturn:
         """Raise, in its caller, the error of `call`, or that it is late."""
-        if call.error is None:
+        if call.missing:
             self._leave(call, "expired")
         raise_as_was(error_of(call, self.name))

@@ -7,7 +7,6 @@ other threads take snapshots and change options.
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import contextlib
 import weakref
@@ -17,12 +16,10 @@ from dataclasses import replace
 from functools import partial
 from time import monotonic
 
-from batched._core.admission import admits_with_lock
 from batched._core.batcher import snapshot
 from batched._core.call import Call
 from batched._core.calls import NewQueue
 from batched._core.collator import Collator
-from batched._core.counters import Counters
 from batched._core.options import Options
 from batched._core.stats import Stats
 from batched._drivers.alarms import watch
@@ -50,7 +47,7 @@ class LoopDriver(Driver):
         self, options: Options, queue: NewQueue, collator: Collator, name: str, *, streams: bool
     ) -> None:
         super().__init__(options, queue, collator, name, streams=streams)
-        self.task_name = f"batched: {name}"
+        self.task_name: str = f"batched: {name}"
         self._begin()
         register(self)
 
@@ -60,8 +57,7 @@ class LoopDriver(Driver):
 
     def after_fork(self) -> None:
         """Start afresh in the child: the loops, and the calls of their queues, are the parent's."""
-        self.counters = Counters()
-        self.lock = _thread.allocate_lock()
+        self._begin_anew()
         self._begin()
 
     # -- options and stats --------------------------------------------------------------------------------
@@ -87,8 +83,7 @@ class LoopDriver(Driver):
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
         with self.lock:
-            self.options = options
-            self.admits_with_lock = admits_with_lock(options)
+            self._follow(options)
             dispatchers = self.dispatchers()
             for dispatcher in dispatchers:
                 dispatcher.batcher.configure(options)
@@ -174,7 +169,7 @@ class LoopDriver(Driver):
 
         A loop that stops meanwhile is not waited for.
         """
-        self.closed = True
+        self._close()
         loop = asyncio.get_running_loop()
         draining = []
         for dispatcher in self.dispatchers():

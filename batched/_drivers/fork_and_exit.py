@@ -10,6 +10,8 @@ import threading
 import weakref
 from typing import Protocol, runtime_checkable
 
+from batched._drivers.private_python import HAS_DAEMONS, call_before_threads_are_joined
+
 
 class Forkable(Protocol):
     """A batcher, in a child process too."""
@@ -97,6 +99,9 @@ def _after_fork() -> None:
         batcher.after_fork()
 
 
-atexit.register(at_exit)
+if HAS_DAEMONS:
+    atexit.register(at_exit)
+else:
+    call_before_threads_are_joined(at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

@@ -124,7 +124,6 @@ class LoopDispatcher(Dispatcher):
             self._wait(found, loop)
             return None
         self.batches.add(found)
-        self.inbox.wake_after = None
         if self._busy < self._driver.options.max_concurrent_batches:
             self.plan(loop)
         return found

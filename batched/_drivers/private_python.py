@@ -5,14 +5,21 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import atexit
 import contextlib
 import sys
+import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 from batched._core.call import Call
 from batched._core.task_awaitable import TaskAwaitable
+
+HAS_DAEMONS: bool = getattr(_thread, "daemon_threads_allowed", lambda: True)()
+"""Whether threads can be daemons: not in an interpreter inside another, from Python 3.12 on."""
 
 _NO_FRAMES: dict[int, FrameType] = {}
 
@@ -35,6 +42,11 @@ def end_silently(task: asyncio.Task[Any]) -> None:
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
 
 
+def call_before_threads_are_joined(function: Callable[[], object]) -> None:
+    """Have `function` called when the interpreter ends, before that waits for threads that are no daemons."""
+    getattr(threading, "_register_atexit", atexit.register)(function)
+
+
 def frames_of_threads() -> dict[int, FrameType]:
     """Return the frames of all threads by their idents; nothing where Python does not tell."""
     current = getattr(sys, "_current_frames", None)
@@ -48,4 +60,5 @@ def takes_calls() -> bool:
     return asyncio.isfuture(call)
 
 
-TaskAwaitable.is_future = takes_calls()
+if not takes_calls():
+    TaskAwaitable.wait = TaskAwaitable.wait_by_future  # type: ignore[method-assign]

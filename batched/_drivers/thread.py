@@ -15,12 +15,11 @@ from functools import partial
 from time import monotonic
 from typing import NoReturn
 
-from batched._core.admission import admits_with_lock
-from batched._core.batcher import snapshot
+from batched._core.batcher import Batcher, snapshot
 from batched._core.call import Call
 from batched._core.calls import NewQueue
 from batched._core.collator import Collator
-from batched._core.counters import Counters
+from batched._core.inbox import Inbox
 from batched._core.options import Options
 from batched._core.stats import Stats
 from batched._drivers.alarms import watch
@@ -31,6 +30,7 @@ from batched._drivers.fork_and_exit import park_at_exit, register
 from batched._drivers.stream_wakeups import Bell, tell
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import set_unless_done
+from batched._drivers.workers import Workers
 from batched.errors import ClosedError
 
 _inherited: list[object] = []
@@ -57,18 +57,18 @@ class ThreadDriver(Driver):
     ) -> None:
         super().__init__(options, queue, collator, name, streams=streams)
         self.awaits = awaits  # whether a function may be `async def`: it would run on a loop of this thread
-        self.warn_on_loop = LoopWarning(name)
+        self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._owner = weakref.ref(owner, self._retire)
         self._begin()
         register(self)
 
     def _begin(self) -> None:
-        self.deadline_watch = DeadlineWatch(self.name, partial(_drop_late, weakref.ref(self)))
-        self.dispatcher = ThreadDispatcher(self, self.deadline_watch.stop)
-        self.batcher = self.dispatcher.batcher
-        self.inbox = self.batcher.inbox
-        self.workers = self.dispatcher.workers
-        self.idents = self.workers.idents
+        self.deadline_watch: DeadlineWatch = DeadlineWatch(self.name, partial(_drop_late, weakref.ref(self)))
+        self.dispatcher: ThreadDispatcher = ThreadDispatcher(self, self.deadline_watch.stop)
+        self.batcher: Batcher = self.dispatcher.batcher
+        self.inbox: Inbox = self.batcher.inbox
+        self.workers: Workers = self.dispatcher.workers
+        self.idents: set[int] = self.workers.idents
 
     def after_fork(self) -> None:
         """Start afresh in the child: it has no worker, and the calls in the queue are the parent's.
@@ -83,8 +83,7 @@ class ThreadDriver(Driver):
                 call.fail(ClosedError(f"{self.name}: this call belongs to the parent process"))
         # Closing an inherited loop would take its file descriptors out of the parent's epoll.
         _inherited.append(self.dispatcher.runners)
-        self.counters = Counters()
-        self.lock = _thread.allocate_lock()
+        self._begin_anew()
         self._begin()
 
     # -- options and stats --------------------------------------------------------------------------------
@@ -99,8 +98,7 @@ class ThreadDriver(Driver):
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
         with self.dispatcher as batcher:
-            self.options = options
-            self.admits_with_lock = admits_with_lock(options)
+            self._follow(options)
             batcher.configure(options)
             self.workers.set_most(options.max_concurrent_batches)
         if self.inbox.wake_after != 0:  # else there is no worker, and no call that waits for one
@@ -185,7 +183,7 @@ class ThreadDriver(Driver):
     def collect(self, call: Call) -> None:
         """Block until `call` has its results, or raise its error."""
         try:
-            call.waiter.acquire(timeout=_seconds_left(call))
+            call.waiter.acquire(True, _seconds_left(call))  # noqa: FBT003
         except BaseException:  # Ctrl-C
             self.cancel(call)
             raise
@@ -194,7 +192,7 @@ class ThreadDriver(Driver):
 
     def raise_error(self, call: Call) -> NoReturn:
         """Raise, in its caller, the error of `call`, or that it is late."""
-        if call.error is None:
+        if call.missing:
             self._leave(call, "expired")
             if self.dispatcher.blocked:
                 self.dispatcher.drop_departed()  # others wait for the room that it has taken
@@ -209,7 +207,7 @@ class ThreadDriver(Driver):
         """Take no more calls, run or cancel those in the queue, and end the threads."""
         if wait:
             self.check_outside()
-        self.closed = True
+        self._close()
         if cancel_futures:
             self.dispatcher.turn_away(CancelledError(f"{self.name} was shut down"), "cancelled")
         self.workers.end()
@@ -235,7 +233,7 @@ class ThreadDriver(Driver):
 
     def _retire(self, _: object) -> None:
         # Runs wherever the owner is collected, perhaps in a thread that holds the lock.
-        self.closed = True
+        self._close()
         if self.inbox.wake_after != 0:  # else there is no worker, and to start one needs the lock
             self.workers.wake()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import contextlib
 import logging
 from contextvars import copy_context
 from functools import partial
@@ -15,7 +16,7 @@ from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.generators import run_steps, walk_steps
 from batched._drivers.stream_wakeups import tell
-from batched._drivers.wakeups import wake_callers
+from batched._drivers.wakeups import settle, wake
 from batched._drivers.workers import Workers
 
 if TYPE_CHECKING:
@@ -34,17 +35,12 @@ class ThreadDispatcher(Dispatcher):
     def __init__(self, driver: ThreadDriver, when_ended: Callable[[], object]) -> None:
         super().__init__(driver)
         self.batcher.inbox.wake_after = 0  # there is no worker
-        self._driver = driver
-        self.workers = Workers(self, driver.options.max_concurrent_batches, when_ended)
+        self.driver: ThreadDriver = driver
+        self.workers: Workers = Workers(self, driver.options.max_concurrent_batches, when_ended)
         self.blocked: dict[Call, _thread.LockType] = {}
         """For each `submit` that waits for room, the lock that is released when there is some."""
         self.runners: dict[int, asyncio.Runner] = {}
         """The event loop of each worker, for `async def` batch functions."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether no more calls are taken."""
-        return self._driver.closed
 
     # -- for the workers ----------------------------------------------------------------------------------
 
@@ -55,7 +51,7 @@ class ThreadDispatcher(Dispatcher):
     def look(self) -> Batch | float | None:
         """Return the next batch, or the seconds until it is due, None if no call waits."""
         with self as batcher:
-            if self._driver.closed:
+            if self.driver.closed:
                 batcher.next_batch.drain()
             return batcher.next(monotonic())
 
@@ -97,12 +93,12 @@ class ThreadDispatcher(Dispatcher):
                 batcher.running.fail(batch, error, now)
             else:
                 batcher.running.finish(batch, parts, now)
-            if self.workers.is_alone:  # else another worker may have the turn
+            if self.workers.is_alone():  # else another worker may have the turn
                 # A batch is taken only after callers that were answered, and callbacks of their futures, had
                 # a chance to call again or to leave.
                 if batcher.calls.answered or batcher.calls.released:
                     return None if batcher.rest() else 0.0
-                if self._driver.closed:
+                if self.driver.closed:
                     batcher.next_batch.drain()
                 return batcher.next(now)
         if error is not None:
@@ -111,7 +107,7 @@ class ThreadDispatcher(Dispatcher):
 
     def _await(self, awaitable: Any) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
-        if not self._driver.awaits:
+        if not self.driver.awaits:
             if hasattr(awaitable, "close"):
                 awaitable.close()  # a coroutine would warn that it was never awaited
             raise TypeError(
@@ -163,7 +159,7 @@ class ThreadDispatcher(Dispatcher):
     def turn_away(self, error: BaseException | None, left: Literal["cancelled"] | None = None) -> None:
         """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
         with self as batcher:
-            batcher.calls.close(error or self._driver.closed_error(), left)
+            batcher.calls.close(error or self.driver.closed_error(), left)
             self._let_in([*self.blocked])
 
     def end_thread(self) -> None:
@@ -210,5 +206,11 @@ class ThreadDispatcher(Dispatcher):
     def _wake_callers(self, calls: list[Call]) -> None:
         if self.streams:
             tell(calls)
-        else:
-            wake_callers(calls, self.name)
+            return
+        try:
+            settle(wake(calls))
+        except Exception:  # a fault of this library: each caller is to be woken all the same
+            _logger.exception("%s: callers could not be woken together", self.name)
+            for call in calls:
+                with contextlib.suppress(Exception):
+                    settle(wake([call]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections import deque
@@ -150,19 +149,6 @@ def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
     except BaseException:
         outbox.is_told = False
         raise
-
-
-def wake_callers(calls: list[Call], name: str) -> None:
-    """Wake the threads and event loops that wait for `calls`, and resolve the futures; not under the lock."""
-    try:
-        futures = wake(calls)
-        if futures:
-            settle(futures)
-    except Exception:  # a fault of this library: each caller is to be woken all the same
-        _logger.exception("%s: callers could not be woken together", name)
-        for call in calls:
-            with contextlib.suppress(Exception):
-                settle(wake([call]))
 
 
 def settle(calls: list[Call]) -> None:

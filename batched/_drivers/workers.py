@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from batched._core.batch import Batch
 from batched._drivers.fork_and_exit import start_thread
-from batched._drivers.private_python import frames_of_threads
+from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,24 +33,23 @@ class Workers:
         self._inbox = dispatcher.batcher.inbox
         self._lock = dispatcher.lock
         self._when_last_ended = when_ended
-        self.most = most
+        self.most: int = most
         self.threads: list[threading.Thread] = []  # all that may be alive; `join` waits for them
         self._members: set[threading.Thread] = set()  # those of them that may take a batch
         self.idents: set[int] = set()
         self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
         self._wake.acquire()
         self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
-        self.waiting_for_turn = 0
+        self.waiting_for_turn: int = 0
         self._last_look = 0  # the worker that has looked last: what it has found still holds
         self._may_start = False  # `set_most` has left it to the worker with the turn to start another
-        self.ended = False
+        self.ended: bool = False
         self.then: list[Callable[[], object]] = []
         """What to call when the last worker has ended."""
 
     def __len__(self) -> int:
         return len(self._members)
 
-    @property
     def is_alone(self) -> bool:
         """Whether there is one worker and may be no other, so that it always has the turn. Needs the lock."""
         return self.most == 1 and len(self._members) == 1
@@ -127,7 +126,9 @@ class Workers:
     def _start_thread(self) -> None:
         """Start one more worker. Needs the lock."""
         # A daemon thread outlives the main thread only as long as `at_exit` waits for it.
-        thread = threading.Thread(target=self._work, name=f"batched: {self._dispatcher.name}", daemon=True)
+        thread = threading.Thread(
+            target=self._work, name=f"batched: {self._dispatcher.name}", daemon=HAS_DAEMONS
+        )
         try:
             self._members.add(thread)
             start_thread(thread)
@@ -181,28 +182,29 @@ class Workers:
                 self._start_another()
         return batch
 
-    def _next(self, found: Batch | float | None) -> Batch | None:
+    def _next(self, found: float | None) -> Batch | None:
         """Return the next batch; `found` is what the last look has found, 0.0 if there was none."""
         dispatcher = self._dispatcher
         inbox = self._inbox
         while True:
-            if isinstance(found, Batch):
-                return found
             if len(self._members) > self.most:  # `set_most` has lowered the number
                 with self._lock:
                     self._members.discard(threading.current_thread())
                 return None
             # Callers read `wake_after` after they have filled `arriving`, so one of the two sees the other.
             if found != 0.0 and not inbox.arriving:
-                if dispatcher.closed and found is None:
-                    return None
-                if not dispatcher.closed:
+                if not dispatcher.driver.closed:
                     # Callbacks of futures may have taken some time since that look.
                     left = -1 if found is None else max(inbox.until - monotonic(), 0.0)
                     self._wake.acquire(True, left)  # noqa: FBT003
+                elif found is None:
+                    return None
             inbox.wake_after = None
             self._last_look = _thread.get_ident()
-            found = dispatcher.look()
+            look = dispatcher.look()
+            if isinstance(look, Batch):
+                return look
+            found = look
 
     def _end(self) -> None:
         self._dispatcher.end_thread()

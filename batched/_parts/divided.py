@@ -63,7 +63,7 @@ class Divided(Call):
         if part.error is not None:
             self.left = part.left
             self.fail(part.error)
-            return (self,), [other for other in self._parts if other.waiting]
+            return (self,), [other for other in self._parts if other.missing]
         if self.results is None:
             self.results = [None] * self.size
         for place, result in zip(part.places, part.results, strict=True):  # type: ignore[attr-defined]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from batched._collate.arrays import FeatureCollator
 from batched._collate.columns import ColumnCollator, parameters_of, takes_columns
+from batched._collate.item_length import length_in_columns, length_in_list
 from batched._collate.lists import ListCollator
 from batched._core.calls import NewQueue
 from batched._core.collator import Collator
@@ -16,38 +18,43 @@ from batched._core.options import ArrayOptions, Options, knows_lengths
 from batched._core.queue import Queue
 from batched._parts.cache import CachingCollator
 from batched._parts.layers import Divisible, Grouping, Layer, LayeredCollator, Measuring
+from batched._policy.auto_lengths import AutoLengths
 from batched._policy.lengths import Lengths
 
 
-def join(func: Any, options: Options, name: str, *, bound: bool) -> tuple[Collator, NewQueue]:
+def join(func: Any, options: Options, name: str, *, bound: bool, streams: bool) -> tuple[Collator, NewQueue]:
     """Return the collator for a function, `bound` to an instance or class or not, and its kind of queue."""
     collator: Divisible = ListCollator(name)
+    length_of = length_in_list
     queue: type[Queue | KeyedQueues] = Queue
     padded = False
     if isinstance(options, ArrayOptions):
         collator, queue, padded = FeatureCollator(name, options), KeyedQueues, True
     elif takes_columns(parameters := parameters_of(func, bound=bound)):
         collator, queue = ColumnCollator(name, parameters), KeyedQueues
+        length_of = length_in_columns
     layers: list[Layer] = []
     if options.group_by is not None:
         layers.append(Grouping(collator, options.group_by, name))
         queue = KeyedQueues
-    new_queue: NewQueue = queue
+    new_lengths: Callable[[], Lengths] | None = None
     if knows_lengths(options):
-        reorders = padded or options.length is not None
-        new_queue = partial(_by_length, queue, reorders=reorders, padded=padded)
+        new_lengths = partial(Lengths, reorders=padded or callable(options.length), padded=padded)
         if not padded:
-            layers.append(Measuring(collator, options.length, name))
+            length = options.length if callable(options.length) else None
+            layers.append(Measuring(collator, length, name))
+    elif options.length == "auto" and not streams:  # a stream takes as long as it has pieces
+        new_lengths = partial(AutoLengths, length_of)
+    new_queue: NewQueue = queue if new_lengths is None else partial(_by_length, queue, new_lengths)
     if options.cache is not None:
         return CachingCollator(collator, layers, options, name, bound=bound), new_queue
     return LayeredCollator(collator, layers) if layers else collator, new_queue
 
 
 def _by_length(
-    kind: type[Queue | KeyedQueues], batch_size: int, threshold: int, *, reorders: bool, padded: bool
+    kind: type[Queue | KeyedQueues], new_lengths: Callable[[], Lengths], batch_size: int, threshold: int
 ) -> Queue | KeyedQueues:
     """Return a queue, or one for each key, that knows the lengths of items."""
-    lengths = Lengths(reorders=reorders, padded=padded)
     if kind is Queue:
-        return LengthQueue(batch_size, threshold, lengths)
-    return KeyedQueues(batch_size, threshold, lengths, LengthQueue)
+        return LengthQueue(batch_size, threshold, new_lengths())
+    return KeyedQueues(batch_size, threshold, new_lengths(), LengthQueue)

@@ -10,11 +10,11 @@ import logging
 import os
 from collections.abc import Coroutine, Hashable
 from contextlib import AbstractContextManager
-from threading import Lock, RLock
 from typing import Any
 from weakref import WeakValueDictionary
 
 from batched._core.option_checks import is_mapping
+from batched._locks import InterruptedLock
 
 UNKNOWN: Any = object()
 """Stands for the result of a key that the cache does not know."""
@@ -37,21 +37,21 @@ class _Guard:
     __slots__ = ("__weakref__", "lock")
 
     def __init__(self) -> None:
-        self.lock = RLock()
+        self.lock = InterruptedLock()
 
 
 # By the id of the cache, however many batchers use that: mappings of `cachetools` bear one thread only. The
 # same thread may take a lock again: a mapping may call other code, and so may the garbage collector.
 _guards: WeakValueDictionary[int, _Guard] = WeakValueDictionary()
-_new_guard = Lock()
+_new_guard = InterruptedLock()
 
 
 def _after_fork() -> None:
     """Replace the locks in the child: the thread that holds one may be the parent's."""
     global _new_guard  # noqa: PLW0603
-    _new_guard = Lock()
+    _new_guard = InterruptedLock()
     for guard in _guards.values():
-        guard.lock = RLock()
+        guard.lock = InterruptedLock()
 
 
 if hasattr(os, "register_at_fork"):

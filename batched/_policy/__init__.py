@@ -2,7 +2,7 @@
 
 The rule for the start of a batch is the plain `window`, or the `adaptive` one, which weighs returning callers
 (`cohorts`) and `bursts` by the cost of a batch (`batch_cost`). `lengths` chooses items of near lengths by the
-cost of padding (`length_cost`).
+cost of padding (`length_cost`). `best_size` finds the size of full batches that serves best.
 
 Pure. May import `errors` only.
 """

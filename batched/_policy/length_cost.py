@@ -17,7 +17,9 @@ class LengthCost:
     """The cost where items are padded, `fixed + (each_alone + per_length * longest) * n`, fitted likewise.
 
     The error of a batch counts in percent of its time, so long batches do not decide alone. Where all batches
-    have one size and length, the costs keep the proportion that was known; if none was, they are equal.
+    have one size and length, the costs keep the proportion that was known; if none was, they are equal. So
+    batches are put in order of length for once where each has an item of the most that inputs are cut to, and
+    tell what length costs.
     """
 
     def __init__(self) -> None:
@@ -31,7 +33,6 @@ class LengthCost:
         """The seconds that an item adds for each unit of the longest item's length."""
         self._seen = 0  # batches
         self._length = 0.0  # of the longest item of a batch, the mean
-        self._varies = False  # whether the longest items of batches have differed
         # The equations of the fit, one for each cost.
         self._products = [[0.0] * 3 for _ in range(3)]
         self._sums = [0.0] * 3
@@ -54,7 +55,6 @@ class LengthCost:
             duration = min(duration, 2 * expected)
             # Earlier batches count as if they had drifted too: else the fast ones would weigh more for long.
             drift = keep / (1 + _DRIFT * (duration / expected - 1))
-        self._varies = self._varies or (self._seen > 2 and longest != self._length)  # noqa: PLR2004
         weight = max(_FORGET, 1 / (self._seen - 1))
         self._length += weight * (longest - self._length)
         # Divided by the duration: the errors of all batches count in percent.
@@ -66,9 +66,8 @@ class LengthCost:
             for value, products in zip(row, self._products, strict=True)
         ]
         if self._seen <= _FIT_EACH or self._seen % _FIT_EVERY == 0:  # a fit takes long and changes little
-            most = 3 if self._varies else 2
             known = [self.fixed, self.each_alone, self.per_length]
-            fixed, self.each_alone, self.per_length = _fit(self._products, self._sums, known, most)
+            fixed, self.each_alone, self.per_length = _fit(self._products, self._sums, known)
             self.fixed = max(fixed, TOO_SHORT_S)
         self.each = self.each_of(self._length)
 
@@ -82,15 +81,15 @@ class LengthCost:
         return self.each_alone + self.per_length * longest
 
 
-def _fit(products: list[list[float]], sums: list[float], known: list[float], most: int) -> list[float]:
-    """Return the costs, `most` of them and none negative, that explain the durations best.
+def _fit(products: list[list[float]], sums: list[float], known: list[float]) -> list[float]:
+    """Return the costs, none of them negative, that explain the durations best.
 
     Costs that the durations do not tell apart stay in the proportion that was `known`.
     """
     scales = [products[at][at] ** 0.5 for at in range(3)]
     squares = sum(known[at] * products[at][other] * known[other] for at in range(3) for other in range(3))
     slower = sum(map(mul, known, sums)) / squares if squares else 0.0  # than the known costs
-    used = [at for at in range(most) if scales[at]]
+    used = [at for at in range(3) if scales[at]]
     while True:
         matrix = [
             [

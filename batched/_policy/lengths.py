@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from operator import add, itemgetter
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from batched._policy.length_cost import LengthCost
 
@@ -71,12 +71,25 @@ class Lengths:
         self.cost = LengthCost()
         self.how = Choice.ARRIVAL
         """How the last batch was chosen."""
+        self.is_used: bool = True
+        """Whether lengths decide which items share a batch."""
+        self.looks: bool = False
+        """Whether the next batch is to be looked at: here calls know their lengths."""
         self.urgent: object = None
         """The call with the next deadline, if half of its time is over."""
 
-    def ran(self, slices: Iterable[tuple[Measured, int, int]], size: int, duration: float) -> None:
-        """Learn from a batch of `size` items that took `duration` seconds."""
-        self.cost.add(size, max([extent(*part)[0] for part in slices]), duration)
+    def at(self, call: Measured, place: int) -> float:
+        """Return the length of an item of `call`."""
+        return length_at(call, place)
+
+    def look(self, slices: Iterable[tuple[Measured, int, int]]) -> tuple[float, float]:
+        """Return the longest and the total length of items."""
+        parts = [extent(*part) for part in slices]
+        return max(longest for longest, _ in parts), sum(total for _, total in parts)
+
+    def ran(self, batch: Any, duration: float) -> None:
+        """Learn from a batch that took `duration` seconds."""
+        self.cost.add(batch.size, max([extent(*part)[0] for part in batch.slices]), duration)
 
     def fitting(self, items: Iterable[Item[CallT]], room: int) -> list[Item[CallT]]:
         """Return the first of `items` that go into one batch; at least one, however long."""

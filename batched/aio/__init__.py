@@ -7,11 +7,35 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import LoopedFunction
-from batched._api.signatures import ListFunction, ListMethod, Method, P, S, S_contra, T, U, list_options
+from batched._api.signatures import (
+    T1,
+    T2,
+    ColumnsFunction,
+    ColumnsMethod,
+    ListFunction,
+    ListMethod,
+    ListStream,
+    ListStreamMethod,
+    Method,
+    P,
+    S,
+    S_contra,
+    T,
+    U,
+    list_options,
+)
+from batched._api.streams import AsyncStream
 from batched._core.options import Options
 from batched.aio import inference
 
-__all__ = ["BatchedFunction", "BatchedMethod", "dynamically", "inference"]
+__all__ = [
+    "BatchedColumns",
+    "BatchedFunction",
+    "BatchedMethod",
+    "StreamingFunction",
+    "dynamically",
+    "inference",
+]
 
 
 class BatchedFunction(LoopedFunction, Generic[T, U]):
@@ -48,6 +72,34 @@ class BatchedFunction(LoopedFunction, Generic[T, U]):
         ) -> AsyncIterator[U]: ...
 
 
+class BatchedColumns(LoopedFunction, Generic[T1, T2, U]):
+    """A decorated function of two columns, for type checkers: at run time it is a `BatchedFunction`."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        async def acall(
+            self, xs: list[T1] = ..., ys: list[T2] = ..., /, **named: list[T1] | list[T2]
+        ) -> list[U]: ...
+        @overload
+        async def acall(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> U: ...
+        async def acall(self, /, *args: Any, **named: Any) -> Any: ...
+
+        __call__ = acall
+
+        def amap(
+            self, xs: Iterable[T1] | AsyncIterable[T1], /, *more: Iterable[T2] | AsyncIterable[T2]
+        ) -> AsyncIterator[U]: ...
+
+
+class StreamingFunction(LoopedFunction, Generic[T, U]):
+    """A decorated generator function, for type checkers: at run time it is a `BatchedFunction`."""
+
+    if TYPE_CHECKING:
+
+        def astream(self, item: T = ..., /, *more: Any, **named: Any) -> AsyncStream[U]: ...
+
+
 class BatchedMethod(Method[S_contra, BatchedFunction[T, U]], Protocol[S_contra, T, U]):
     """A batched method in its class, where it is called with the instance first."""
 
@@ -71,8 +123,24 @@ class Dynamically(Protocol[P]):
     ) -> BatchedFunction[T, U]: ...
     @overload
     def __call__(
+        self, func: ColumnsFunction[T1, T2, U], /, *args: P.args, **options: P.kwargs
+    ) -> BatchedColumns[T1, T2, U]: ...
+    @overload
+    def __call__(
         self, func: ListMethod[S, T, U], /, *args: P.args, **options: P.kwargs
     ) -> BatchedMethod[S, T, U]: ...
+    @overload
+    def __call__(
+        self, func: ColumnsMethod[S, T1, T2, U], /, *args: P.args, **options: P.kwargs
+    ) -> Method[S, BatchedColumns[T1, T2, U]]: ...
+    @overload
+    def __call__(
+        self, func: ListStream[T, U], /, *args: P.args, **options: P.kwargs
+    ) -> StreamingFunction[T, U]: ...
+    @overload
+    def __call__(
+        self, func: ListStreamMethod[S, T, U], /, *args: P.args, **options: P.kwargs
+    ) -> Method[S, StreamingFunction[T, U]]: ...
     @overload
     def __call__(self, *args: P.args, **options: P.kwargs) -> Dynamically[[]]: ...
 

@@ -226,8 +226,10 @@ class _Jobs:
         if key not in self._functions:
             if name == "features":
                 self._functions[key] = self._of_features()
-            elif name == "arrival":
+            elif name == "defaults" or self._library != "ours":
                 self._functions[key] = batched.dynamically(self.encode, batch_size=BATCH)
+            elif name == "arrival":
+                self._functions[key] = batched.dynamically(self.encode, batch_size=BATCH, length=None)
             else:
                 self._functions[key] = batched.dynamically(self.encode, batch_size=BATCH, length=len)
         return self._functions[key]

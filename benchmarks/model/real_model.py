@@ -35,6 +35,9 @@ _GOALS = {
     "real model, 32 callers": Goal(0.80, at_least=True),
     "real model, 32 callers, features": Goal(0.80, at_least=True),
     "real model, 128 callers": Goal(0.95, at_least=True),
+    "real model, 32 callers, no option": Goal(0.85, at_least=True),
+    "real model, 128 callers, no option": Goal(0.95, at_least=True),
+    "real model, p99, no option / length=len": Goal(1.05),
     "real model, one list": Goal(0.97, at_least=True),
     "real model, one caller": Goal(0.98, at_least=True),  # of one by one
     "real model / best peer": Goal(1.9, at_least=True),
@@ -44,7 +47,7 @@ _GOALS = {
 _CALLERS = 32
 _MANY = 128
 _BESIDE = 8
-_WARM_UP = 2 * _MANY
+_WARM_UP = 24 * BATCH
 _WORDS = """
     the of and to in a is that for it as was with be by on not he his but at are this have from or had an they
     which one you were all her she there would their we him been has when who will no more if out so up said
@@ -69,11 +72,15 @@ _PEERS = (
     Way("Ray's serve.batch", "ray", "arrival"),
 )
 _ARRIVAL = Way("ours, in order of arrival", "ours", "arrival")
+_DEFAULTS = Way("ours, no option", "ours", "defaults")
+_DEFAULTS_MANY = Way(f"ours, no option, {_MANY} callers", "ours", "defaults", _MANY)
 _OURS = Way("ours, length=len", "ours", "length")
 _FEATURES = Way("ours, inference on the tokenizer's features", "ours", "features")
 _OURS_MANY = Way(f"ours, length=len, {_MANY} callers", "ours", "length", _MANY)
 _ALONE = Way("ours, length=len, one caller", "ours", "alone", 1)
-_WAYS = (_ONE_BY_ONE, *_PEERS, _ARRIVAL, _OURS, _FEATURES, _OURS_MANY, _ALONE)
+_WAYS = (
+    _ONE_BY_ONE, *_PEERS, _ARRIVAL, _DEFAULTS, _OURS, _FEATURES, _DEFAULTS_MANY, _OURS_MANY, _ALONE,
+)  # fmt: skip
 _LIST = Way("ours, length=len, one list", "ours", "list", 1)
 _SINGLES = Way(f"ours, {_BESIDE} single callers beside that list", "ours", "beside", _BESIDE)
 
@@ -171,7 +178,9 @@ def _passes(effort: Effort, embedders: dict[str, Embedder], options: Namespace) 
     for way in ways:
         # What is learned is learned before: it takes some seconds, of a service that runs for days.
         effort.announce(f"warming up: {way.name}")
-        few = warm_up[: {_OURS_MANY: 2 * _MANY, _OURS: _MANY, _FEATURES: _MANY}.get(way, _CALLERS)]
+        # That length matters takes some twenty batches to find out.
+        learns = dict.fromkeys((_DEFAULTS, _DEFAULTS_MANY), 24 * BATCH)
+        few = warm_up[: {**learns, _OURS_MANY: 2 * _MANY, _OURS: _MANY, _FEATURES: _MANY}.get(way, _CALLERS)]
         embedders[way.library].run(way.job, few, way.callers)
     effort.announce(f"warming up: {_SINGLES.name}")
     embedders["ours"].run(_SINGLES.job, warm_up[: 2 * _MANY], _SINGLES.callers)
@@ -222,6 +231,8 @@ def _results(passes: list[Pass]) -> list[Result]:
         ("real model, 32 callers", _OURS),
         ("real model, 32 callers, features", _FEATURES),
         ("real model, 128 callers", _OURS_MANY),
+        ("real model, 32 callers, no option", _DEFAULTS),
+        ("real model, 128 callers, no option", _DEFAULTS_MANY),
         ("real model, one list", _LIST),
     ):
         samples = {
@@ -239,6 +250,11 @@ def _results(passes: list[Pass]) -> list[Result]:
         rows.append(found("real model / best peer", f"{_OURS.name}: the same", best))
         best = _best(passes, peers, lambda measured: float(measured["p99"]), min)
         rows.append(found("real model, p99 / best peer", f"{_OURS.name}: p99", best, TIMES))
+    samples = {
+        "ours": [float(one[_DEFAULTS]["p99"]) for one in passes],
+        _OURS.name: [float(one[_OURS]["p99"]) for one in passes],
+    }
+    rows.append(found("real model, p99, no option / length=len", f"{_DEFAULTS.name}: p99", samples, TIMES))
     beside = [one[_SINGLES] for one in passes]
     batches_s = [whole["whole_wall"] / ceil(whole["items"] / BATCH) for whole in beside]
     samples = {"ours": [singles["p99"] for singles in beside], "a full batch": batches_s}

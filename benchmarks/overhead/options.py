@@ -44,7 +44,7 @@ EVERY_OPTION: dict[str, Any] = {
     "max_concurrent_batches": 2,
     "max_queue_size": 1_000_000,
     "on_full": "wait",
-    "isolate_errors": True,
+    "isolate_errors": False,
     "max_batch_length": 1_000_000,
     "length": _one,
     "group_by": _one,

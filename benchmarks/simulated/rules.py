@@ -30,6 +30,7 @@ class Shipped:
         self._driver = ManualDriver(Options(batch_size=batch_size, adaptive=policy.learns))
         self._batcher = self._driver.batcher
         self._batcher.next_batch.policy = policy
+        self._batcher.next_batch.sizes = None  # others are compared by how they wait, at one size
         self.push = self._batcher.inbox.arriving.append
         self._batch: Batch | None = None
 

@@ -208,7 +208,7 @@ def test_through_the_class_a_method_takes_the_instance_first() -> None:
     assert Embedder.embed(embedder, numbers=[1]) == [2]
     assert Embedder.embed.submit(embedder, 1).result(PATIENCE_S) == 2
     assert list(Embedder.embed.map(embedder, [1, 2])) == [2, 3]
-    for name in ("options", "stats", "shutdown"):
+    for name in ("options", "stats", "explain", "shutdown"):
         assert not hasattr(Embedder.embed, name)
         with pytest.raises(AttributeError, match=rf"Embedder.embed.{name} .* use an instance"):
             getattr(Embedder.embed, name)

@@ -11,13 +11,11 @@ import batched.inference
 
 
 def test_what_does_not_go_with_streams_is_refused() -> None:
-    """At decoration, and live."""
+    """At decoration."""
 
     def generate(items: list[int]) -> Iterator[list[int]]:
         yield items
 
-    with pytest.raises(TypeError, match="isolate_errors does not go with a function that streams"):
-        batched.dynamically(generate, isolate_errors=True)
     with pytest.raises(TypeError, match="cache does not go with a function that streams"):
         batched.dynamically(generate, cache={})
     with pytest.raises(TypeError, match="cannot stream"):
@@ -26,7 +24,3 @@ def test_what_does_not_go_with_streams_is_refused() -> None:
         batched.dynamically(lambda items: items, max_pieces=5)
     with pytest.raises(TypeError, match="max_pieces does not go with arrays"):
         batched.inference.dynamically(lambda features: features, max_pieces=5)  # type: ignore[call-overload]
-    fn = batched.dynamically(generate)
-    with pytest.raises(TypeError, match="isolate_errors does not go with a function that streams"):
-        fn.configure(isolate_errors=True)
-    fn.configure(isolate_errors=False, batch_size=2)

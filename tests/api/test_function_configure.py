@@ -50,10 +50,10 @@ def test_repr_shows_it() -> None:
 
     fn = batched.dynamically(Gate(), batch_size=4)
     view = fn.options(deadline_ms=5)
-    view.configure(batch_size=8, max_queue_size=100, on_full="wait", isolate_errors=True)
+    view.configure(batch_size=8, max_queue_size=100, on_full="wait", isolate_errors=False)
     for shown in (fn, view):
         assert "batch_size=8" in repr(shown)
-        assert "max_queue_size=100, on_full='wait', isolate_errors=True" in repr(shown)
+        assert "max_queue_size=100, on_full='wait', isolate_errors=False" in repr(shown)
     model, other = Model(), Model()
     model.embed.configure(batch_size=8)
     assert "batch_size=8" in repr(model.embed)

@@ -56,7 +56,9 @@ def test_outputs_that_are_not_one_row_per_row_are_an_error_at_once(
 ) -> None:
     """For every caller of that batch, and for no other; the next batch is a new one."""
     answers = iter([outputs])
-    with company(lambda features: next(answers, features["x"]), batch_size=2, flavour=flavour) as there:
+    with company(
+        lambda features: next(answers, features["x"]), batch_size=2, flavour=flavour, isolate_errors=False
+    ) as there:
         one, two, three = there.errors({"x": np.ones((1, 3))}, {"x": np.ones((1, 3))}, {"x": np.ones((1, 3))})
         for caught in (one, two):
             with pytest.raises(error, match=message):

@@ -68,7 +68,7 @@ def test_a_wrong_number_of_results_is_a_batch_error(flavour: Flavour, results: i
     def embed(items: list[Any]) -> list[Any]:
         return [0] * results
 
-    fn = flavour.decorate(embed, timeout_ms=0)
+    fn = flavour.decorate(embed, timeout_ms=0, isolate_errors=False)
     with pytest.raises(
         BatchError, match=f"embed returned {results} results for a batch of 2 items"
     ) as caught:

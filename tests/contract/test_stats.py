@@ -26,7 +26,7 @@ def test_batches_of_one_size_have_no_other(flavour: Flavour, size: int) -> None:
 
 def test_sizes_are_counted_midway_in_a_list(flavour: Flavour) -> None:
     """Where many batches of one list run on end, the last of which is smaller."""
-    fn = flavour.decorate(Gate(), batch_size=24, timeout_ms=0)
+    fn = flavour.decorate(Gate(), batch_size=24, timeout_ms=0, adaptive=False)
     flavour.call(fn, list(range(24 * 600 + 7)))
     until(lambda: not fn.stats.running)
     sizes = fn.stats.batch_size

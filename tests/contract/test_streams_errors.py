@@ -201,3 +201,23 @@ def test_out_of_memory_before_the_first_piece_divides_the_batch(streaming: Flavo
         assert [list(stream) for stream in streams] == [[item, item] for item in range(4)]
         assert steps.batches == [[0, 1, 2, 3], [0, 1], [2, 3]]
         assert fn.stats.fits_memory == 2
+
+
+def test_an_item_that_fails_before_the_first_piece_fails_alone(streaming: Flavour) -> None:
+    """Later the pieces cannot be taken back, so all of the batch fail."""
+
+    def rows(items: list[int], step: int) -> list[Any] | None:
+        if step == 0 and 2 in items:
+            raise ValueError
+        return items if step < 2 else None
+
+    steps = Steps(rows)
+    fn = streaming.decorate(steps, batch_size=4, timeout_ms=60_000)
+    streams = [streaming.stream(fn, item) for item in range(4)]
+    for item, stream in enumerate(streams):
+        if item == 2:
+            with pytest.raises(ValueError):  # noqa: PT011
+                next(stream)
+        else:
+            assert list(stream) == [item, item]
+    assert steps.batches == [[0, 1, 2, 3], [0, 1], [2, 3], [2], [3]]

@@ -124,10 +124,11 @@ def test_a_deadline_ends_a_stream_that_waits_and_one_that_runs(streaming: Flavou
     """With a TimeoutError; then the generator is closed."""
     steps = Steps(endless, shut=True)
     fn = streaming.decorate(steps, batch_size=1, timeout_ms=0)
-    running = streaming.stream(fn.options(deadline_ms=30), "running")
+    running = streaming.stream(fn.options(deadline_ms=250), "running")
+    until(lambda: steps.batches)
     waiting = streaming.stream(fn.options(deadline_ms=30), "waiting")
-    for stream in (running, waiting):
-        with pytest.raises(TimeoutError, match="did not answer within deadline_ms=30"):
+    for stream, deadline_ms in ((running, 250), (waiting, 30)):
+        with pytest.raises(TimeoutError, match=f"did not answer within deadline_ms={deadline_ms}$"):
             next(stream)
         assert list(stream) == []
     steps.open()

@@ -21,7 +21,7 @@ def test_halves_have_all_items_with_callers_in_order_and_are_never_empty(
     for call, left in zip(calls, gone, strict=False):
         call.missing = 0 if left else call.size
     batch = Batch([(call, 0, call.size) for call in calls], sum(sizes), "full")
-    halves = batch.halves()
+    halves = batch.halves(ValueError(), None)
     live = [(call, at) for call in calls if call.missing for at in range(call.size)]
     found = [(call, at) for half in halves for call, start, stop in half.slices for at in range(start, stop)]
     assert found == live
@@ -34,3 +34,12 @@ def test_halves_have_all_items_with_callers_in_order_and_are_never_empty(
     assert all((start, stop) == (0, call.size) for half in halves for call, start, stop in half.slices)
     uneven = [abs(2 * sum(sizes_left[:at]) - sum(sizes_left)) for at in range(1, len(sizes_left))]
     assert not halves or abs(len(halves[0]) - len(halves[1])) == min(uneven)
+
+
+def test_a_half_that_is_divided_before_it_has_run_is_padded_as_the_whole_was() -> None:
+    """Parts of one call that are padded to different lengths could not be joined."""
+    call = Call().begin(list, None, 8, False, 0.0)
+    batch = Batch([(call, 0, 8)], 8, "full")
+    batch.shapes = [(7,)]
+    for half in batch.halves(MemoryError(), None):
+        assert [quarter.least_shapes for quarter in half.halves(None, None)] == [[(7,)], [(7,)]]

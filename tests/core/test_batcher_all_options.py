@@ -142,13 +142,18 @@ class ServerRules(RuleBasedStateMachine):
         batch, items = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
         if outcome in {"raises", "out of memory"}:
             error = MemoryError() if outcome == "out of memory" else ZeroDivisionError()
-            live = sum(stop - start for call, start, stop in batch.slices if call.missing)
-            before = self.driver.batcher.running.retries.items
-            size = len(batch)
+            live = sum(
+                stop - start
+                for call, start, stop in batch.slices
+                if call.missing and (call.error is None or start < call.failed_at)
+            )
+            retries = self.driver.batcher.running.retries
+            before = retries.items
+            is_first = self.options.isolate_errors and batch.isolation is None and not retries.is_paused
+            divides = len(batch) > 1 if outcome == "out of memory" else batch.is_divisible and is_first
             answered = self.driver.fail(batch, error, self.now)
-            if size > 1 and (outcome == "out of memory" or self.options.isolate_errors):
-                assert self.driver.batcher.running.retries.items == before + live
-                assert not answered
+            if divides:
+                assert retries.items == before + live
         else:
             results: list[Any] = [("out", *item) for item in items]
             if outcome == "one fails":

@@ -126,6 +126,24 @@ def test_like_lengths_together_gain_what_padding_cost() -> None:
     assert gains[1] > 0.99
 
 
+@pytest.mark.parametrize(("per_length_s", "least", "most"), [(2e-6, 600, 1000), (0.0, 0, 50)])
+def test_that_padding_costs_is_found_out_though_every_batch_has_an_item_of_the_same_longest_length(
+    per_length_s: float, least: int, most: int
+) -> None:
+    """As where inputs are cut to a limit: only batches in order of length can tell."""
+    source = random.Random(0)
+    driver = driver_of(Lengths(reorders=True, padded=False), 16)
+    now = 0.0
+    for _ in range(1000):
+        while driver.queue.items < 64:
+            driver.push(call_of([source.choice([5, 10, 200])]))
+        assert driver.delay(now) == 0.0
+        batch = driver.pop(now)
+        now += 5e-4 + len(batch) * (1e-5 + per_length_s * max(COLLATOR.collate(batch)))
+        driver.run(batch, now)
+    assert least <= driver.stats(now).chosen.get("length", 0) <= most
+
+
 @pytest.mark.parametrize(("length", "items"), [(10, 8), (5, 8), (20, 4), (40, 2), (1000, 1)])
 def test_a_chunk_of_longer_items_than_usual_has_fewer(length: float, items: int) -> None:
     """It is limited because of the time it takes; shorter ones are no more."""

@@ -48,6 +48,7 @@ class LengthRules(BatcherRules):
         self.left_out: dict[tuple[int, bool], tuple[Call, int]] = {}
 
     new_queue: Any = LengthQueue
+    is_sorted = True
 
     def start(self, batch_size: int, threshold: int) -> None:
         """Begin once only, with lengths."""
@@ -65,12 +66,12 @@ class LengthRules(BatcherRules):
     def push(  # type: ignore[override]
         self, lengths: list[int], bulk: bool | None, allowed_s: float | None, keep_errors: bool, key: int
     ) -> None:
-        """A caller comes, with items in order of length."""
+        """A caller comes, with items in order of length or not."""
         deadline = None if allowed_s is None else self.now + allowed_s
         items = [(len(self.calls), index) for index in range(len(lengths))]
         call = Call().begin(echo, items[:], len(items), True, self.now, deadline, bulk, keep_errors)
         call.key = key % self.keys
-        call.lengths = sorted(lengths, reverse=True)
+        call.lengths = sorted(lengths, reverse=True) if self.is_sorted else [*lengths]
         self.calls.append(call)
         self.driver.push(call)
 
@@ -153,7 +154,16 @@ class LengthGroupRules(LengthRules):
         return KeyedQueues(batch_size, threshold, lengths, LengthQueue)
 
 
+class UnsortedLengthRules(LengthRules):
+    """The same for lists as their callers wrote them."""
+
+    is_sorted = False
+
+
 TestLengthRules = LengthRules.TestCase
+
+
+TestUnsortedLengthRules = UnsortedLengthRules.TestCase
 
 
 TestLengthGroupRules = LengthGroupRules.TestCase
@@ -161,3 +171,5 @@ TestLengthGroupRules = LengthGroupRules.TestCase
 TestLengthRules.settings = settings(max_examples=times(200), stateful_step_count=60)
 
 TestLengthGroupRules.settings = settings(max_examples=times(100), stateful_step_count=60)
+
+TestUnsortedLengthRules.settings = settings(max_examples=times(100), stateful_step_count=60)

@@ -16,7 +16,7 @@ from tests.kit.calls import listed, single
 @pytest.mark.parametrize("ends", ["cancelled", "failed"])
 def test_a_large_call_that_has_ended_is_not_kept(ends: str) -> None:
     """Though others wait, or the last items that waited were taken."""
-    options = Options(batch_size=2, timeout_ms=0, small_batch_threshold=1)
+    options = Options(batch_size=2, timeout_ms=0, small_batch_threshold=1, isolate_errors=False)
     driver = ManualDriver(options, Queue, COLLATOR)
     call = listed(6)
     driver.push(call)

@@ -221,15 +221,20 @@ class Judge:
             return ""
         if fault == "returned":
             return "it is in the place of another item"
-        if fault == "raised" and self.isolates == {True}:
+        if fault == "raised" and self._isolates(ask):
             return "it is another item's, and errors are isolated"
         return "" if batch.numbers & numbers else "it is that of another batch"
+
+    def _isolates(self, ask: Ask) -> bool:
+        """Whether no item can have failed because of another: what streams has begun by then."""
+        is_off = self.isolates != {True} or self.plan.shape == "stream"
+        return not is_off and not self.work.may_seem_an_outage(ask.instance)
 
     def _why_not_wrong(self, ask: Ask, kind: str, numbers: set[int]) -> str:
         """Return why no batch of the `numbers` can have come back wrong."""
         if any(self.plan.fault_of(number) == kind for number in numbers):
             return ""
-        if self.isolates == {True}:
+        if self._isolates(ask):
             return f"no item of it makes the results wrong ({kind}), and errors are isolated"
         wrong = (b for b in self.work.batches if b.went_wrong == kind and b.instance == ask.instance)
         return "" if any(batch.numbers & numbers for batch in wrong) else f"no batch came back wrong ({kind})"

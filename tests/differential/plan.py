@@ -241,7 +241,7 @@ def _options(rng: Random, drive: str, shape: str) -> dict[str, Any]:
         "small_batch_threshold": rng.choice((0, 1, 3, 8)),
         "adaptive": rng.random() < 0.5,
         "max_concurrent_batches": rng.choice((1, 1, 1, 2, 4)),
-        "isolate_errors": shape != "stream" and rng.random() < 0.5,
+        "isolate_errors": rng.random() < 0.5,
     }
     if rng.random() < 0.4:
         options["max_queue_size"] = rng.choice((1, 5, 20, 100))
@@ -281,9 +281,8 @@ def changes(plan: Plan) -> Iterator[dict[str, Any]]:
             "max_concurrent_batches": rng.choice((1, 2, 4)),
             "max_queue_size": rng.choice((None, 3, 30)),
             "on_full": rng.choice(("raise", "wait")),
+            "isolate_errors": rng.random() < 0.5,
         }
-        if plan.shape != "stream":
-            choices["isolate_errors"] = rng.random() < 0.5
         if plan.options.get("length") or plan.options.get("max_batch_length") or plan.shape == "arrays":
             choices["max_batch_length"] = rng.choice((None, 10, 50))
         yield {name: choices[name] for name in rng.sample(sorted(choices), rng.choice((1, 2, 4)))}

@@ -26,6 +26,7 @@ SCRIBBLED = number_of(20_000, None)
 
 _PLACES = 16  # how many numbers there are for the places of a row
 _STEPS = 20_000
+_OUTAGE = 3  # runs: a batch of two items that both fail, and its halves
 
 
 class Fault(Exception):
@@ -126,6 +127,9 @@ class Batch:
         self.size = len(numbers)
         self.went_wrong = ""
         """What its callers were given instead of results: "short", "nothing" or ""."""
+        self.raised = False
+        self.where: Any = None
+        """Its instance, and its loop if each loop has batches of its own."""
 
 
 class Work:
@@ -161,6 +165,7 @@ class Work:
             where = instance, asyncio.get_running_loop()
         with self._lock:
             batch = Batch(next(self._numbers), instance, self.plan.salt_of(instance), numbers)
+            batch.where = where
             self.batches.append(batch)
             self._running[where] += 1
             at_once = self._running[where]
@@ -169,9 +174,24 @@ class Work:
             if self.plan.memory is not None and batch.size > self.plan.memory:
                 raise MemoryError(batch.number)
             yield batch
+        except BaseException:
+            batch.raised = True
+            raise
         finally:
             with self._lock:
                 self._running[where] -= 1
+
+    def may_seem_an_outage(self, instance: int) -> bool:
+        """Return whether so many runs have failed in a row that batches may not be divided any more."""
+        failed: dict[Any, list[bool]] = {}
+        for each in self.batches:
+            if each.instance == instance:
+                failed.setdefault(each.where, []).append(each.raised or bool(each.went_wrong))
+        if max(self.widths) > 1:  # it is not known in which order they have ended
+            return sum(map(sum, failed.values())) >= _OUTAGE
+        return any(
+            all(runs[at : at + _OUTAGE]) for runs in failed.values() for at in range(len(runs) - _OUTAGE + 1)
+        )
 
     def _check(self, batch: Batch, numbers: list[int], items: Any, at_once: int) -> None:
         plan = self.plan

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 
 from benchmarks.kit.catalogue import catalogue
-from tests.kit.script import ROOT
+from tests.kit.script import PACKAGE, ROOT
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 COMMANDS = "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) + re.findall(r"`([^`\n]+)`", PAGE))
@@ -37,7 +37,8 @@ def test_files_and_folders_exist() -> None:
     paths = set(re.findall(r"[\w./-]+/[\w./-]+", COMMANDS)) | set(re.findall(r"\]\(([\w./-]+)", PAGE))
     paths = {path for path in paths if not path.startswith((".venv", "and/"))}
     assert len(paths) > 30
-    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+    places = (ROOT, PACKAGE.parent)
+    assert [path for path in sorted(paths) if not any((place / path).exists() for place in places)] == []
 
 
 def test_all_sessions_exist() -> None:
@@ -45,8 +46,10 @@ def test_all_sessions_exist() -> None:
     known = sessions()
     named = named_sessions(PAGE) | set(re.findall(r"session\s`(\w+)`", PAGE))
     assert {"coverage", "soak", "tests"} <= named <= known
-    # README's command is the session tests; the other Pythons are asked by hand.
-    assert named_sessions((ROOT / ".ci" / "run").read_text()) == known - {"tests", "pythons"}
+    # README's command is the session tests.
+    assert named_sessions((ROOT / ".ci" / "run").read_text()) == known - {"tests", "wheel"}
+    workflows = [file.read_text() for file in (ROOT / ".github" / "workflows").glob("*.yml")]
+    assert named_sessions("\n".join(workflows)) == {"package", "wheel"}
     committed = named_sessions((ROOT / ".pre-commit-config.yaml").read_text())
     assert committed == {"lint", "types"}
 

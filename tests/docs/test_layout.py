@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 
 import batched
-from tests.kit.script import ROOT
-
-PACKAGE = ROOT / "batched"
-
+from tests.kit.script import PACKAGE, ROOT
 
 # A program that imports these has installed their extra.
 THIRD_PARTY = {"demo": {"numpy", "rich"}, "prometheus": {"prometheus_client"}}
@@ -57,8 +54,9 @@ def listed(module: str) -> list[str] | None:
 
 
 def defined(module: str) -> set[str]:
-    """Return the names that the module's own statements bind; for an `__init__`, what it imports as well."""
+    """Return the names that the module's own statements bind; where names are gathered, its imports too."""
     names: set[str] = set()
+    gathers = module == "typing" or module.endswith("__init__")
     for node in MODULES[module].body:
         match node:
             case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.ClassDef(name):
@@ -67,7 +65,7 @@ def defined(module: str) -> set[str]:
                 names.add(name)
             case ast.Assign(targets):
                 names |= {target.id for target in targets if isinstance(target, ast.Name)}
-            case ast.ImportFrom(_, aliases) if module.endswith("__init__"):
+            case ast.ImportFrom(_, aliases) if gathers:
                 names |= {alias.asname or alias.name for alias in aliases}
     return names
 
@@ -77,7 +75,7 @@ def test_imports_run_downwards() -> None:
     pytest.importorskip("importlinter")
     program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
     linter = [sys.executable, "-c", program]
-    done = subprocess.run(linter, cwd=PACKAGE.parent, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(linter, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stdout
 
 
@@ -130,10 +128,10 @@ def members(tree: ast.AST) -> Iterator[str]:
 )
 def test_a_page_names_what_there_is(page: str, elsewhere: set[str]) -> None:
     """Files, classes and their members, functions named with their file, and modules in the picture."""
-    root = PACKAGE.parent
-    text = (root / page).read_text()
+    text = (ROOT / page).read_text()
     files = set(re.findall(r"`([\w/]+\.(?:py|toml))`", text))
-    assert [file for file in files if not (PACKAGE / file).exists() and not (root / file).exists()] == []
+    places = (PACKAGE, PACKAGE.parent, ROOT)
+    assert [file for file in files if not any((place / file).exists() for place in places)] == []
 
     named = set(re.findall(r"`(_?[A-Z]\w*(?:\.(?!md)\w+)?)`", text))
     assert named - {name for tree in MODULES.values() for name in members(tree)} == elsewhere
@@ -157,5 +155,5 @@ def test_import_loads_only_the_standard_library_and_starts_no_thread() -> None:
         print(len(sys._current_frames()))
     """
     command = [sys.executable, "-W", "error", "-c", script]
-    done = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.split() == ["batched", "1"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 
 import batched
 from batched._core.options import ArrayOptions, CallOptions, Options, live_options
-from tests.kit.script import ROOT
+from tests.kit.script import PACKAGE, ROOT
 
 README = (ROOT / "README.md").read_text()
 
@@ -54,6 +56,29 @@ def test_no_page_and_no_extra_names_an_exact_version() -> None:
     assert not re.findall(r"pip install .*==", README)
     assert not [each for extra in requirements.values() for each in extra if "==" in each]
     assert not [each for each in requirements["demo"] if each.startswith("torch")]
+
+
+def texts() -> Iterator[Path]:
+    """Yield the files that a user may read: pages, and what prints messages."""
+    yield from ROOT.glob("*.md")
+    yield from PACKAGE.rglob("*.py")
+    for folder in ("docs", "examples", "benchmarks", ".github"):
+        yield from (file for file in (ROOT / folder).rglob("*") if file.suffix in {".md", ".py", ".yml"})
+
+
+def test_nothing_is_installed_from_the_index_under_our_name() -> None:
+    """It is another project's there: commands name the clone, or the library that is missing."""
+    text = "\n".join(file.read_text("utf-8") for file in texts())
+    commands = re.findall(r"pip install([^`\n&;]*)", text)
+    assert len(commands) > 10
+    assert [command for command in commands if re.search(r"(?<![.\w])batched", command)] == []
+    assert re.search(r"On the package index the name is another project's, `batched` 0\.1\.5", README)
+
+
+def test_links_are_relative_until_the_address_of_the_repository_is_known() -> None:
+    """There is one place for it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "urls" in project or not re.findall(r"\]\(https?://", README)
 
 
 def test_every_public_name_is_told() -> None:

@@ -313,3 +313,20 @@ def test_each_batch_of_a_list_is_over_when_the_next_begins(flavour: Flavour) -> 
     fn = flavour.decorate(look, batch_size=4, timeout_ms=0)
     assert flavour.start(fn, list(range(20))).result(PATIENCE_S) == list(range(20))
     assert told == [[(True, [])] * before for before in range(5)]
+
+
+def test_a_worker_does_not_see_what_is_set_in_the_context_of_a_task_after_its_call(run: Any) -> None:
+    """Also of a task whose context was empty at its call."""
+    gate = Gate(lambda _: [context.get(REQUEST) for context in batched.current_batch().contexts], shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0)
+
+    async def main() -> None:
+        context = contextvars.Context()
+        task = asyncio.create_task(fn.acall("empty"), context=context)
+        await asyncio.to_thread(gate.wait_for_batch)
+        context.run(REQUEST.set, "too late")
+        gate.open()
+        assert await task is None
+
+    run(main())
+    fn.shutdown()

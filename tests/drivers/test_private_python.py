@@ -60,7 +60,7 @@ def test_private_parts_of_python_are_used_in_their_place_only() -> None:
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have tasks wait for futures of asyncio's own."""
-    monkeypatch.setattr(TaskAwaitable, "is_future", False)
+    monkeypatch.setattr(TaskAwaitable, "wait", TaskAwaitable.wait_by_future)
 
 
 @pytest.mark.usefixtures("without")

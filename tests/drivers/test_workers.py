@@ -182,7 +182,7 @@ def test_a_deadline_that_is_far_wakes_nobody(options: dict[str, Any]) -> None:
     """Nor does a bound: the worker sleeps on in its window, until the batch is full or a deadline is near."""
     gate = Gate(note=sorted)
     fn = batched.dynamically(gate, batch_size=8, timeout_ms=60_000, **options)
-    soon = fn.options(deadline_ms=200)
+    soon = fn.options(deadline_ms=600)
     later = fn.options(deadline_ms=600_000)
     inbox = driver_of(fn).batcher.inbox
 

@@ -44,6 +44,7 @@ class BatcherRules(RuleBasedStateMachine):
         self.batch_size = batch_size
         self.threshold = threshold
         options = Options(
+            isolate_errors=False,
             batch_size=batch_size,
             small_batch_threshold=threshold,
             timeout_ms=self.window_s * 1000,

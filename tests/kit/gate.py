@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sysconfig
 import threading
 from collections.abc import Callable
 from typing import Any
 
 PATIENCE_S = 20.0
+IS_FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 class Gate:
@@ -88,6 +91,9 @@ def until(condition: Callable[[], Any]) -> None:
         if condition():
             return
         done.wait(0.001)
+        if IS_FREE_THREADED:
+            # An object that another thread has made dies when that thread goes on, or at a collection.
+            gc.collect()
     raise AssertionError("the condition never came true")
 
 

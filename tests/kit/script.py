@@ -8,8 +8,13 @@ import sys
 import textwrap
 from pathlib import Path
 
+import batched
+
 ROOT = Path(__file__).parents[2]
 """The folder of the project."""
+
+PACKAGE = Path(batched.__file__).parent
+"""The folder of the package that is tested: in the project, or where a wheel was installed."""
 
 PROLOGUE = """
 import asyncio, copy, gc, os, pickle, sys, threading, time

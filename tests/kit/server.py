@@ -27,6 +27,7 @@ class Server:
     def __init__(self, patience: Window, batch_size: int = 32) -> None:
         self.driver = ManualDriver(Options(batch_size=batch_size, adaptive=patience.learns))
         self.driver.batcher.next_batch.policy = patience
+        self.driver.batcher.next_batch.sizes = None  # batches are as large as may be
         self.patience = patience
         self.now = 0.0
         self.slow = 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import json
 import os
@@ -113,6 +112,8 @@ class Service:
     @contextmanager
     def shut(self) -> Iterator[None]:
         """Hold every batch at the gate."""
+        import fcntl  # not on Windows, where no service is started
+
         with self.gate.open() as gate:
             fcntl.flock(gate, fcntl.LOCK_EX)
             yield

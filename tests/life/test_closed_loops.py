@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,6 +18,7 @@ import batched
 import batched.aio.inference
 import batched.inference
 from batched import ClosedError, aio
+from batched._drivers.private_python import end_silently
 from tests.kit.flavours import Tasks
 from tests.kit.functions import echo
 from tests.kit.gate import PATIENCE_S, Gate, turns, turns_until, until
@@ -265,3 +267,31 @@ def test_a_closed_loop_harms_no_consumer_on_another() -> None:
     del lost
     gc.collect()
     assert steps.closed.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("closes", [False, True], ids=["stopped", "closed"])
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically], ids=["threads", "aio"])
+def test_a_consumer_of_a_map_may_end_after_its_loop(decorate: Any, closes: bool) -> None:
+    """Nothing is raised in its place, though its reader can be waited for no more."""
+
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        await asyncio.Event().wait()
+
+    async def consume() -> None:
+        async for answer in fn.amap(source()):
+            answers.append(answer)
+            loop.call_soon(loop.stop)
+
+    fn = decorate(echo, timeout_ms=0)
+    answers: list[int] = []
+    loop = asyncio.new_event_loop()
+    consumer = consume()
+    task = loop.create_task(consumer)
+    end_silently(task)
+    loop.run_forever()
+    assert answers == [1]
+    if closes:
+        loop.close()
+    consumer.close()
+    loop.close()

@@ -10,6 +10,8 @@ import pytest
 
 from tests.kit.script import ROOT, run_script
 
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
 
 def test_a_fork_starts_afresh_while_batches_run() -> None:
     """While batches run, and others wait for a turn."""
@@ -86,7 +88,6 @@ def test_a_fork_works_for_functions_on_event_loops() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("state", ["idle", "busy", "waiting", "async"])
 def test_a_fork_works_in_the_child_and_the_parent(state: str) -> None:
     """The child starts afresh; what the parent had queued is the parent's alone."""

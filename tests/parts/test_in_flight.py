@@ -19,7 +19,7 @@ same = SimpleNamespace(__wrapped__=list)
 
 def driver_of(options: Options) -> tuple[ManualDriver, Any]:
     """Return a driver with a cache, and its collator."""
-    collator, queue = join(list, options, "f", bound=False)
+    collator, queue = join(list, options, "f", bound=False, streams=False)
     driver = ManualDriver(options, queue, collator)
     driver.batcher.calls.in_flight = InFlight()
     return driver, collator

@@ -41,7 +41,7 @@ def test_no_cost_is_negative_or_blows_up_where_all_is_alike() -> None:
     for _ in range(100):
         cost.add(32, 50, 0.1)
     assert cost.fixed + cost.each_of(50) * 32 == pytest.approx(0.1, rel=0.02)
-    assert cost.per_length == 0.0  # as good as any: nothing differs
+    assert cost.each_alone == pytest.approx(50 * cost.per_length)  # else no batch would ever tell
     for size in (32, 16, 32, 16):
         cost.add(size, 60, 0.1 * size / 32)
     assert min(cost.fixed, cost.each_alone, cost.per_length) >= 0.0

@@ -689,6 +689,10 @@ def options_of_servers(known: dict[str, int]) -> None:
     assert_type(bare.stats.total_rejected, int)
     assert_type(bare.stats.total_cached, int)
     assert_type(bare.stats.fits_memory, int | None)
+    assert_type(bare.stats.best_batch_size, int | None)
+    assert_type(bare.stats.total_divided, int)
+    assert_type(bare.explain(), str)
+    assert_type(bare.stats.isolation_paused, bool)
 
 
 def wrong_options_of_servers() -> None:
@@ -734,7 +738,9 @@ def by_length() -> None:
     inference.dynamically(max_batch_length=4096)
     assert_type(bare.stats.chosen, dict[str, int])
     bare.configure(max_batch_length=64)
+    assert_type(batched.dynamically(plain, length="auto"), BatchedFunction[str, int])
     batched.dynamically(length=3)  # type: ignore[call-overload]
+    batched.dynamically(length="long")  # type: ignore[call-overload]
     batched.dynamically(max_batch_length="x")  # type: ignore[call-overload]
     inference.dynamically(length=len)  # type: ignore[call-overload]
     inference.dynamically(max_pieces=5)  # type: ignore[call-overload]

@@ -1,0 +1,33 @@
+"""Types to annotate with, beside those of `batched`: nothing here is called.
+
+Of decorated functions (those of `batched.aio` have the same names there), of options, of features, and of the
+parts of `Stats`.
+"""
+
+from __future__ import annotations
+
+from batched._api.lists import BatchedColumns, StreamingFunction
+from batched._api.signatures import BatchedMethod, CallChanges, Changes, Method
+from batched._core.option_checks import Cache
+from batched._core.options import OnFull, PaddingSide, Priority
+from batched._core.stats import Distribution, Padding
+from batched._policy.window import Learned
+from batched.inference import Feature, Features
+
+__all__ = [
+    "BatchedColumns",
+    "BatchedMethod",
+    "Cache",
+    "CallChanges",
+    "Changes",
+    "Distribution",
+    "Feature",
+    "Features",
+    "Learned",
+    "Method",
+    "OnFull",
+    "Padding",
+    "PaddingSide",
+    "Priority",
+    "StreamingFunction",
+]

@@ -1,0 +1,64 @@
+"""The length of an item, where that costs nothing and runs no code of the user's."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+from batched._collate.item_length import length_in_columns, length_in_list, length_of
+from batched._core.call import Call
+from tests.kit.optional import HAS_TORCH, torch
+
+
+class Slow(list[int]):
+    def __len__(self) -> NoReturn:
+        raise AssertionError
+
+
+class Sized:
+    ndim = 1
+    shape = (3,)
+
+    def __len__(self) -> NoReturn:
+        raise AssertionError
+
+
+ITEMS: list[tuple[Any, int | None]] = [
+    ("abc", 3),
+    (b"ab", 2),
+    ([1, 2, 3, 4], 4),
+    ((), 0),
+    (Slow([1, 2]), 2),
+    (np.zeros(5), 5),
+    (np.zeros((5, 2)), None),
+    (np.float64(3), None),
+    (np.str_("ab"), 2),
+    (7, None),
+    (None, None),
+    ({"a": 1}, None),
+    ({1, 2}, None),
+    (range(3), None),
+    (Sized(), None),
+]
+if HAS_TORCH:
+    ITEMS += [(torch.zeros(4), 4), (torch.zeros(4, 2), None), (torch.tensor(1.0), None)]
+
+
+@pytest.mark.parametrize(("item", "expected"), ITEMS, ids=lambda value: type(value).__name__)
+def test_the_length_of_an_item(item: Any, expected: int | None) -> None:
+    """Of what is known to be a sequence; a `__len__` of the user's is not called."""
+    assert length_of(item) == expected
+    one = Call().begin(None, item, 1, False, 0.0)
+    many = Call().begin(None, [0, item], 2, True, 0.0)
+    assert length_in_list(one, 0) == length_in_list(many, 1) == expected
+
+
+def test_of_several_columns_the_first_that_has_a_length_counts() -> None:
+    """Of single items, and of lists."""
+    one = Call().begin(None, [7, "ab", "abc"], 1, False, 0.0)
+    many = Call().begin(None, [[7, 8], ["ab", "abc"], ["", ""]], 2, True, 0.0)
+    assert length_in_columns(one, 0) == 2
+    assert [length_in_columns(many, at) for at in range(2)] == [2, 3]
+    assert length_in_columns(Call().begin(None, [7, 8], 1, False, 0.0), 0) is None

@@ -1,0 +1,107 @@
+"""Lengths that nobody has named: strings of a function that pads, without any option."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+from batched._collate.item_length import length_in_list
+from batched._core.call import Call
+from batched._core.length_queue import LengthQueue
+from batched._core.options import Options
+from batched._drivers.manual_clock import ManualDriver
+from batched._policy.auto_lengths import AutoLengths
+from tests.kit.batcher_rules import COLLATOR, echo
+
+
+class Padding:
+    """A function that pads strings to the longest, on a driver whose clock is turned by hand."""
+
+    def __init__(self) -> None:
+        self.rng = Random(1)
+        self.lengths = AutoLengths(length_in_list)
+        options = Options(timeout_ms=0)
+        self.driver = ManualDriver(options, partial(LengthQueue, lengths=self.lengths), COLLATOR)
+        self.now = 0.0
+        self.padding = 0
+
+    def text(self) -> str:
+        return "x" * min(int(self.rng.lognormvariate(3, 0.8)) + 1, 256)
+
+    def push(self, *inputs: Any) -> list[Call]:
+        many = [isinstance(each, list) for each in inputs]
+        calls = [
+            Call().begin(echo, each, len(each) if lists else 1, lists, self.now)
+            for each, lists in zip(inputs, many, strict=True)
+        ]
+        self.driver.push(*calls)
+        return calls
+
+    def run_one(self, fails: Any = None) -> None:
+        batch = self.driver.pop(self.now)
+        items = COLLATOR.collate(batch)
+        lengths = [*map(len, items)]
+        self.now += 0.002 + 20e-6 * max(lengths) * len(lengths)
+        self.padding += max(lengths) * len(lengths) - sum(lengths)
+        if fails is not None and any(item in fails for item in items):
+            self.driver.fail(batch, ValueError(*sorted(set(items) & {*fails}, key=len)), self.now)
+        else:
+            self.driver.run(batch, self.now)
+
+    def run_all(self, fails: Any = None) -> None:
+        while self.driver.delay(self.now) == 0.0:
+            self.run_one(fails)
+
+    def learn(self) -> None:
+        self.push(*(self.text() for _ in range(32 * 24)))
+        self.run_all()
+        assert self.lengths.is_used
+
+
+def test_a_list_is_answered_in_its_own_order() -> None:
+    """With a fraction of the padding, though it was not sorted at the door."""
+    there = Padding()
+    texts = [there.text() for _ in range(32 * 24)]
+    (first,) = there.push(texts[:])
+    there.run_all()
+    before, there.padding = there.padding, 0
+    (second,) = there.push(texts[:])
+    there.run_all()
+    assert first.results == second.results == texts
+    assert there.lengths.is_used
+    assert there.padding < before / 2
+    assert there.driver.stats(there.now).chosen["length"] > 0
+
+
+@pytest.mark.parametrize("at", [(3, 40), (40, 3), (90, 95)])
+def test_of_a_list_the_first_error_in_its_own_order_is_raised(at: tuple[int, int]) -> None:
+    """Whichever ran first; and what is behind it is dropped."""
+    there = Padding()
+    there.learn()
+    texts = [there.text() for _ in range(100)]
+    fails = {at[0]: "!" * 200, at[1]: "?" * 5}
+    for place, text in fails.items():
+        texts[place] = text
+    (call,) = there.push(texts[:])
+    there.run_all(set(fails.values()))
+    assert call.error is not None
+    assert fails[min(at)] in call.error.args
+    assert not call.missing
+    assert there.driver.queue.items == 0
+    stats = there.driver.stats(there.now)
+    assert stats.total_accepted == stats.total_processed + stats.total_cancelled
+
+
+def test_a_caller_that_leaves_midway_takes_its_items_along() -> None:
+    """Wherever in its list they are."""
+    there = Padding()
+    there.learn()
+    (call,) = there.push([there.text() for _ in range(200)])
+    there.run_one()
+    call.left = "cancelled"
+    there.driver.drop(call)
+    assert there.driver.queue.items == 0
+    assert there.driver.delay(there.now) is None

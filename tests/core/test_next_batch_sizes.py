@@ -1,0 +1,134 @@
+"""Full batches of the size that serves best: when it is learned, and what waits for no trial."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from batched._core.call import Call
+from batched._core.keyed_queues import KeyedQueues
+from batched._core.length_queue import LengthQueue
+from batched._core.options import Options
+from batched._core.queue import Queue
+from batched._drivers.manual_clock import ManualDriver
+from batched._policy.lengths import Lengths
+
+pytestmark = pytest.mark.usefixtures("batches_are_long")
+
+KNEE = 8
+
+
+class Backlog:
+    """A function that is slow with more than 8 items, and always more calls than a batch has."""
+
+    def __init__(self, options: Options, queue: Any = Queue, deadline_s: float | None = None) -> None:
+        self.driver = ManualDriver(options, queue)
+        self.deadline_s = deadline_s
+        self.now = 0.0
+        self.sizes: list[int] = []
+
+    def call(self, size: int = 1) -> Call:
+        """Return a call, which arrives now."""
+        deadline = None if self.deadline_s is None else self.now + self.deadline_s
+        call = Call().begin(id, None, size, size > 1, self.now, deadline)
+        call.key = call.lengths = 1
+        return call
+
+    def run(self, batches: int, waiting: int = 100) -> list[int]:
+        """Run so many batches; return their sizes."""
+        for _ in range(batches):
+            while self.driver.queue.items < waiting:
+                self.driver.push(self.call())
+            assert self.driver.delay(self.now) == 0.0
+            batch = self.driver.pop(self.now)
+            self.sizes.append(batch.size)
+            self.now += 0.004 if batch.size <= KNEE else 0.004 * (batch.size / KNEE) ** 1.5
+            self.driver.finish(batch, self.now)
+        return self.sizes[-batches:]
+
+
+@pytest.mark.parametrize("queue", [Queue, KeyedQueues])
+@pytest.mark.parametrize("timeout_ms", [0, 5])
+def test_the_size_that_serves_best_is_found_and_told(queue: Any, timeout_ms: float) -> None:
+    backlog = Backlog(Options(timeout_ms=timeout_ms), queue)
+    assert set(backlog.run(20)) == {32}
+    assert backlog.driver.stats(backlog.now).best_batch_size is None
+    backlog.run(1000)
+    last = backlog.run(100)
+    assert last.count(KNEE) >= 95
+    stats = backlog.driver.stats(backlog.now)
+    assert stats.best_batch_size == KNEE
+    assert "serves best" in str(stats)
+
+
+def test_a_call_that_has_a_deadline_never_waits_for_a_trial() -> None:
+    """Not even for a short one: nothing is known of what it takes."""
+    backlog = Backlog(Options(), deadline_s=1000.0)
+    assert set(backlog.run(1000)) == {32}
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        Options(adaptive=False),
+        Options(max_concurrent_batches=2),
+        Options(batch_size=1),
+    ],
+)
+def test_options_that_leave_the_size_alone(off: Options) -> None:
+    backlog = Backlog(off)
+    assert set(backlog.run(500)) == {off.batch_size}
+
+
+def test_where_lengths_are_known_their_rule_decides() -> None:
+    """They explain what a batch takes."""
+    lengths = Lengths(reorders=True, padded=False)
+    backlog = Backlog(Options(), partial(LengthQueue, lengths=lengths))
+    assert set(backlog.run(500)) == {32}
+
+
+def test_configure_begins_anew_only_with_another_batch_size() -> None:
+    backlog = Backlog(Options())
+    backlog.run(1000)
+    backlog.driver.batcher.configure(Options(timeout_ms=1))
+    assert backlog.run(1) == [KNEE]
+    backlog.driver.batcher.configure(Options(batch_size=16))
+    assert backlog.run(3) == [16] * 3
+    backlog.driver.batcher.configure(Options(adaptive=False))
+    assert set(backlog.run(500)) == {32}
+
+
+def test_no_trial_is_larger_than_what_fits_into_memory() -> None:
+    """Though larger batches would be better."""
+    backlog = Backlog(Options(batch_size=16))
+    batcher = backlog.driver.batcher
+    batcher.next_batch.resize(4)
+    assert max(backlog.run(1000)) <= 4
+
+
+def test_short_batches_tell_nothing() -> None:
+    """What takes less than handing it out is not compared."""
+    backlog = Backlog(Options())
+    for _ in range(500):
+        while backlog.driver.queue.items < 100:
+            backlog.driver.push(backlog.call())
+        assert backlog.driver.delay(backlog.now) == 0.0
+        batch = backlog.driver.pop(backlog.now)
+        assert batch.size == 32
+        backlog.now += 1e-6 * batch.size
+        backlog.driver.finish(batch, backlog.now)
+
+
+def test_once_lengths_are_used_their_rule_decides() -> None:
+    """They explain what batches take from then on, so that what was learned of sizes is forgotten."""
+    lengths = Lengths(reorders=True, padded=False)
+    lengths.is_used = False
+    backlog = Backlog(Options(), partial(LengthQueue, lengths=lengths))
+    backlog.run(1000)
+    assert backlog.driver.stats(backlog.now).best_batch_size == KNEE
+    lengths.is_used = True
+    backlog.run(2)
+    assert set(backlog.run(500)) == {32}
+    assert backlog.driver.stats(backlog.now).best_batch_size is None

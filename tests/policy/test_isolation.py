@@ -1,0 +1,70 @@
+"""Whether a batch that failed is worth running again in parts."""
+
+from __future__ import annotations
+
+import socket
+from math import ceil, log2
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batched._policy.isolation import Isolation, is_of_surroundings
+
+ERROR = ValueError()
+
+
+@given(
+    size=st.integers(2, 4096), own_s=st.integers(1, 999).map(lambda n: n / 16), failures=st.integers(1, 20)
+)
+def test_it_is_given_up_after_failures_in_a_row_or_once_they_cost_four_times_its_time(
+    size: int, own_s: float, failures: int
+) -> None:
+    """Whatever comes first."""
+    isolation = Isolation(size, own_s)
+    for _ in range(failures):
+        isolation.failed(ERROR, own_s)
+    in_a_row = ceil(log2(size)) + 3
+    assert isolation.is_given_up is (failures >= min(4, in_a_row))
+    assert isolation.found_nothing is isolation.is_given_up
+
+
+@given(size=st.integers(2, 4096), own_s=st.floats(0.0, 1000.0), each=st.floats(0.0, 1.0))
+def test_one_item_that_fails_is_always_found(size: int, own_s: float, each: float) -> None:
+    """Though each half takes as long as the whole batch: halves that work pay for those that fail."""
+    isolation = Isolation(size, own_s)
+    left = size
+    while left > 1:
+        isolation.failed(ERROR, own_s * each)
+        assert not isolation.is_given_up
+        isolation.worked(own_s * each)
+        left -= left // 2
+    assert not isolation.found_nothing
+
+
+def test_times_too_short_to_be_told_apart_do_not_end_it() -> None:
+    """A batch that failed at once may have halves that are slower by chance."""
+    isolation = Isolation(32, 0.0)
+    isolation.failed(ERROR, 0.05)
+    assert not isolation.is_given_up
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError(), False),
+        (ConnectionResetError(), True),
+        (TimeoutError(), True),
+        (socket.gaierror(-2, "unknown name"), True),
+        (OSError(28, "no space left"), True),
+        (FileNotFoundError(2, "no such file", "cat.png"), False),
+        (OSError("the image is truncated"), False),
+    ],
+    ids=repr,
+)
+def test_errors_of_the_surroundings(error: Exception, expected: bool) -> None:
+    """Of a connection, a time or the system; what a file that an item names is like, is the item's."""
+    assert is_of_surroundings(error) is expected
+    isolation = Isolation(32, 1.0)
+    isolation.failed(error, 0.0)
+    assert isolation.is_given_up is expected

@@ -62,6 +62,8 @@ class Batch:
     """Whether it is the first half of a batch that failed, and there is another."""
     isolation: Isolation | None = None
     """The search for the items that fail which it is a part of; None of most batches."""
+    is_apart: bool = False
+    """Whether it had room for items that waited, but had another key."""
 
     def halves(self, error: BaseException | None, isolation: Isolation | None) -> list[Half]:
         """Return two batches of the items that are still wanted, one or none if there are no more.
@@ -245,6 +247,14 @@ class Half(Batch):
         """Drop the references to the calls, and to the error: its traceback leads to their items."""
         super().clear()
         self.error = None
+
+
+class ApartBatch(Batch):
+    """A batch that had room for items that waited, but had another key."""
+
+    __slots__ = ()
+
+    is_apart = True
 
 
 def _is_wanted(piece: Slice) -> bool:

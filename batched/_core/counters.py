@@ -28,6 +28,7 @@ class Counters:
         self.expired: int = 0
         self.real: int = 0
         self.padded: int = 0
+        self._apart_s = 0.0
         self.chosen: dict[Choice, int] = dict.fromkeys(Choice, 0)
         self._closed = dict.fromkeys(StartReason, 0)
         self._batch_size = Sizes()
@@ -48,6 +49,8 @@ class Counters:
         if batch.padded:
             self.real += batch.real
             self.padded += batch.padded
+        if batch.is_apart:
+            self._apart_s += duration
         runs = self._runs
         runs.append((batch.reason, batch.size, duration))
         if len(runs) == _RUNS:
@@ -124,6 +127,7 @@ class Counters:
             wait=self._wait.snapshot(),
             processing_time=processing_time,
             batch_size=batch_size,
+            apart_time=self._apart_s,
             padding=Padding(self.real, self.padded),
             isolation_paused=paused,
             fits_memory=fits,

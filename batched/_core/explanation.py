@@ -13,6 +13,7 @@ _FEW = 12  # batches: until then little is known
 _ALONE = 1.5  # items: batches of fewer have nothing to share
 _MANY = 0.5  # of the batches
 _COSTLY = 0.2  # of the time
+_FELT = 0.05  # of the time
 
 
 def explain(stats: Stats, options: Options) -> str:
@@ -103,8 +104,18 @@ def _size(stats: Stats, options: Options) -> Iterator[str]:
     if stats.total_batches < _FEW:
         return
     learned = stats.learned
-    if mean < _ALONE and options.group_by is not None:
-        yield "Few items have equal keys at a time: with fewer keys of group_by, more would share a batch."
+    apart = stats.apart_time / stats.processing_time.sum if stats.apart_time else 0.0
+    if apart > _FELT:
+        other = "another key of group_by: with fewer keys"
+        if options.group_by is None:
+            arrays = isinstance(options, ArrayOptions)
+            other = (
+                "arrays of another layout: with fewer layouts" if arrays else "other columns: with equal ones"
+            )
+        yield (
+            f"For {apart:.0%} of the time the function works on batches with room for items that wait, but "
+            f"have {other}, these would share a batch."
+        )
     elif mean < _ALONE and most > 1:
         yield "Callers come one at a time: there is nothing to share."
     elif mean > most / 2 and full > _MANY and learned is not None and _sizes_differ(stats):

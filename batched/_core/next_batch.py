@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from batched._core.batch import Batch
+from batched._core.batch import ApartBatch, Batch
 from batched._core.call import Call
 from batched._core.calls import Calls
 from batched._core.options import Options
@@ -169,8 +169,10 @@ class NextBatch:
         elif reason == StartReason.FULL:  # another key's was
             reason = self._why_at_once() or self.policy.reason
         batch: Batch = queue.take(self._room(queue))
-        batch.reason = reason
         queues.taken(batch, now)
+        if reason != StartReason.FULL and not queue.items and queues.items:
+            batch = ApartBatch(batch.slices, batch.size)
+        batch.reason = reason
         return batch
 
     def _note_lengths(self, batch: Batch, lengths: Lengths) -> None:

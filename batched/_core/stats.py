@@ -129,6 +129,8 @@ class Stats:
     """Seconds per run."""
     batch_size: Distribution
     """Items per run."""
+    apart_time: float
+    """Seconds of runs with room for items that waited, but had another key or columns, or arrays unlike."""
     padding: Padding
     """How much padding the function was given, in elements of arrays or, for lists, in units of `length`."""
     isolation_paused: bool
@@ -153,6 +155,9 @@ class Stats:
             ("wait", _row(self.wait, 1000, " ms")),
             ("processing", _row(self.processing_time, 1000, " ms")),
         ]
+        if self.apart_time:
+            total = self.processing_time.sum
+            rows.append(("kept apart by keys", f"{short(self.apart_time)} s of {short(total)} s"))
         if self.padding.padded:
             padding = self.padding
             rows.append(("padding", f"{padding.waste_percent:.1f} % of {padding.padded} elements"))

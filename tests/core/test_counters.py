@@ -5,6 +5,7 @@ from __future__ import annotations
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.counters import Counters
+from tests.kit.keyed_calls import call_of, driver_of
 
 
 def test_the_table_says_waits_of_one_length_as_they_were() -> None:
@@ -19,3 +20,21 @@ def test_the_table_says_waits_of_one_length_as_they_were() -> None:
     assert "wait                mean 1.1, p50 1.1, p90 1.1, p99 1.1, max 1.1 ms\n" in text
     assert "processing          mean 12,345, p50 12,345, p90 12,345, p99 12,345, max 12,345 ms" in text
     assert "1 (batches since: 1,234 s)" in text
+
+
+def test_the_time_of_batches_that_keys_kept_small_is_counted() -> None:
+    """Only of those with room for items that waited: not of one that is full, nor of the last one."""
+    driver, _ = driver_of(batch_size=4)
+    sizes = {"a": 1, "b": 4, "c": 2, "d": 3}
+    for key, size in sizes.items():
+        driver.push(call_of(key, size=size))
+    now = 1000.0
+    for key, seconds in (("a", 1.0), ("b", 10.0), ("c", 100.0), ("d", 1000.0)):
+        assert driver.delay(now) == 0.0
+        batch = driver.pop(now)
+        assert (batch.slices[0][0].key, len(batch)) == (key, sizes[key])
+        now += seconds
+        driver.run(batch, now)
+    assert driver.stats(now).apart_time == 101.0
+    assert "kept apart by keys  101 s of 1,111 s" in str(driver.stats(now))
+    assert "kept apart" not in str(driver_of(4)[0].stats(0.0))

@@ -25,10 +25,15 @@ def sizes(**batches: int) -> Distribution:
     return seen.snapshot()
 
 
+def times(*seconds: float) -> Distribution:
+    """Return the distribution of so many seconds."""
+    seen = Times()
+    seen.add([*seconds])
+    return seen.snapshot()
+
+
 def stats(**changes: Any) -> Stats:
     """Return the figures of 100 batches of about 20 items, with `changes`."""
-    times = Times()
-    times.add([0.002] * 100)
     usual = replace(
         EMPTY,
         total_batches=100,
@@ -36,7 +41,7 @@ def stats(**changes: Any) -> Stats:
         avg_processing_time=0.0145,
         closed={"full": 10, "no gain": 90},
         learned=LEARNED,
-        wait=times.snapshot(),
+        wait=times(*[0.002] * 100),
         batch_size=sizes(of_19=50, of_21=50),
     )
     return replace(usual, **changes)
@@ -86,7 +91,24 @@ def test_what_it_says_of_a_usual_function() -> None:
             {},
             "Callers come one at a time: there is nothing to share.",
         ),
-        ({"batch_size": sizes(of_1=90, of_2=10)}, {"group_by": len}, "Few items have equal keys at a time"),
+        (
+            {"batch_size": sizes(of_1=90, of_2=10)},
+            {"group_by": len},
+            "Callers come one at a time: there is nothing to share.",
+        ),
+        (
+            {"apart_time": 0.12, "processing_time": times(1.0)},
+            {"group_by": len},
+            (
+                "For 12% of the time the function works on batches with room for items that wait, but have "
+                "another key of group_by: with fewer keys, these would share a batch."
+            ),
+        ),
+        (
+            {"apart_time": 0.12, "processing_time": times(1.0)},
+            {},
+            "have other columns: with equal ones, these",
+        ),
         ({"closed": {"full": 90, "no gain": 10}}, {"batch_size": 4}, "a larger batch_size would share it"),
         ({"fits_memory": 8}, {}, "No more than 8 items fit into memory."),
         ({"best_batch_size": 8}, {}, "Batches of 8 items serve best: none has more, but for rare trials."),
@@ -108,6 +130,13 @@ def test_each_sentence(changes: dict[str, Any], options: dict[str, Any], expecte
 def test_of_arrays_no_length_is_asked_for() -> None:
     """They know theirs."""
     assert "ength" not in explain(stats(), ArrayOptions())
+
+
+def test_of_arrays_that_share_no_batch_it_says_layouts() -> None:
+    """Those are what they are kept apart by; and nothing is said of what takes next to no time."""
+    apart = stats(apart_time=0.12, processing_time=times(1.0))
+    assert "have arrays of another layout: with fewer layouts, these" in explain(apart, ArrayOptions())
+    assert "layout" not in explain(replace(apart, apart_time=0.04), ArrayOptions())
 
 
 def test_little_is_said_of_few_batches() -> None:

@@ -693,6 +693,7 @@ def options_of_servers(known: dict[str, int]) -> None:
     assert_type(bare.stats.total_divided, int)
     assert_type(bare.explain(), str)
     assert_type(bare.stats.isolation_paused, bool)
+    assert_type(bare.stats.apart_time, float)
 
 
 def wrong_options_of_servers() -> None:

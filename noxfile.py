@@ -39,12 +39,10 @@ VERSION = """
 import platform, sysconfig
 print(platform.python_version() + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
 """
-
-
 FEW = 3
 """Tests: so many may fail on a busy machine, and pass when they run once more, beside no other."""
-LACKS = re.compile("needs (torch|numpy)|could not import")
-"""Reasons for which tests are skipped where a library cannot be had."""
+LACKS = re.compile(r"needs torch|could not import '(?P<unforeseen>\w+)")
+"""Reasons for which tests are skipped where a library cannot be had. Only torch need not be there."""
 
 
 class Counted(NamedTuple):
@@ -56,6 +54,11 @@ class Counted(NamedTuple):
     skipped: Counter[str]
     delayed: list[str]
     """Tests that failed beside others, and passed when they ran once more."""
+
+    @property
+    def unforeseen(self) -> set[str]:
+        """Libraries other than torch for lack of which tests were skipped."""
+        return {lack["unforeseen"] for why in self.skipped if (lack := LACKS.match(why))} - {None}
 
     def __str__(self) -> str:
         lacks = [f"{number} {why}" for why, number in sorted(self.skipped.items()) if LACKS.match(why)]
@@ -75,9 +78,14 @@ def python(session: nox.Session, *arguments: str, **named: dict[str, str]) -> No
     session.run(sys.executable, "-m", *arguments, **named)
 
 
+def version_of(session: nox.Session, command: str) -> str:
+    """Return the version of a Python; that of a free-threaded one ends in "t"."""
+    return str(session.run(command, "-c", VERSION, external=True, silent=True, log=False)).strip()
+
+
 def suite(session: nox.Session, command: str, *options: str, **named: dict[str, str]) -> None:
     """Run the default suite with the Python of `command`, and note in `RAN` what became of its tests."""
-    version = str(session.run(command, "-c", VERSION, external=True, silent=True, log=False)).strip()
+    version = version_of(session, command)
     is_good, ran, failed, skipped = True, 0, list[str](), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
@@ -126,18 +134,8 @@ def pythons(session: nox.Session) -> None:
         suite(session, sys.executable)
     for line in str(found).splitlines():
         version, command = line.split()
-        pip = (command, "-m", "pip", "install", "-q")
-        if version.endswith("t"):  # free-threaded: not all libraries are there
-            for each in needed():
-                session.run(
-                    *pip, "--only-binary=:all:", each, external=True, silent=True, success_codes=[0, 1]
-                )
-        else:
-            session.run(*pip, *needed(), external=True)
-        # A build on disk or none: what an index has may bring gigabytes.
-        session.run(
-            *pip, "--no-index", "--no-deps", constraint, external=True, silent=True, success_codes=[0, 1]
-        )
+        install(session, command)
+        try_to_install(session, command, "--no-index", "--no-deps", constraint)  # else it may be gigabytes
         suite(session, command)
     for version, counted in RAN.items():
         session.log(f"Python {version}: {counted}")
@@ -145,29 +143,18 @@ def pythons(session: nox.Session) -> None:
     # Free-threaded, 3.13 is an experiment of its own: what fails there is told, and looked at.
     if failed := [version for version in failed if not version.endswith("t") or version > "3.14"]:
         session.error(f"the suite failed on Python {', '.join(failed)}")
+    for version, counted in RAN.items():
+        if counted.unforeseen and not version.endswith("t"):
+            session.error(f"tests were skipped on Python {version}: {counted}")
 
 
 @nox.session
 def lowest(session: nox.Session) -> None:
     """What meets other libraries, beside the oldest of them that the extras allow; torch is the user's."""
-    extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
-    needed = [each for extra in ("demo", "prometheus", "test") for each in extras[extra]]
-    needed = [each for each in needed if not each.startswith(("batched", "torch"))]
     with tempfile.TemporaryDirectory() as folder:
         python(session, "uv", "venv", "-q", "--python", sys.executable, folder)
-        python(
-            session,
-            "uv",
-            "pip",
-            "install",
-            "-q",
-            "--python",
-            folder,
-            "--system-certs",
-            "--resolution",
-            "lowest-direct",
-            *needed,
-        )
+        oldest = ("--system-certs", "--resolution", "lowest-direct")
+        python(session, "uv", "pip", "install", "-q", "--python", folder, *oldest, *needed())
         command = str(Path(folder, COMMANDS, "python"))
         session.run(
             command, "-m", "pytest", *WORKERS, *(session.posargs or NEIGHBOURS), env={"PYTHONPATH": "."}
@@ -179,6 +166,21 @@ def needed() -> list[str]:
     extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
     named = [each for extra in ("demo", "prometheus", "test") for each in extras[extra]]
     return [each for each in named if not each.startswith(("batched", "torch"))]
+
+
+def install(session: nox.Session, command: str, *packages: str) -> None:
+    """Have the Python of `command` install packages, and what the tests need, with pip."""
+    if not version_of(session, command).endswith("t"):
+        session.run(command, "-m", "pip", "install", "-q", *packages, *needed(), external=True)
+        return
+    for each in (*packages, *needed()):  # not all libraries are there
+        try_to_install(session, command, "--only-binary=:all:", each)
+
+
+def try_to_install(session: nox.Session, command: str, *arguments: str) -> None:
+    """Have the Python of `command` install a package, if there is a build for it."""
+    pip = (command, "-m", "pip", "install", "-q", *arguments)
+    session.run(*pip, external=True, silent=True, success_codes=[0, 1])
 
 
 @nox.session
@@ -206,7 +208,7 @@ def try_distributions(session: nox.Session, tests: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = str(Path(folder, "venv", COMMANDS, "python"))
         python(session, "venv", str(Path(folder, "venv")))
-        session.run(command, "-m", "pip", "install", "-q", str(wheel), *needed())
+        install(session, command, str(wheel))
         shutil.unpack_archive(source, folder, filter="data")
         unpacked = Path(folder, source.name.removesuffix(".tar.gz"))
         shutil.rmtree(unpacked / PACKAGE)

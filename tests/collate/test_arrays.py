@@ -52,16 +52,12 @@ def test_any_mapping_is_a_call(flavour: Flavour, mapping: Any) -> None:
 
 def test_a_tokenizers_output_is_a_call() -> None:
     """Which is a mapping, but no dict."""
+    ids, mask = torch.tensor([[3, 4, 9], [5, 9, 9]]), torch.tensor([[1, 1, 0], [1, 0, 0]])
     transformers = pytest.importorskip("transformers")
     fn = inference.dynamically(
         lambda features: features["input_ids"] * features["attention_mask"], timeout_ms=0
     )
-    encoding = transformers.BatchEncoding(
-        {
-            "input_ids": torch.tensor([[3, 4, 9], [5, 9, 9]]),
-            "attention_mask": torch.tensor([[1, 1, 0], [1, 0, 0]]),
-        }
-    )
+    encoding = transformers.BatchEncoding({"input_ids": ids, "attention_mask": mask})
     assert fn(encoding).tolist() == [[3, 4, 0], [5, 0, 0]]
 
 

@@ -80,7 +80,8 @@ def test_torchs_own_named_results_keep_their_names() -> None:
 
 def test_a_models_output_is_one_for_each_caller() -> None:
     """With attributes, keys and positions; what the model left out is left out."""
-    outputs = pytest.importorskip("transformers.modeling_outputs")
+    two, one = torch.ones(2, 3), torch.ones(1, 3)
+    outputs = pytest.importorskip("transformers.modeling_outputs")  # which has none without torch
 
     def model(features: dict[str, Any]) -> Any:
         x = features["x"]
@@ -93,7 +94,7 @@ def test_a_models_output_is_one_for_each_caller() -> None:
 
     for batch_size in (1, 8):
         with company(model, batch_size=batch_size, unpad_outputs={"last_hidden_state": "x"}) as there:
-            short, long = there.answers({"x": torch.ones(2, 3)}, {"x": torch.ones(1, 3)})
+            short, long = there.answers({"x": two}, {"x": one})
             assert type(short) is outputs.BaseModelOutputWithPooling
             assert short.last_hidden_state.shape == short["last_hidden_state"].shape == (2, 3, 1)
             assert long[1].tolist() == [3.0]

@@ -71,7 +71,7 @@ def test_the_setup_installs_an_extra_that_exists_with_the_torch_of_ci() -> None:
     extra, constraints = found
     assert "torch==" in (ROOT / constraints).read_text()
     tools = {re.split(r"[<>=\[]", requirement)[0] for requirement in extras[extra]}
-    assert {"nox", "pre-commit", "ruff", "import-linter"} <= tools
+    assert {"nox", "pre-commit", "pyright", "ruff"} <= tools
 
 
 @pytest.mark.parametrize("room", sorted(path.name for path in (ROOT / "tests").iterdir() if path.is_dir()))

@@ -25,11 +25,11 @@ from tests.kit.service import (
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(200)]
 
-httpx = pytest.importorskip("httpx")
-
 
 def refuses(service: Service) -> bool:
     """Whether a service takes no more connections."""
+    import httpx
+
     try:
         service.http.get("/healthz")
     except httpx.TransportError:
@@ -74,6 +74,8 @@ def test_who_never_sends_the_rest_of_a_request_does_not_keep_the_service_from_en
 
 
 def test_a_service_that_was_killed_under_load_answers_again_after_a_restart(service: Service) -> None:
+    import httpx
+
     ended = threading.Event()
     answered = [0] * 8
     lost = [0] * 8

@@ -12,12 +12,7 @@ from batched import QueueFullError, aio
 from batched._drivers import event_loop
 from tests.kit.functions import echo
 from tests.kit.gate import PATIENCE_S, AsyncGate, turns
-from tests.kit.loops import KINDS, noting
-
-
-def eager(loop: Any, coroutine: Any, **options: Any) -> Any:
-    """`asyncio.eager_task_factory`, which in Python 3.13.0 does not take all that uvloop passes."""
-    return asyncio.Task(coroutine, loop=loop, **{**options, "eager_start": True})
+from tests.kit.loops import KINDS, eager, noting
 
 
 def test_all_who_come_in_one_turn_of_the_loop_share_a_batch(run: Any) -> None:

@@ -152,7 +152,10 @@ def _losses(stats: Stats, _: Options) -> Iterator[str]:
     if stats.total_divided:
         yield f"{stats.total_divided} batches failed and ran again in halves, to find the items that fail."
     if stats.isolation_paused:
-        yield "The last of them had no item that works, as in an outage: none is divided until a batch works."
+        yield (
+            "No item of the last of them worked, as in an outage: until something works, batches that fail "
+            "do not run again, but for one item now and then."
+        )
     elif stats.total_failed:
         yield f"{stats.total_failed} of {stats.total_processed} items failed."
     if stats.total_expired:

@@ -7,25 +7,29 @@ from collections import deque
 from batched._core.batch import Batch, Half
 from batched._core.call import Call, Slice
 from batched._core.memory_limit import MemoryLimit, is_out_of_memory
-from batched._policy.isolation import Isolation, is_of_surroundings
+from batched._policy.isolation import Isolation, Pause, is_of_surroundings
 
 
 class Retries:
     """The halves of batches that failed, which run before any other batch.
 
     Of a half that fails, the other half runs before its own halves do. So one that works is found early: that
-    tells an item which fails from an outage.
+    tells an item which fails from an outage. While few are divided, a single item comes first.
     """
 
-    __slots__ = ("batches", "is_paused", "is_watching", "memory")
+    __slots__ = ("_pause", "batches", "is_watching", "memory")
 
     def __init__(self) -> None:
         self.batches: deque[Half] = deque()
         self.memory: MemoryLimit = MemoryLimit()
-        self.is_paused: bool = False
-        """Whether failed batches are not divided: no item of the last one worked, and no batch has since."""
+        self._pause = Pause()
         self.is_watching: bool = False
         """Whether it matters that a batch works."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether few failed batches are divided: no item of one has worked, and nothing has since."""
+        return self._pause.is_on
 
     def note_failure(self, batch: Batch, error: BaseException, duration: float, *, isolates: bool) -> bool:
         """Note that `batch` raised `error` after `duration` seconds; return whether to run it in halves."""
@@ -36,16 +40,17 @@ class Retries:
             return True
         divides = isolates and batch.is_divisible and isinstance(error, Exception)
         if isolation is None:
-            return divides and not self.is_paused and not is_of_surroundings(error)
+            if not divides or is_of_surroundings(error):
+                return False
+            return not self._pause.is_on or self._pause.tries()
         isolation.failed(error, duration, is_single=not batch.is_divisible)
-        if divides and not isolation.is_given_up:
-            return True
-        self.is_paused = self.is_paused or isolation.found_nothing
-        return False
+        if isolation.found_nothing:
+            self._pause.found_nothing()
+        return divides and not isolation.is_given_up
 
     def note_success(self, batch: Batch, duration: float, most: int) -> None:
         """Note that `batch` has worked. No batch will have more than `most` items."""
-        self.is_paused = False
+        self._pause.worked(is_part=batch.isolation is not None)
         if batch.isolation is not None:
             batch.isolation.worked(duration)
         if not batch.failed:
@@ -59,9 +64,12 @@ class Retries:
         """
         gone = batch.prune()
         isolation = batch.isolation
-        if isolation is None and batch.size and not is_out_of_memory(error):
-            isolation = Isolation(batch.size, duration)
+        begins = isolation is None and batch.size and not is_out_of_memory(error)
+        if begins:
+            isolation = Isolation(batch.size, duration, doubtful=self._pause.is_on)
         halves = batch.halves(error, isolation)
+        while begins and self._pause.is_wary and halves and halves[0].is_divisible:
+            halves[:1] = halves[0].halves(error, isolation)  # until the first is a single item
         at = 1 if batch.precedes_other_half and self.batches else 0
         for half in reversed(halves):
             self.batches.insert(at, half)

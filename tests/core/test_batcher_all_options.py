@@ -149,10 +149,11 @@ class ServerRules(RuleBasedStateMachine):
             )
             retries = self.driver.batcher.running.retries
             before = retries.items
-            is_first = self.options.isolate_errors and batch.isolation is None and not retries.is_paused
+            is_first = self.options.isolate_errors and batch.isolation is None
+            is_paused = retries.is_paused and outcome != "out of memory"  # then some are divided all the same
             divides = len(batch) > 1 if outcome == "out of memory" else batch.is_divisible and is_first
             answered = self.driver.fail(batch, error, self.now)
-            if divides:
+            if divides and not is_paused:
                 assert retries.items == before + live
         else:
             results: list[Any] = [("out", *item) for item in items]

@@ -114,7 +114,11 @@ def test_what_it_says_of_a_usual_function() -> None:
         ({"best_batch_size": 8}, {}, "Batches of 8 items serve best: none has more, but for rare trials."),
         ({}, {"timeout_ms": 0}, "No batch is held back, because of timeout_ms=0."),
         ({"total_divided": 3}, {}, "3 batches failed and ran again in halves"),
-        ({"total_divided": 3, "isolation_paused": True}, {}, "as in an outage"),
+        (
+            {"total_divided": 3, "isolation_paused": True},
+            {},
+            "as in an outage: until something works, batches that fail do not run again",
+        ),
         ({"total_failed": 7}, {}, "7 of 2000 items failed."),
         ({"total_expired": 5}, {}, "5 items were late before they could start."),
         ({"total_rejected": 6}, {}, "6 items were refused, as the queue had no room."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from tests.kit.calls import listed, single
 
 
 class Outage:
-    """A function that takes a second to fail, on a driver whose clock is turned by hand."""
+    """A function that fails, or of which some calls do, on a driver whose clock is turned by hand."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, run_s: float = 1.0, each_s: float = 0.0, **options: Any) -> None:
         self.driver = ManualDriver(Options(timeout_ms=0, **options), Queue, COLLATOR)
         self.now = 0.0
+        self.run_s, self.each_s = run_s, each_s
         self.error: Exception | None = ConnectionAbortedError()
+        self.bad: set[Call] = set()
         self.runs: list[int] = []
 
     def answer(self, calls: list[Call]) -> float:
@@ -33,11 +36,12 @@ class Outage:
         while self.driver.delay(self.now) == 0.0:
             batch = self.driver.pop(self.now)
             self.runs.append(len(batch))
-            self.now += 1.0
-            if self.error is None:
+            self.now += self.run_s + self.each_s * len(batch)
+            error = self.error or (ValueError() if self.bad & {*batch.calls} else None)
+            if error is None:
                 self.driver.run(batch, self.now)
             else:
-                self.driver.fail(batch, self.error, self.now)
+                self.driver.fail(batch, error, self.now)
             batch.clear()
         assert not any(call.missing for call in calls)
         return self.now - began
@@ -48,7 +52,7 @@ def singles(count: int = 32) -> list[Call]:
 
 
 def test_an_outage_costs_five_times_its_time_at_most_and_then_nothing() -> None:
-    """The first batch: four more runs. Those that follow, until one has worked: none."""
+    """The first batch: four more runs. Those that follow, until one has worked: next to none."""
     outage = Outage()
     outage.error = RuntimeError("503")
     assert outage.answer(singles()) == 5.0
@@ -63,6 +67,52 @@ def test_an_outage_costs_five_times_its_time_at_most_and_then_nothing() -> None:
     stats = outage.driver.stats(outage.now)
     assert stats.total_processed == stats.total_accepted == stats.total_failed + 1
     assert stats.wait.count == stats.total_processed
+
+
+@pytest.mark.parametrize("fails_after_s", [1.0, 0.003])
+def test_a_long_outage_costs_a_fiftieth_of_its_time(fails_after_s: float) -> None:
+    """Of few batches one item is tried, so that no caller waits for more than one run more."""
+    outage = Outage(fails_after_s)
+    outage.error = RuntimeError("429")
+    outage.answer(singles())
+    waits = [round(outage.answer(singles()) / fails_after_s) for _ in range(1000)]
+    assert {at for at, wait in enumerate(waits, 1) if wait == 2} == {4, 8, 16, 32, *range(64, 1000, 64)}
+    assert max(waits) == 2
+    assert sum(waits) <= 1.02 * 1000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_items_that_fail_do_not_keep_up_what_an_outage_has_begun(seed: int) -> None:
+    """Though each batch has some, one of five: their neighbours get their answers in the end."""
+    source = random.Random(seed)
+    outage = Outage(1 / 32, each_s=1 / 32)
+    outage.error = RuntimeError("503")
+    outage.answer(singles())
+    outage.error = None
+    neighbours = saved = 0
+    for _ in range(64):
+        calls = singles()
+        outage.bad = {call for call in calls if source.random() < 1 / 5}
+        outage.answer(calls)
+        assert all(call.error is not None for call in outage.bad)
+        neighbours += len(calls) - len(outage.bad)
+        saved += sum(call.error is None for call in calls)
+    assert saved > neighbours / 2
+
+
+def test_while_paused_one_item_runs_again_first_and_if_it_works_all_others_do() -> None:
+    """In parts that grow: those before the item that fails work."""
+    outage = Outage()
+    outage.error = RuntimeError("503")
+    outage.answer(singles(8))
+    outage.error = None
+    for _ in range(4):
+        calls = singles(8)
+        outage.bad = {calls[5]}
+        outage.answer(calls)
+    assert outage.runs == [8, 1, 1, 2, 4, 2, 2, 1, 1]
+    assert [call for call in calls if call.error is not None] == [calls[5]]
+    assert not outage.driver.stats(outage.now).isolation_paused
 
 
 def test_each_caller_of_an_outage_gets_the_error_of_the_last_run_that_it_was_in() -> None:

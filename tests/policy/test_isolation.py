@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batched._policy.isolation import Isolation, is_of_surroundings
+from batched._policy.isolation import Isolation, Pause, is_of_surroundings
 
 ERROR = ValueError()
 
@@ -40,6 +40,52 @@ def test_one_item_that_fails_is_always_found(size: int, own_s: float, each: floa
         isolation.worked(own_s * each)
         left -= left // 2
     assert not isolation.found_nothing
+
+
+def test_a_doubtful_search_is_given_up_at_the_first_failure_unless_something_has_worked() -> None:
+    """After that it is as any other."""
+    for has_worked in (True, False):
+        isolation = Isolation(32, 1.0, doubtful=True)
+        if has_worked:
+            isolation.worked(0.1)
+        isolation.failed(ERROR, 0.1, is_single=True)
+        assert isolation.is_given_up is isolation.found_nothing is not has_worked
+
+
+def test_four_items_that_fail_alone_are_enough_where_none_has_worked() -> None:
+    """However fast they failed: a server that answers 429 does so at once."""
+    isolation = Isolation(4, 0.0)
+    for failures in range(1, 5):
+        isolation.failed(ERROR, 0.0, is_single=True)
+        assert isolation.found_nothing is (failures == 4)
+    assert not isolation.is_given_up
+
+
+def test_a_pause_tries_fewer_and_fewer_batches_up_to_one_in_64() -> None:
+    """Anew each time that it begins; to begin it twice changes nothing."""
+    pause = Pause()
+    for _ in range(2):
+        pause.worked(is_part=True)
+        pause.found_nothing()
+        tried = []
+        for at in range(1, 300):
+            pause.found_nothing()
+            if pause.tries():
+                tried.append(at)
+        assert tried == [4, 8, 16, 32, 64, 128, 192, 256]
+
+
+def test_after_a_pause_parts_are_small_until_a_whole_batch_has_worked() -> None:
+    """A part that works ends the pause, but says little about the next batch."""
+    pause = Pause()
+    pause.worked(is_part=True)
+    assert (pause.is_on, pause.is_wary) == (False, False)
+    pause.found_nothing()
+    assert (pause.is_on, pause.is_wary) == (True, True)
+    pause.worked(is_part=True)
+    assert (pause.is_on, pause.is_wary) == (False, True)
+    pause.worked(is_part=False)
+    assert (pause.is_on, pause.is_wary) == (False, False)
 
 
 def test_times_too_short_to_be_told_apart_do_not_end_it() -> None:

@@ -78,6 +78,7 @@ class ReadAhead(ABC):
             self._options.apply_to(call)
             for part in (call, *call.parts):
                 part.keep_errors = True
+                part.flow = self
                 if self._options.priority is None:
                     part.bulk = True
             self._post(call)

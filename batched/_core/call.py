@@ -53,6 +53,7 @@ class Call(TaskAwaitable):
         "deadline",
         "error",
         "failed_at",
+        "flow",
         "function",
         "inputs",
         "keep_errors",
@@ -73,6 +74,8 @@ class Call(TaskAwaitable):
     # Unset to begin with.
     failed_at: int
     """Where in a list the first items are that have failed so far."""
+    flow: object
+    """What it shares its turns with, if it is large: its `map`; unset where it has turns of its own."""
     large: bool
     """Its class, as the queue has found when the call came in."""
     key: Any

@@ -6,15 +6,15 @@ turns to lead a batch, and share it only if their lengths are near.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from operator import itemgetter
 from typing import NamedTuple
 
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice
 from batched._core.queue import PAID_OUT, RESERVE, Queue
+from batched._core.turns import Flow
 from batched._policy.lengths import Choice, Lengths, choose, longest_first
 from batched._policy.lengths import Item as PolicyItem
 
@@ -90,7 +90,13 @@ class LengthQueue(Queue):
             self._passed_over[False] = sight.small[0] not in chosen
         self._led = sight.both and leads
         self._charge(sight, chosen, is_crowded=is_crowded)
-        return self._taken(self._remainders.take(item[2:] for item in chosen), len(chosen))
+        slices = self._remainders.take(item[2:] for item in chosen)
+        taken: dict[Call, int] = {}
+        for call, start, stop in slices:
+            taken[call] = taken.get(call, 0) + stop - start
+        for call, items in taken.items():
+            (self._large if call.large else self._small).removed(call, items, ran=True)
+        return self._taken(slices, len(chosen))
 
     def _goes_by_arrival(self, room: int) -> bool:
         """Whether the next batch is that of a queue without lengths, as most are where padding is cheap."""
@@ -180,23 +186,20 @@ class LengthQueue(Queue):
         near = [item for item in others if shortest <= item[0] <= longest]
         return self.lengths.fitting([*chosen, *sorted(near, key=longest_first)], room)
 
-    def _first(self, calls: deque[Call], most: int) -> list[Item]:
-        """Return the first items that wait in `calls`, and forget calls of which no item does."""
+    def _first(self, calls: Flow, most: int) -> list[Item]:
+        """Return the first items that wait in `calls`."""
         items: list[Item] = []
-        seen: list[Call] = []
         length_at = self.lengths.at
-        while calls and len(items) < most:
-            call = calls.popleft()
-            if not call.waiting:
-                continue
-            seen.append(call)
+        places: dict[Call, Iterator[int]] = {}  # of calls that have several turns
+        for call, count in calls.upcoming(most):
             if call.size == 1:  # this saves half of the time that choosing takes
                 items.append((length_at(call, 0), len(items), call, 0))
                 continue
-            for start, stop in self._remainders.of(call):
-                to = min(stop, start + most - len(items))
-                items += [(length_at(call, at), len(items) + at - start, call, at) for at in range(start, to)]
-        calls.extendleft(reversed(seen))
+            if call not in places:
+                ranges = self._remainders.of(call)
+                places[call] = chain.from_iterable(range(start, stop) for start, stop in ranges)
+            numbered = enumerate(islice(places[call], count), len(items))
+            items += [(length_at(call, at), number, call, at) for number, at in numbered]
         return items
 
 

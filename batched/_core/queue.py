@@ -1,9 +1,9 @@
 """The waiting calls of one batcher, and their order.
 
-Small calls go ahead of large ones, each class in order of arrival, decided anew for every batch. A
-batch is filled up from the oldest large call. While small calls alone would fill every batch, an eighth
-of all is kept for large ones, so that a large call of `n` items waits for at most about `8 * n /
-batch_size` batches whatever the small load. What large calls left unused of it is saved up, to four
+Small calls go ahead of large ones, in order of arrival, decided anew for every batch. A batch is filled up
+from large calls, which take turns (`Turns`). While small calls alone would fill every batch, an eighth
+of all is kept for large ones, so that a large call of `n` items, alone among such, waits for at most about
+`8 * n / batch_size` batches whatever the small load. What large calls left unused of it is saved up, to four
 batches' worth, and paid out at a quarter of a batch: a list that comes now and then is through sooner,
 and still only an eighth of all is taken from small calls.
 
@@ -13,10 +13,9 @@ long and full batches save little, they get less of it while small calls come.
 
 from __future__ import annotations
 
-from collections import deque
-
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice
+from batched._core.turns import Flow, Line, large_calls, own_flow
 from batched._policy.lengths import Lengths
 
 RESERVE = 1 / 8
@@ -26,9 +25,10 @@ PAID_OUT = 1 / 4
 
 
 class Queue:
-    """Two classes of calls, first come first served within each."""
+    """Two classes of calls: small ones, first come first served, and large ones, which take turns."""
 
     __slots__ = (
+        "_alone",
         "_credit",
         "_large",
         "_large_items",
@@ -49,8 +49,9 @@ class Queue:
 
     def __init__(self, batch_size: int, threshold: int) -> None:
         self.items = 0  # waiting, of both classes
-        self._small: deque[Call] = deque()
-        self._large: deque[Call] = deque()
+        self._small: Flow = Line()
+        self._alone = Line()  # large calls, as long as they are of one flow, which takes no turns
+        self._large: Flow = self._alone
         self._large_items = 0
         self.large_limit: int | None = None
         """So many items of large calls at most share a batch while small calls come, if that is limited."""
@@ -83,7 +84,7 @@ class Queue:
             call.large = large
             items += call.waiting
             if large:
-                self._large.append(call)
+                self._append_large(call)
                 large_items += call.waiting
             else:
                 small.append(call)
@@ -91,10 +92,21 @@ class Queue:
         self._large_items += large_items
         return items
 
+    def _append_large(self, call: Call) -> None:
+        alone = self._alone
+        if self._large is alone and alone and own_flow(alone[0]) is not own_flow(call):
+            self._large = large_calls(self.batch_size)
+            for other in alone:
+                if other.waiting:
+                    self._large.append(other)
+            alone.clear()
+        self._large.append(call)
+
     def _clear(self) -> None:
         """Forget calls of which nothing waits any more."""
         self._small.clear()
         self._large.clear()
+        self._large = self._alone
 
     def drop(self, call: Call, after: int = -1) -> int:  # noqa: ARG002  items wait in order
         """Forget what of `call` still waits, `after` a place that has run; return how many items that was."""
@@ -105,8 +117,11 @@ class Queue:
         self.items -= dropped
         if call.large:
             self._large_items -= dropped
+            self._large.removed(call, dropped)
             if not self._large_items:
                 self._large.clear()
+        else:
+            self._small.removed(call, dropped)
         if not self.items:
             self._clear()
         return dropped
@@ -119,10 +134,10 @@ class Queue:
     def oldest(self) -> float:
         """Return when the oldest waiting call arrived. At least one must wait."""
         if not self._large_items:
-            return _head(self._small).arrived
+            return self._small.oldest()
         if self._large_items == self.items:
-            return _head(self._large).arrived
-        return min(_head(self._small).arrived, _head(self._large).arrived)
+            return self._large.oldest()
+        return min(self._small.oldest(), self._large.oldest())
 
     def is_full(self) -> bool:
         """Whether enough wait for a full batch."""
@@ -149,7 +164,7 @@ class Queue:
             left -= taken
             large -= taken
         if small_items and left:
-            left -= _take(self._small, left, slices)
+            left -= self._small.take(left, slices)
         if left and large:
             left -= self._take_large(min(left, large), slices)
         return self._taken(slices, room - left)
@@ -169,7 +184,7 @@ class Queue:
         )
 
     def _take_large(self, room: int, slices: list[Slice]) -> int:
-        taken = _take(self._large, room, slices)
+        taken = self._large.take(room, slices)
         self._large_items -= taken
         self._credit = self._credit - taken if self._credit > taken else 0.0
         return taken
@@ -181,29 +196,3 @@ class Queue:
 
 def _arrived(call: Call) -> float:
     return call.arrived
-
-
-def _head(calls: deque[Call]) -> Call:
-    while not calls[0].waiting:
-        calls.popleft()
-    return calls[0]
-
-
-def _take(calls: deque[Call], room: int, slices: list[Slice]) -> int:
-    """Move up to `room` items from the front of `calls` to `slices`; return how many."""
-    left = room
-    while left and calls:
-        call = calls.popleft()
-        waiting = call.waiting
-        size = call.size
-        if waiting > left:
-            calls.appendleft(call)
-            start = size - waiting
-            slices.append((call, start, start + left))
-            call.waiting = waiting - left
-            return room
-        if waiting:  # else its caller has left
-            slices.append((call, size - waiting, size))
-            call.waiting = 0
-            left -= waiting
-    return room - left

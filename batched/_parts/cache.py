@@ -157,6 +157,8 @@ class CachingCollator(LayeredCollator):
             miss_call = like(Call(), uncached, self._collator.pick(uncached.inputs, places), len(places))
         miss_call.deadline = cached.deadline
         miss_call.bulk = cached.bulk
+        if hasattr(cached, "flow"):
+            miss_call.flow = cached.flow
         miss_call.keep_errors = True
         return self._applied(miss_call, [[each[place] for place in places] for each in cached.values])
 

@@ -89,6 +89,8 @@ def like(new: CallT, call: Call, inputs: Any, size: int) -> CallT:
     new.begin(call.function, inputs, size, call.many, call.arrived, call.deadline, call.bulk)
     new.keep_errors = call.keep_errors
     new.context = call.context
+    if hasattr(call, "flow"):
+        new.flow = call.flow
     if hasattr(call, "key"):
         new.key = call.key
     return new

@@ -155,3 +155,17 @@ def test_a_key_in_its_window_holds_up_no_other_and_is_not_held_up(
     assert not alone.done()
     flavour.close(calls.fn)
     alone.result(PATIENCE_S)
+
+
+def test_a_large_call_waits_for_no_list(flavour: Flavour) -> None:
+    """Of one key: it is in the next batch, not after the 100 batches of the list."""
+    gate = Gate(shut=True)
+    fn = flavour.decorate(gate, batch_size=BATCH_SIZE, small_batch_threshold=0, timeout_ms=0, adaptive=False)
+    first = flavour.start(fn, 0)
+    gate.wait_for_batch()
+    futures = [flavour.start(fn, [1] * 100 * BATCH_SIZE), flavour.start(fn, [2] * 3)]
+    gate.open()
+    for future in (first, *futures):
+        future.result(PATIENCE_S)
+    assert gate.batches[1].count(2) == 3
+    assert len(gate.batches) == 1 + 101

@@ -91,15 +91,14 @@ class TurnRules(RuleBasedStateMachine):
         assert {call.key for call, _, _ in batch.slices} == {key}
         for call, start, stop in batch.slices:
             self.items[call] += stop - start
-        for kind in (False, True):
-            self.check_order([call for call in self.calls if call.key == key and call.large == kind], before)
+        self.check_order([call for call in self.calls if call.key == key and not call.large], before)
         self.turns.append((key, key in large))
         self.check_waits(key, small, large)
         self.since.pop(key, None)
         self.note_lines()
 
     def check_order(self, calls: list[Call], before: dict[int, int]) -> None:
-        """First come, first served among calls of one class and key: at most one is cut."""
+        """First come, first served among small calls of one key: at most one is cut."""
         begun = [call for call in calls if call.waiting < before[id(call)]]
         latest = max((call.arrived for call in begun), default=0.0)
         untouched = [call for call in calls if call.waiting and call not in begun]

@@ -45,7 +45,7 @@ class LengthRules(BatcherRules):
         self.queue = partial(self.new_queue, lengths=self.lengths)
         super().start(batch_size, threshold)
         self.configure(budget)
-        self.left_out: dict[tuple[int, bool], tuple[Call, int]] = {}
+        self.left_out: dict[int, tuple[Call, int]] = {}
 
     new_queue: Any = LengthQueue
     is_sorted = True
@@ -110,27 +110,31 @@ class LengthRules(BatcherRules):
             assert spent <= self.lengths.budget
         if not self.lengths.reorders or not self.lengths.cost.per_length:
             assert self.lengths.how == "arrival"
-            small = [call for call in mine if not call.large]
-            self.check_classes(small, [call for call in mine if call.large], before)
+            self.check_classes([call for call in mine if not call.large], [], before)
+        self.check_large([call for call in mine if call.large], before)
         self.check_oldest(batch, mine)
         items = COLLATOR.collate(batch)
         self.ran += items
         self.running.append((batch, items))
 
+    @property
+    def most_ahead(self) -> int:
+        """Return how many items more than another a large call may get while both wait."""
+        return super().most_ahead + 6 * self.batch_size  # items of three batches are looked at
+
     def check_oldest(self, batch: Batch, mine: list[Call]) -> None:
-        """The oldest of the small calls, and of the large while no small ones wait, is soon taken."""
+        """The oldest of the small calls is soon taken."""
         taken = [call for call, _, _ in batch.slices]
         small = [call for call in mine if not call.large]
-        for is_large, calls in ((False, small), (True, [] if small else mine)):
-            which = (batch.slices[0][0].key, is_large)
-            oldest, times = self.left_out.get(which, (None, 0))
-            if not calls or calls[0] in taken:
-                self.left_out.pop(which, None)
-                continue
-            times = times + 1 if calls[0] is oldest else 1
-            self.left_out[which] = (calls[0], times)
-            # One batch may start for a deadline that is near. In between, large calls lead every other one.
-            assert times <= (1 if is_large else 3)
+        key = batch.slices[0][0].key
+        oldest, times = self.left_out.get(key, (None, 0))
+        if not small or small[0] in taken:
+            self.left_out.pop(key, None)
+            return
+        times = times + 1 if small[0] is oldest else 1
+        self.left_out[key] = (small[0], times)
+        # One batch may start for a deadline that is near. In between, large calls lead every other one.
+        assert times <= 3
 
     @invariant()
     def every_item_runs_at_most_once_and_in_order(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import combinations, pairwise
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
@@ -56,6 +56,8 @@ class BatcherRules(RuleBasedStateMachine):
         self.running: list[tuple[Batch, list[Any]]] = []
         self.ran: list[tuple[int, int]] = []
         self.large_passed_over: Counter[int] = Counter()
+        self.ahead: dict[tuple[int, int], tuple[int, int, int]] = {}
+        """By how many items one large call is ahead of another since both wait: now, at least, at most."""
         self.turns: dict[int, float] = {}  # when each key has had its last
         self.reserve = 0.0  # batches that keys of large calls may take before those of small ones
 
@@ -163,10 +165,29 @@ class BatcherRules(RuleBasedStateMachine):
         return batch
 
     def check_classes(self, small: list[Call], large: list[Call], before: dict[int, int]) -> None:
-        """First come, first served within a class: a call that was cut short is behind no untouched one."""
-        for queue in (small, large):
-            for earlier, later in pairwise(queue):
-                assert not earlier.waiting or later.waiting == before[id(later)]
+        """First come, first served for small calls: one that was cut short is behind no untouched one."""
+        for earlier, later in pairwise(small):
+            assert not earlier.waiting or later.waiting == before[id(later)]
+        self.check_large(large, before)
+
+    @property
+    def most_ahead(self) -> int:
+        """Return how many items more than another a large call may get while both wait."""
+        quantum = -(-self.batch_size // 4)
+        return 3 * quantum + 2 * self.batch_size  # a turn, what is left of one, and debts of both
+
+    def check_large(self, large: list[Call], before: dict[int, int]) -> None:
+        """Large calls take turns: while two wait, neither gets much more than the other."""
+        numbers = {id(call): number for number, call in enumerate(self.calls)}
+        for one, other in combinations(large, 2):
+            pair = numbers[id(one)], numbers[id(other)]
+            ahead = before[id(one)] - one.waiting - (before[id(other)] - other.waiting)
+            now, least, most = self.ahead.pop(pair, (0, 0, 0))
+            now += ahead
+            least, most = min(now, least), max(now, most)
+            assert most - least <= self.most_ahead
+            if one.waiting and other.waiting:
+                self.ahead[pair] = now, least, most
 
     def check_turn(self, mine: list[Call], everyone_waiting: list[Call], full: set[int]) -> None:
         """A key that has a turn is due; keys that are due take turns; those with small calls go first."""

@@ -31,6 +31,7 @@ class ReadAhead(ABC):
         self._options = shared.call_options
         self._driver = driver
         self._errors: list[BaseException] = []
+        self._flow = object()  # its calls take turns as one
         self._items = 0
 
     @abstractmethod
@@ -78,7 +79,7 @@ class ReadAhead(ABC):
             self._options.apply_to(call)
             for part in (call, *call.parts):
                 part.keep_errors = True
-                part.flow = self
+                part.flow = self._flow
                 if self._options.priority is None:
                     part.bulk = True
             self._post(call)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import batched
-from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 def test_map_reads_no_further_ahead_than_three_batches() -> None:
@@ -61,3 +62,21 @@ def test_amap_answers_a_slow_source_as_it_comes() -> None:
 
     asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
     assert closed == [True]
+
+
+def test_a_map_has_one_turn_beside_a_list() -> None:
+    """Though it has queued several calls: they share each batch with the list evenly."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=4, timeout_ms=0, small_batch_threshold=0, adaptive=False)
+    with ThreadPoolExecutor() as pool, fn:
+        answers = fn.map(["first"] + ["map"] * 30)
+        read = pool.submit(list, answers)
+        gate.wait_for_batch()
+        until(lambda: fn.stats.queue_size == 2 * 4)
+        future = fn.submit(["list"] * 12)
+        gate.let_through()
+        gate.wait_for_batch()
+        gate.open()
+        assert future.result(PATIENCE_S) == ["list"] * 12
+        assert read.result(PATIENCE_S) == ["first"] + ["map"] * 30
+    assert sorted(gate.batches[1]) == ["list", "list", "map", "map"]

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import sysconfig
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from benchmarks.kit.row import Result
 __all__ = ["FOLDER", "Found", "about", "git", "shown"]
 
 FOLDER = CHECKOUT / "benchmarks" / "results"  # git ignores it
+_THREADING = ", free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
 _PACKAGES = ("batched", "numpy", "torch", "rich")
 
 
@@ -58,7 +60,7 @@ def about(*, options: str, quick: bool) -> dict[str, Any]:
             "os": platform.platform(),
             "load": [round(load, 2) for load in os.getloadavg()],
         },
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}{_THREADING}",
         "packages": {name: _version(name) for name in _PACKAGES},
         "commit": git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") or "unknown",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -127,10 +127,27 @@ class Server:
             self._due[call] = math.inf if seconds is None else at + seconds
             if self._tells and seconds is not None:
                 call.deadline = at + seconds
+            if self._refuses(call):
+                continue
             inbox.arriving.append(call)
             if wakes and inbox.wakes(call):
                 return at
         return None
+
+    def _refuses(self, call: Call) -> bool:
+        """Return whether `call` is refused at the door; its caller knows at once."""
+        backlog = getattr(self.driver.batcher, "backlog", None)
+        if backlog is None or call.deadline is None:
+            return False
+        try:
+            backlog.refuse(call, call.arrived)
+        except TimeoutError as error:
+            call.error = error
+            del self._due[call]
+            self.fates.append(Fate(call.arrived, call.arrived, End.REFUSED))
+            self._traffic.answer(call, call.arrived)
+            return True
+        return False
 
     def _answer(self, calls: Iterable[Call]) -> None:
         for call in calls:

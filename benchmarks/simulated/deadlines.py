@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
-from benchmarks.simulated.processes import Traffic
+from benchmarks.simulated.processes import Caller, Draw, Traffic
 
-__all__ = ["End", "Fate", "Ran", "Server"]
+__all__ = ["Client", "End", "Fate", "Ran", "Server"]
 
 _LATE_S = 70e-6  # what a timer is late on a common Linux
 _EXACT_S = 1e-9
@@ -35,6 +36,10 @@ class Fate:
     arrived: float
     answered: float
     end: End
+    expected_s: float | None = None
+    """The wait that the batcher expected when it came, if it is asked."""
+    is_returning: bool = False
+    """Whether its client was told before to come back."""
 
     @property
     def latency(self) -> float:
@@ -51,15 +56,35 @@ class Ran:
     size: int
 
 
+class Client(Caller):
+    """Calls, thinks and calls again; where it was told when to come back, it comes back then."""
+
+    def __init__(self, think_s: Draw, seed: str) -> None:
+        super().__init__(think_s, seed)
+        self.is_returning = False
+        """Whether the call that it made last was one that was told to come back."""
+        self._told_s: float | None = None
+
+    def told(self, error: BaseException | None) -> None:
+        """Take the answer: a result, or an error that may say when to come back."""
+        self._told_s = getattr(error, "retry_after_s", None)
+        self.is_returning = self._told_s is not None
+
+    def back(self) -> float:
+        """Return after how many seconds it calls again."""
+        return super().back() if self._told_s is None else self._told_s
+
+
 class Server:
     """Serves `traffic` until no call is left, or until it is told.
 
     A batch of n items that starts at a moment takes `seconds(n, moment)`; a call that comes at a moment has
     `deadline(moment)` seconds, None for no deadline. With `tells=False` the batcher is not told of deadlines,
-    so that it drops no call; they are judged all the same.
+    so that it drops no call; they are judged all the same. With `asks=True` it is asked for the wait that it
+    expects, for each call.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a run depends on
         self,
         options: Options,
         traffic: Traffic,
@@ -67,6 +92,7 @@ class Server:
         deadline: Callable[[float], float | None],
         *,
         tells: bool = True,
+        asks: bool = False,
     ) -> None:
         self.driver = ManualDriver(options)
         self.now = 0.0
@@ -76,6 +102,9 @@ class Server:
         self._seconds = seconds
         self._deadline = deadline
         self._tells = tells
+        self._backlog: Any = getattr(self.driver.batcher, "backlog", None)
+        self._asks = asks
+        self._expected: dict[Call, float | None] = {}
         self._due: dict[Call, float] = {}
 
     def run(self, until: float = math.inf) -> None:
@@ -95,10 +124,11 @@ class Server:
 
     def _run(self, batch: Batch) -> None:
         started = self.now
-        self.now += self._seconds(batch.size, started)
-        self.ran.append(Ran(started, self.now, batch.size))
-        # Calls that come while the batch runs are not looked at before its end.
-        self._answer(self.driver.finish(batch, self.now))
+        ended = started + self._seconds(batch.size, started)
+        self._let_come(ended)
+        self.now = ended
+        self.ran.append(Ran(started, ended, batch.size))
+        self._answer(self.driver.finish(batch, ended))
 
     def _delay(self) -> float | None:
         """Return the seconds until the next batch is due, if no other call comes; None: none ever will."""
@@ -127,6 +157,8 @@ class Server:
             self._due[call] = math.inf if seconds is None else at + seconds
             if self._tells and seconds is not None:
                 call.deadline = at + seconds
+            if self._asks:
+                self._expected[call] = self._backlog.wait_s(1, at)
             if self._refuses(call):
                 continue
             inbox.arriving.append(call)
@@ -136,24 +168,27 @@ class Server:
 
     def _refuses(self, call: Call) -> bool:
         """Return whether `call` is refused at the door; its caller knows at once."""
-        backlog = getattr(self.driver.batcher, "backlog", None)
-        if backlog is None or call.deadline is None:
+        if self._backlog is None or call.deadline is None:
             return False
         try:
-            backlog.refuse(call, call.arrived)
+            self._backlog.refuse(call, call.arrived)
         except TimeoutError as error:
             call.error = error
-            del self._due[call]
-            self.fates.append(Fate(call.arrived, call.arrived, End.REFUSED))
-            self._traffic.answer(call, call.arrived)
+            self._note(call, call.arrived, End.REFUSED)
             return True
         return False
 
     def _answer(self, calls: Iterable[Call]) -> None:
         for call in calls:
-            due = self._due.pop(call)
-            end = End.ON_TIME if self.now <= due + _EXACT_S else End.LATE
-            if call.error is not None:
-                end = End.DROPPED
-            self.fates.append(Fate(call.arrived, self.now, end))
-            self._traffic.answer(call, self.now)
+            end = End.ON_TIME if self.now <= self._due[call] + _EXACT_S else End.LATE
+            self._note(call, self.now, end if call.error is None else End.DROPPED)
+
+    def _note(self, call: Call, now: float, end: End) -> None:
+        client = call.waiter
+        is_returning = isinstance(client, Client) and client.is_returning
+        del self._due[call]
+        expected = self._expected.pop(call, None)
+        self.fates.append(Fate(call.arrived, now, end, expected, is_returning))
+        if isinstance(client, Client):
+            client.told(call.error)
+        self._traffic.answer(call, now)

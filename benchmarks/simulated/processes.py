@@ -15,6 +15,7 @@ from batched._core.call import Call
 
 __all__ = [
     "Caller",
+    "Draw",
     "Stream",
     "Traffic",
     "always",

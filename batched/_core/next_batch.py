@@ -222,6 +222,8 @@ class NextBatch:
     def _learn_size(self, sizes: BestSize, size: int, started: float, now: float) -> None:
         """Learn what a batch of `size` items takes, and go on with the size that serves best."""
         before = sizes.size
+        if self._lengths is not None and self._lengths.is_open:
+            return  # smaller batches have less padding: then it would not be found out
         if not self._uses_lengths:
             sizes.ran(size, started, now)
         elif sizes.is_due or before != sizes.most:  # from now on lengths explain what batches take

@@ -17,7 +17,8 @@ _FELT_S = 200e-6  # a batch that takes less has no padding that is worth a look
 _FIRST = 24  # so many batches are looked at one after another, ...
 _LAST = 96  # ... or up to so many, while it may turn out that padding costs time, ...
 _EVERY = 16  # ... and then each of so many
-_ENOUGH = 12  # looks
+_ENOUGH = 12  # looks, ...
+_FEW = 4  # batches of several items, of which twice as many are among them; errors of the first do not count
 _STEP = 1 / 24  # the means are those of about so many looks
 _PAYS = 0.1  # of the time: as much as padding takes where it pays to do something about it
 _PAYS_NOT = 0.05  # of the time: as little as all length takes where it does not pay any more
@@ -47,10 +48,12 @@ class AutoLengths(Lengths):
         """Begin with nothing known."""
         self.cost = LengthCost()
         self._use(pays=False)
+        self.is_open = False
         self._of_sum = LengthCost()  # where a batch takes as long as the lengths add up to
         self._errors = [0.0, 0.0]  # of both costs, squared, as shares of the time
         self._share = 0.0  # of the time: what padding takes
-        self._looks = 0
+        self._looks = 0  # at batches of several items: only these tell of padding
+        self._singles = 0  # looks at batches of one
 
     def at(self, call: Any, place: int) -> float:
         """Return the length of an item of `call`; 0 if it has none."""
@@ -72,11 +75,16 @@ class AutoLengths(Lengths):
     def ran(self, batch: Ran, duration: float) -> None:
         """Learn from a batch that took `duration` seconds."""
         if duration < _FELT_S:
-            self.looks = False
+            self.looks = self.is_open = False
             return
         if not batch.padded:  # it was not looked at, or has items without a length
+            is_news = not self.looks and batch.size > 1 and self._singles > 0 and self._looks < _FIRST
             self._left = _EVERY if self.looks else self._left - 1
-            self.looks = self._left <= 0
+            self.looks = self._left <= 0 or is_news
+            self.is_open = False
+            return
+        if batch.size == 1:
+            self._ran_alone(batch, duration)
             return
         longest, mean = batch.padded / batch.size, batch.real / batch.size
         self._looks += 1
@@ -84,7 +92,7 @@ class AutoLengths(Lengths):
         for at, (cost, length) in enumerate(((self.cost, longest), (self._of_sum, mean))):
             expected = cost.fixed + cost.each_of(length) * batch.size
             error = min(abs(expected / duration - 1), 1.0)  # a batch that compiles something counts as one
-            self._errors[at] += fade * (error * error - self._errors[at])
+            self._errors[at] += max(fade, 1 / max(self._looks - _FEW, 1)) * (error * error - self._errors[at])
             cost.add(batch.size, length, duration)
         # Where lengths are used little padding is left, but it would come back.
         wasted = batch.padded if self.reorders else batch.padded - batch.real
@@ -95,10 +103,20 @@ class AutoLengths(Lengths):
                 self._begin()
         elif self._looks > 2 * _FIRST and min(self._errors) > _WRONG:
             self._begin()
-        elif self._looks >= _ENOUGH:
+        elif self._looks >= 2 * _FEW and self._looks + self._singles >= _ENOUGH:
             self._use(pays=self._share > _PAYS and self._errors[0] < _BETTER * self._errors[1])
-        is_open = self._share > _PAYS and self._errors[0] < self._errors[1] and self._looks < _LAST
-        self.looks = self.reorders or self._looks < _FIRST or is_open
+        is_likely = self._looks < 2 * _FEW or self._errors[0] < self._errors[1]
+        self.is_open = not self.reorders and self._share > _PAYS and is_likely and self._looks < _LAST
+        grows = share > _PAYS and self._errors[0] < _BETTER * self._errors[1]  # other callers have come
+        self.looks = self.reorders or self._looks < _FIRST or self.is_open or grows
+        self._left = _EVERY
+
+    def _ran_alone(self, batch: Ran, duration: float) -> None:
+        """Learn what length costs from a batch of one item."""
+        self._singles += 1
+        for cost in (self.cost, self._of_sum):
+            cost.add(1, batch.real, duration)
+        self.looks = self.reorders or self._singles < _FIRST
         self._left = _EVERY
 
     def _use(self, *, pays: bool) -> None:

@@ -73,6 +73,8 @@ class Lengths:
         """How the last batch was chosen."""
         self.is_used: bool = True
         """Whether lengths decide which items share a batch."""
+        self.is_open: bool = False
+        """Whether padding seems to cost time, and it is not decided yet that lengths are used."""
         self.looks: bool = False
         """Whether the next batch is to be looked at: here calls know their lengths."""
         self.urgent: object = None

@@ -76,6 +76,22 @@ def test_a_list_is_answered_in_its_own_order() -> None:
     assert there.driver.stats(there.now).chosen["length"] > 0
 
 
+@pytest.mark.parametrize("callers", [8, 32])
+@pytest.mark.parametrize("alone", [10, 100, 1000])
+def test_where_a_lone_caller_came_first_padding_is_found_out_before_batches_get_smaller(
+    alone: int, callers: int
+) -> None:
+    """Small batches have little padding: there it would never be found."""
+    there = Padding()
+    for _ in range(alone):
+        there.push(there.text())
+        there.run_all()
+    for _ in range(24):
+        there.push(*(there.text() for _ in range(callers)))
+        there.run_all()
+    assert there.lengths.is_used
+
+
 @pytest.mark.parametrize("at", [(3, 40), (40, 3), (90, 95)])
 def test_of_a_list_the_first_error_in_its_own_order_is_raised(at: tuple[int, int]) -> None:
     """Whichever ran first; and what is behind it is dropped."""

@@ -39,9 +39,9 @@ class Batches:
         self.lengths = AutoLengths(lambda call, at: call[at])
         self.looks = 0
 
-    def run(self, cost: Cost, batches: int, *, most: int = 32, alike: bool = False) -> None:
+    def run(self, cost: Cost, batches: int, *, most: int = 32, least: int = 1, alike: bool = False) -> None:
         for _ in range(batches):
-            size = self.rng.choice((most, most, self.rng.randint(1, most)))
+            size = self.rng.choice((most, most, self.rng.randint(least, most)))
             items = [24 if alike else min(int(self.rng.lognormvariate(3, 0.8)) + 1, 256) for _ in range(size)]
             batch: Any = SimpleNamespace(size=size, real=0, padded=0)
             if self.lengths.looks:
@@ -79,6 +79,28 @@ def test_items_that_are_all_alike_have_no_padding(seed: int) -> None:
     batches = Batches(seed)
     batches.run(padded, 500, alike=True)
     assert not batches.lengths.is_used
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("alone", [10, 100, 10_000])
+def test_a_lone_caller_before_does_not_keep_padding_from_being_found(seed: int, alone: int) -> None:
+    """Batches of one item have none: what they tell is what length costs. Few of them are looked at."""
+    batches = Batches(seed)
+    batches.run(padded, alone, most=1)
+    assert not batches.lengths.is_used
+    assert batches.looks <= 24 + alone / 16
+    batches.run(padded, 24, least=2)
+    assert batches.lengths.is_used
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_more_callers_are_noticed_where_few_before_had_hardly_any_padding(seed: int) -> None:
+    """A look that finds padding has the next batch looked at, too."""
+    batches = Batches(seed)
+    batches.run(padded, 200, alike=True)
+    assert not batches.lengths.is_used
+    batches.run(padded, 48, least=2)
+    assert batches.lengths.is_used
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -113,6 +113,7 @@ def _troubled() -> Model:
 _MODELS: dict[str, Callable[[], Model]] = {
     "4ms": lambda: _sleeping(4, 0.1),
     "20ms": lambda: _sleeping(20, 0.1),
+    "20ms+1ms": lambda: _sleeping(20, 1),
     "minilm": _mini_lm,
     "trouble": _troubled,
 }

@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.http.models import COUNTS, MODEL, Counts
 
-__all__ = ["SERVERS", "Kind", "Server", "port_free", "started"]
+__all__ = ["SERVERS", "Kind", "Server", "port_free", "service", "started"]
 
 _CHECKOUT = Path(__file__).parents[2]
 _START_S = 120.0
@@ -43,7 +43,8 @@ class Kind:
         return json.dumps({"text": [text] if self.lists else text}).encode()
 
 
-def _fastapi(name: str, title: str, role: str) -> Kind:
+def service(name: str, title: str, role: str) -> Kind:
+    """Return the embedding service with one of the functions of `with_fastapi`."""
     return Kind(
         name, title, "fastapi", ("python", "-m", "benchmarks.http.with_fastapi", name, "{port}"), role=role
     )
@@ -52,11 +53,11 @@ def _fastapi(name: str, title: str, role: str) -> Kind:
 SERVERS = {
     kind.name: kind
     for kind in (
-        _fastapi("ours", "this service", "ours"),
-        _fastapi("plain", "without batching", "plain"),
-        _fastapi("greedy", "floor: greedy", "floor"),
-        _fastapi("patient", "floor: waits for those who come back", "floor"),
-        _fastapi("pieces", "floor: sorted pieces of 4", "pieces"),
+        service("ours", "this service", "ours"),
+        service("plain", "without batching", "plain"),
+        service("greedy", "floor: greedy", "floor"),
+        service("patient", "floor: waits for those who come back", "floor"),
+        service("pieces", "floor: sorted pieces of 4", "pieces"),
         Kind(
             "mosec",
             "mosec",

@@ -29,8 +29,10 @@ from benchmarks.http.trouble import Trouble, look_for
 from benchmarks.kit.program import Program
 from benchmarks.kit.row import Result
 
+__all__ = ["CACHE", "PROGRAM"]
+
 _CONNECTIONS = (1, 8, 32, 128)
-_CACHE = Path.home() / ".cache" / "batched-benchmarks" / "http"
+CACHE = Path.home() / ".cache" / "batched-benchmarks" / "http"
 _REAL = "minilm"
 _LONGER = 1.5  # times as long for the real model, which is slow, ...
 _MANY = 32  # ... and longer still, in proportion, with more connections: a cell has to last several latencies
@@ -52,8 +54,8 @@ class Services(Program):
     def add_options(cls, parser: ArgumentParser) -> None:
         """Which servers, models and connections, and for how long."""
         parser.add_argument(
-            "--environments", type=Path, default=_CACHE, metavar="DIR",
-            help=f"where each server has, or gets, its virtual environment (default {_CACHE})",
+            "--environments", type=Path, default=CACHE, metavar="DIR",
+            help=f"where each server has, or gets, its virtual environment (default {CACHE})",
         )  # fmt: skip
         parser.add_argument(
             "--short", action="store_true", help="what decides the goals: about eleven minutes"

@@ -112,6 +112,13 @@ class Server:
         while self.now < until and self.step():
             pass
 
+    def known_s(self, size: int) -> float | None:
+        """Return what the batcher expects a batch of `size` to take, if it knows."""
+        if self._backlog is not None and self._backlog.times.is_known:
+            return float(self._backlog.times.seconds(size))
+        learned = self.driver.stats(self.now).learned
+        return None if learned is None else (learned.batch_ms + learned.item_ms * size) / 1000
+
     def step(self) -> bool:
         """Run the next batch; return False if there is none, as no call is left."""
         while (delay := self._delay()) is not None:

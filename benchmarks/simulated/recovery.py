@@ -154,10 +154,9 @@ def _until_learned(server: Server, factor: Callable[[float], float], until: floa
     unknown = batches = 0
     while batches < _LOOK and server.now < until and server.step():
         batches += 1
-        learned = server.driver.stats(server.now).learned
-        known_s = _FULL_S if learned is None else (learned.batch_ms + learned.item_ms * _BATCH) / 1000
+        known_s = server.known_s(_BATCH)
         now_s = _FULL_S * factor(server.ran[-1].started)
-        if learned is None or abs(known_s / now_s - 1) > _NEAR:
+        if known_s is None or abs(known_s / now_s - 1) > _NEAR:
             unknown = batches
     return _LOOK if unknown == batches else unknown
 

@@ -56,6 +56,7 @@ class KeywordOptions(LiveOptions, total=False):
     """The options of all decorators that are given by name only."""
 
     group_by: Callable[..., Hashable] | None
+    fair_by: Callable[..., Hashable] | None
     cache: Cache | None
     cache_key: Callable[..., Hashable] | None
     name: str | None

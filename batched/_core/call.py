@@ -66,6 +66,7 @@ class Call(TaskAwaitable):
         "parent",
         "results",
         "size",
+        "tenant",
         "waiter",
         "waiting",
         "waits_at",
@@ -82,6 +83,8 @@ class Call(TaskAwaitable):
     """Only calls of one key share a batch; unset where all calls do."""
     lengths: float | list[float]
     """Of all items, or of each; unset where lengths are not measured."""
+    tenant: Any
+    """What `fair_by` says that it belongs to; unset where tenants take no turns."""
     waiter: Any
     """What the caller waits for, if that is not the call itself; set by the driver."""
     waits_at: Any
@@ -218,6 +221,11 @@ class Call(TaskAwaitable):
 
 class Divides(Protocol):
     """What has parts, and puts their answers together."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several callers wait for it."""
+        ...
 
     def take(self, part: Call) -> tuple[Sequence[Call], Sequence[Call]]:
         """Take the answer of a part; return the calls that are done with it, and the parts to drop."""

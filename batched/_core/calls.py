@@ -44,7 +44,7 @@ class Calls:
     def begin(self, options: Options) -> None:
         """Begin with an empty queue."""
         self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
-        self.admission: Admission = Admission(self._name, options)
+        self.admission: Admission = Admission(self._name, options, self.queue.tenants)
         self.deadlines: Deadlines = Deadlines()
         self.policy_listens = False
         """Whether the delay policy wants to hear of calls."""
@@ -114,13 +114,27 @@ class Calls:
         self.counters.cached += call.hits
         if not call.missing:
             self.answered.append(call)
-        elif has_room and self.queue.is_keyed:  # compared with the keys there are, so that no other can come
-            self.add(parts)
+        elif has_room and (self.queue.is_keyed or self.queue.tenants is not None):
+            self.add(parts)  # compared with the keys there are, so that no other can come
             self.inbox.has_moved = True
+            while self.admission.in_the_way:
+                self._refuse(self.admission.in_the_way.pop())
         elif has_room:
             self.admission.arriving += sum([part.size for part in parts])
             self.inbox.arriving += parts
         return has_room
+
+    def _refuse(self, call: Call) -> None:
+        """Answer `call`, which waits, with `QueueFullError`: a call of a tenant with less has its room."""
+        if not call.waiting:  # a part of another
+            return
+        self.counters.rejected += call.size
+        call.error = QueueFullError(
+            f"{self._name} has max_queue_size items waiting, and has refused {call.size} of the tenant that "
+            f"has most (fair_by), for one that has less"
+        )
+        self.drop(call)
+        self.answer([call])
 
     def admit_waiting(self) -> None:
         """Queue the calls that wait for room, as far as there is room."""

@@ -16,6 +16,7 @@ from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.lazy_heap import LazyHeap
 from batched._core.queue import RESERVE, Queue
+from batched._core.tenants import Tenants
 from batched._policy.lengths import Lengths
 
 Rank: TypeAlias = tuple[float, int]
@@ -54,9 +55,14 @@ class KeyedQueues:
         threshold: int,
         lengths: Lengths | None = None,
         kind: Callable[..., Queue] = Queue,
+        *,
+        tenants: Tenants | None = None,
     ) -> None:
         self.lengths = lengths  # what is known of the lengths of items, if they are measured
-        self._new = kind if lengths is None else partial(kind, lengths=lengths)
+        self.tenants = tenants  # what waits of each, if tenants take turns, as they do within each key
+        self._new = partial(kind, tenants=tenants)
+        if lengths is not None:
+            self._new = partial(self._new, lengths=lengths)
         self.items = 0  # waiting, of all keys
         self.large_limit: int | None = (
             None  # the limit on large calls, given to each queue when its turn comes
@@ -152,6 +158,8 @@ class KeyedQueues:
     def check_key(self, call: Call) -> None:
         """Raise what comparing the key of `call` with others raises."""
         self._entries.get(call.key)
+        if self.tenants is not None:
+            self.tenants.check(call)
 
     def in_turn(self, is_due: Callable[[float], bool], urgent: Call | None) -> Queue:
         """Return the queue that has its turn. At least one item must wait.

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice
 from batched._core.queue import PAID_OUT, RESERVE, Queue
+from batched._core.tenants import Tenants
 from batched._core.turns import Flow
 from batched._policy.lengths import Choice, Lengths, choose, longest_first
 from batched._policy.lengths import Item as PolicyItem
@@ -46,13 +47,15 @@ class _Sight(NamedTuple):
 class LengthQueue(Queue):
     """A queue that keeps batches within a budget and, where padding costs, chooses items of near lengths."""
 
-    def __init__(self, batch_size: int, threshold: int, lengths: Lengths) -> None:
+    def __init__(
+        self, batch_size: int, threshold: int, lengths: Lengths, *, tenants: Tenants | None = None
+    ) -> None:
         self.lengths: Lengths = lengths  # pyright: ignore[reportIncompatibleVariableOverride]
         self._remainders = _Remainders()
         # Whether the last batch that a class has led left out its oldest item; the key: whether it is large.
         self._passed_over = {False: False, True: False}
         self._led = False  # whether large calls have led the last batch, before small ones
-        super().__init__(batch_size, threshold)
+        super().__init__(batch_size, threshold, tenants=tenants)
 
     def drop(self, call: Call, after: int = -1) -> int:
         """Forget the items of `call` that still wait `after` a place; return how many items that was."""
@@ -111,7 +114,7 @@ class LengthQueue(Queue):
         """Whether the oldest items are single ones that waste little: no other item need be looked at."""
         if self._large_items or not self.lengths.reorders:
             return False
-        oldest = islice(self._small, room)
+        oldest = islice(self._small, room) if self.tenants is None else dict(self._small.upcoming(room))
         first = [self.lengths.at(call, 0) for call in oldest if call.waiting == call.size == 1]
         if len(first) < min(room, self.items):
             return False

@@ -136,14 +136,25 @@ class Options:
         "cost time. A function returns an item's length, with several parameters it is given all of an "
         "item's; it is called once per item, in the caller's thread, and again where `map` refuses a "
         "neighbour; of a list in which several items fail, the longest one's error is raised. None never "
-        "looks. Of small calls, as of large ones, the oldest is left out of at most four batches in a "
-        "row. Arrays know their lengths and take no `length`.",
+        "looks. Of small calls the oldest, and of large ones the one that has its turn, is left out of at "
+        "most four batches in a row. Arrays know their lengths and take no `length`.",
     )
     group_by: Callable[..., Hashable] | None = _option(
         None,
         or_none(a_function),
         "A function that returns an item's key, for arrays the key of a call's features: only items of an "
         "equal key share a batch, and keys take turns.",
+    )
+    fair_by: Callable[..., Hashable] | None = _option(
+        None,
+        or_none(a_function),
+        "A function that returns an item's tenant, for arrays the tenant of a call's features; one without "
+        "parameters, such as the `get` of a context variable, is asked in the caller's context. Tenants of "
+        "which items wait share batches evenly: among small calls, among large ones, and within each key "
+        "(`group_by`). All of a list belongs to the tenant of its first item. Where `max_queue_size` is "
+        "reached, each has an equal share of it: a tenant that has less gets in, and the newest calls of the "
+        "one that has most are refused for it; of calls that wait for room, those of the tenant that has "
+        "least in the queue come first.",
     )
     cache: Cache | None = _option(
         None,

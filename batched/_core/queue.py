@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice
+from batched._core.tenants import Tenants, TenantTurns
 from batched._core.turns import Flow, Line, large_calls, own_flow
 from batched._policy.lengths import Lengths
 
@@ -38,6 +39,7 @@ class Queue:
         "batch_size",
         "items",
         "large_limit",
+        "tenants",
         "threshold",
     )
 
@@ -47,8 +49,10 @@ class Queue:
     is_keyed = False
     """Whether only calls of equal keys share a batch."""
 
-    def __init__(self, batch_size: int, threshold: int) -> None:
+    def __init__(self, batch_size: int, threshold: int, *, tenants: Tenants | None = None) -> None:
         self.items = 0  # waiting, of both classes
+        self.tenants = tenants
+        """What waits of each tenant, if tenants take turns; these queues may be several."""
         self._small: Flow = Line()
         self._alone = Line()  # large calls, as long as they are of one flow, which takes no turns
         self._large: Flow = self._alone
@@ -67,11 +71,16 @@ class Queue:
         self._most_saved = float(_SAVED * batch_size) if batch_size * PAID_OUT >= 1 else 1.0
         waiting = sorted(self.waiting_calls(), key=_arrived)
         self._clear()
+        if self.tenants is not None:
+            self._small = TenantTurns(batch_size, self.tenants, large=False)
+            self._large = TenantTurns(batch_size, self.tenants, large=True)
         self.items = self._large_items = 0
         self.push_all(waiting)
 
     def check_key(self, call: Call) -> None:
-        """Do nothing: here all calls may share a batch."""
+        """Raise what comparing the tenant of `call` with others raises; here all calls may share a batch."""
+        if self.tenants is not None:
+            self.tenants.check(call)
 
     def push_all(self, calls: list[Call]) -> int:
         """Append `calls`, each to the class that its size or its priority puts it in; return their items."""
@@ -106,7 +115,8 @@ class Queue:
         """Forget calls of which nothing waits any more."""
         self._small.clear()
         self._large.clear()
-        self._large = self._alone
+        if self.tenants is None:
+            self._large = self._alone
 
     def drop(self, call: Call, after: int = -1) -> int:  # noqa: ARG002  items wait in order
         """Forget what of `call` still waits, `after` a place that has run; return how many items that was."""

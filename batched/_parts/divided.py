@@ -43,6 +43,11 @@ class Divided(Call):
         """How many items wait in the queue for this call."""
         return sum([part.waiting for part in self._parts])
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several callers wait for it, as for items that a cache does not know."""
+        return self.parent is not None and self.parent.is_shared
+
     def enter(self, in_flight: object) -> Sequence[Call]:  # noqa: ARG002  as for any call
         """Return the parts, to be queued."""
         return self._parts

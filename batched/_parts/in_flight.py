@@ -99,6 +99,11 @@ class Miss:
         self.call: Call | None = call
         self.items = items
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several callers wait for it."""
+        return len({call for item in self.items for call, _ in item.waiting}) > 1
+
     def release(self) -> list[Item]:
         """Forget the call and the items, which are no longer in flight; return the items."""
         self.call = None  # the call refers back to this object

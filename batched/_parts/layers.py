@@ -6,6 +6,8 @@ Each knows a value of every item, and changes a call by these values.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextvars import ContextVar
+from inspect import signature
 from math import isfinite
 from numbers import Real
 from typing import Any, Protocol, TypeAlias
@@ -60,6 +62,33 @@ class Grouping:
 
     def note(self, batch: Batch) -> None:
         """Do nothing: a batch has items of one key."""
+
+
+class Sharing:
+    """A layer: calls know the tenant that `fair_by` gives for their first item."""
+
+    def __init__(self, collator: Divisible, fair_by: Callable[..., Hashable], name: str) -> None:
+        self._collator = collator
+        self._fair_by = fair_by
+        self._takes_item = _takes_item(fair_by)
+        self._what = f"{name}: fair_by"
+
+    def values(self, call: Call) -> list[Any]:
+        """Return the tenant of the first item, for each item of `call`."""
+        first = next(iter(self._collator.items(call)), None)
+        if first is None:  # an empty list, which is not queued
+            return [None]
+        args, named = first if self._takes_item else ((), {})
+        return [key_from(self._fair_by, self._what, args, named)] * call.size
+
+    def applied(self, call: Call, values: list[Any]) -> Call:
+        """Return `call`, with its tenant."""
+        for part in (call, *call.parts):
+            part.tenant = values[0]
+        return call
+
+    def note(self, batch: Batch) -> None:
+        """Do nothing: a batch has items of all tenants."""
 
 
 class Measuring:
@@ -122,7 +151,7 @@ class Measuring:
         batch.padded += round(longest * batch.size)
 
 
-Layer: TypeAlias = Grouping | Measuring
+Layer: TypeAlias = Grouping | Measuring | Sharing
 """It knows the `values` of a call's items; the call is changed or divided when they are `applied`."""
 
 
@@ -187,6 +216,16 @@ def _answer_of(callback: Callable[..., Any], what: str, args: tuple[Any, ...], n
         return callback(*args, **named)
     except Exception as error:
         raise BatchError(f"{what} failed: {type(error).__name__}: {error}") from error
+
+
+def _takes_item(callback: Callable[..., Any]) -> bool:
+    """Whether a callback of the user's is asked with an item: not if it has no parameters."""
+    if isinstance(getattr(callback, "__self__", None), ContextVar):
+        return False  # its `get` would return the item, where the variable is not set
+    try:
+        return bool(signature(callback).parameters)
+    except (TypeError, ValueError):  # some callables in C have no signature
+        return True
 
 
 def _len_of_first(first: Any, /, *_: Any, **__: Any) -> int:

@@ -16,8 +16,9 @@ from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
 from batched._core.options import ArrayOptions, Options, knows_lengths
 from batched._core.queue import Queue
+from batched._core.tenants import Tenants
 from batched._parts.cache import CachingCollator
-from batched._parts.layers import Divisible, Grouping, Layer, LayeredCollator, Measuring
+from batched._parts.layers import Divisible, Grouping, Layer, LayeredCollator, Measuring, Sharing
 from batched._policy.auto_lengths import AutoLengths
 from batched._policy.lengths import Lengths
 
@@ -45,16 +46,28 @@ def join(func: Any, options: Options, name: str, *, bound: bool, streams: bool) 
             layers.append(Measuring(collator, length, name))
     elif options.length == "auto" and not streams:  # a stream takes as long as it has pieces
         new_lengths = partial(AutoLengths, length_of)
-    new_queue: NewQueue = queue if new_lengths is None else partial(_by_length, queue, new_lengths)
+    if options.fair_by is not None:
+        layers.append(Sharing(collator, options.fair_by, name))
+    tenants = None if options.fair_by is None else Tenants
+    new_queue: NewQueue = queue
+    if new_lengths is not None or tenants is not None:
+        new_queue = partial(_new_queue, queue, new_lengths, tenants)
     if options.cache is not None:
         return CachingCollator(collator, layers, options, name, bound=bound), new_queue
     return LayeredCollator(collator, layers) if layers else collator, new_queue
 
 
-def _by_length(
-    kind: type[Queue | KeyedQueues], new_lengths: Callable[[], Lengths], batch_size: int, threshold: int
+def _new_queue(
+    kind: type[Queue | KeyedQueues],
+    new_lengths: Callable[[], Lengths] | None,
+    new_tenants: Callable[[], Tenants] | None,
+    batch_size: int,
+    threshold: int,
 ) -> Queue | KeyedQueues:
-    """Return a queue, or one for each key, that knows the lengths of items."""
+    """Return a queue, or one for each key, that knows the lengths of items, or whose tenants take turns."""
+    tenants = None if new_tenants is None else new_tenants()
+    if new_lengths is None:
+        return kind(batch_size, threshold, tenants=tenants)
     if kind is Queue:
-        return LengthQueue(batch_size, threshold, new_lengths())
-    return KeyedQueues(batch_size, threshold, new_lengths(), LengthQueue)
+        return LengthQueue(batch_size, threshold, new_lengths(), tenants=tenants)
+    return KeyedQueues(batch_size, threshold, new_lengths(), LengthQueue, tenants=tenants)

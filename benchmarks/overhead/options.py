@@ -48,6 +48,7 @@ EVERY_OPTION: dict[str, Any] = {
     "max_batch_length": 1_000_000,
     "length": _one,
     "group_by": _one,
+    "fair_by": _one,
     "cache": _Forgetful(),
     "cache_key": _itself,
     "name": "every option",

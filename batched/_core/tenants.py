@@ -1,0 +1,169 @@
+"""The tenants of a batcher, as `fair_by` names them: what waits of each, and its right to room in the queue.
+
+A bounded queue that is full has an equal share of its bound for each tenant. A tenant that has less gets in:
+in the place of the newest calls of the tenant that has most or, if calls wait for room, before the calls of
+tenants that have more. A tenant is known as long as an item of it waits.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from batched._core.call import Call, Slice
+from batched._core.turns import Flow, Line, Turns, large_calls
+
+
+class _Tenant:
+    """What waits of one tenant."""
+
+    __slots__ = ("calls", "items", "outside")
+
+    def __init__(self) -> None:
+        self.items = 0
+        """In the queue."""
+        self.calls: OrderedDict[Call, None] = OrderedDict()
+        """In the queue, oldest first."""
+        self.outside: dict[Call, None] = {}
+        """Calls that wait for room, oldest first."""
+
+
+class Tenants:
+    """What waits of each tenant, in all queues of one batcher."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, _Tenant] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def check(self, call: Call) -> None:
+        """Raise what comparing the tenant of `call` with others raises."""
+        self._known.get(call.tenant)
+
+    # -- the queue ------------------------------------------------------------------------------------
+
+    def came(self, call: Call) -> None:
+        """Note that `call` waits in the queue."""
+        tenant = self._of(call)
+        tenant.items += call.waiting
+        tenant.calls[call] = None
+
+    def went(self, call: Call, items: int) -> None:
+        """Note that `items` of `call` do not wait any more."""
+        tenant = self._known[call.tenant]
+        tenant.items -= items
+        if not call.waiting:
+            del tenant.calls[call]
+            self._forget_unused(call, tenant)
+
+    def _of(self, call: Call) -> _Tenant:
+        tenant = self._known.get(call.tenant)
+        if tenant is None:
+            tenant = self._known[call.tenant] = _Tenant()
+        return tenant
+
+    def _forget_unused(self, call: Call, tenant: _Tenant) -> None:
+        if not tenant.calls and not tenant.outside:
+            del self._known[call.tenant]
+
+    # -- the door -------------------------------------------------------------------------------------
+
+    def has_right(self, call: Call, size: int, bound: int) -> bool:
+        """Whether the tenant of `call` has so little that `size` items more are within its share of `bound`.
+
+        Not if it waits for room with other calls, which come first.
+        """
+        tenant = self._known.get(call.tenant)
+        if tenant is None:
+            return size <= bound / (len(self._known) + 1)
+        return not tenant.outside and tenant.items + size <= bound / len(self._known)
+
+    def in_the_way(self, missing: int, call: Call, bound: int) -> list[Call]:
+        """Return calls of `missing` items, which wait in the place of `call`; none if there are not so many.
+
+        They are the newest of the tenants that have most, and more than their share. Left out are calls that
+        have begun, that other callers wait for too, or that are part of a `map`, which is never refused.
+        """
+        share = bound / (len(self._known) + (call.tenant not in self._known))
+        items = {name: tenant.items for name, tenant in self._known.items()}
+        newest = {name: reversed(tenant.calls) for name, tenant in self._known.items()}
+        found: list[Call] = []
+        while missing > 0 and items:
+            most = max(items, key=items.__getitem__)
+            if items[most] <= share:
+                return []
+            other = next(newest[most], None)
+            if other is None:
+                del items[most]
+            elif _may_be_refused(other):
+                found.append(other)
+                missing -= other.waiting
+                items[most] -= other.waiting
+        return found if missing <= 0 else []
+
+    def wait(self, call: Call) -> None:
+        """Note that `call` waits for room."""
+        self._of(call).outside[call] = None
+
+    def leave(self, call: Call) -> None:
+        """Note that `call` does not wait for room any more; the next turn of its tenant is the last."""
+        tenant = self._known.pop(call.tenant)
+        del tenant.outside[call]
+        if tenant.calls or tenant.outside:
+            self._known[call.tenant] = tenant
+
+    def next_outside(self) -> Call:
+        """Return the call that is let in next: its tenant has least in the queue of those that wait."""
+        waiting = [tenant for tenant in self._known.values() if tenant.outside]
+        return next(iter(min(waiting, key=_items).outside))
+
+
+def _items(tenant: _Tenant) -> int:
+    return tenant.items
+
+
+def _may_be_refused(call: Call) -> bool:
+    is_shared = call.parent is not None and call.parent.is_shared
+    return call.waiting == call.size and not is_shared and not hasattr(call, "flow")
+
+
+class TenantTurns(Turns):
+    """The calls of one class in a queue that is divided by tenant: tenants take turns."""
+
+    __slots__ = ("_tenants",)
+
+    def __init__(self, batch_size: int, tenants: Tenants, *, large: bool) -> None:
+        def new_flow() -> Flow:
+            return large_calls(batch_size) if large else Line()
+
+        super().__init__(batch_size, _tenant_of, new_flow, whole=0)
+        self._tenants = tenants
+
+    def append(self, call: Call) -> None:
+        """Append `call` to those of its tenant."""
+        super().append(call)
+        self._tenants.came(call)
+
+    def clear(self) -> None:
+        """Forget all calls."""
+        for call in self:
+            waiting, call.waiting = call.waiting, 0
+            self._tenants.went(call, waiting)
+            call.waiting = waiting
+        super().clear()
+
+    def removed(self, call: Call, items: int, *, ran: bool = False) -> None:
+        """Note that `items` of `call` do not wait any more."""
+        super().removed(call, items, ran=ran)
+        self._tenants.went(call, items)
+
+    def _note(self, slices: list[Slice]) -> None:
+        super()._note(slices)
+        for call, start, stop in slices:
+            self._tenants.went(call, stop - start)
+
+
+def _tenant_of(call: Call) -> Hashable:
+    tenant: Hashable = call.tenant
+    return tenant

@@ -1,0 +1,142 @@
+"""`fair_by`: tenants share batches evenly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import pytest
+
+from batched import BatchError, QueueFullError
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.kept import batchers
+
+TENANT: ContextVar[str] = ContextVar("TENANT")
+
+
+def held(flavour: Flavour, **options: Any) -> tuple[Gate, Any, Any]:
+    """Return a gate that holds a batch, its function, and the first call."""
+    gate = Gate(shut=True)
+    if "cache" in options:
+        options["cache"] = {}
+    fn = flavour.decorate(gate, **{"batch_size": 8, "timeout_ms": 0, "adaptive": False, **options})
+    first = flavour.start(fn, ("first", 0))
+    gate.wait_for_batch()
+    return gate, fn, first
+
+
+def tenant_of(item: tuple[str, int]) -> str:
+    """Return the tenant that an item names."""
+    return item[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"group_by": lambda _: 0}, {"cache": True}, {"length": lambda _: 1}])
+def test_a_quiet_tenant_is_in_the_next_batch(flavour: Flavour, options: dict[str, Any]) -> None:
+    """And has its own answer, whatever another has sent before; so has a list."""
+    gate, fn, first = held(flavour, fair_by=tenant_of, **options)
+    futures = [flavour.start(fn, ("flood", number)) for number in range(40)]
+    quiet = flavour.start(fn, ("quiet", 0))
+    items = [("third", number) for number in range(3)]
+    listed = flavour.start(fn, items)
+    gate.open()
+    assert quiet.result(PATIENCE_S) == ("quiet", 0)
+    assert listed.result(PATIENCE_S) == items
+    assert [future.result(PATIENCE_S) for future in (first, *futures)] == [
+        ("first", 0),
+        *(("flood", number) for number in range(40)),
+    ]
+    assert Counter(map(tenant_of, gate.batches[1])) == {"flood": 4, "quiet": 1, "third": 3}
+
+
+@pytest.mark.parametrize("fair_by", [TENANT.get, lambda: TENANT.get()], ids=["get", "function"])
+def test_a_function_of_no_argument_is_asked_in_the_caller_s_context(flavour: Flavour, fair_by: Any) -> None:
+    """As of a context variable: an error of it is for that caller alone."""
+    gate, fn, first = held(flavour, fair_by=lambda item: item[0])
+    named = flavour.decorate(lambda items: items, fair_by=fair_by, timeout_ms=0)
+    with pytest.raises(BatchError, match="fair_by failed: LookupError"):
+        flavour.call(named, 1)
+
+    async def in_task() -> Any:
+        TENANT.set("a")
+        return await (named.acall(1) if hasattr(named, "acall") else named(1))
+
+    def in_thread() -> Any:
+        token = TENANT.set("a")
+        try:
+            return named(1)
+        finally:
+            TENANT.reset(token)
+
+    run: Any = getattr(flavour, "run", None)
+    assert (run(in_task()) if run is not None else in_thread()) == 1
+    gate.open()
+    assert first.result(PATIENCE_S) == ("first", 0)
+    assert fn is not named
+
+
+@pytest.mark.parametrize("answer", [ZeroDivisionError(), []], ids=["raises", "not hashable"])
+def test_an_error_is_for_its_caller_alone(flavour: Flavour, answer: Any) -> None:
+    """At the door; neighbours go on."""
+
+    def fair_by(item: Any) -> Any:
+        if item == "bad" and isinstance(answer, Exception):
+            raise answer
+        return answer if item == "bad" else item
+
+    gate = Gate(shut=True)
+    fn = flavour.decorate(gate, fair_by=fair_by, timeout_ms=0)
+    good = flavour.start(fn, "good")
+    gate.wait_for_batch()
+    other = flavour.start(fn, "other")
+    with pytest.raises(BatchError, match="fair_by failed"):
+        flavour.call(fn, "bad")
+    gate.open()
+    assert (good.result(PATIENCE_S), other.result(PATIENCE_S)) == ("good", "other")
+
+
+def test_elements_of_a_map_and_columns_have_tenants(flavour: Flavour) -> None:
+    """A function of several columns is asked with all of them."""
+    fn = flavour.decorate(lambda xs, ys: list(zip(xs, ys, strict=True)), fair_by=lambda x, y: (x, y))
+    assert flavour.call(fn, 1, 2) == (1, 2)
+    assert flavour.map(fn, range(50), range(50)) == [(number, number) for number in range(50)]
+
+
+def test_arrays_have_the_tenant_of_their_features(flavour: Flavour) -> None:
+    """As for `group_by`."""
+    asked = []
+    fn = flavour.decorate_arrays(
+        lambda features: features["x"], fair_by=lambda features: asked.append([*features])
+    )
+    assert flavour.call(fn, {"x": np.ones((3, 2))}).shape == (3, 2)
+    assert asked == [["x"]]
+
+
+@pytest.mark.parametrize("options", [{}, {"group_by": lambda _: 0}, {"cache": True}])
+def test_who_floods_a_bounded_queue_is_refused_first(flavour: Flavour, options: dict[str, Any]) -> None:
+    """Its newest call, for a tenant that has less; no caller is left without an answer."""
+    gate, fn, first = held(flavour, fair_by=tenant_of, max_queue_size=4, **options)
+    flood = [flavour.start(fn, ("flood", number)) for number in range(4)]
+    quiet = [flavour.start(fn, ("quiet", number)) for number in range(2)]
+    for number in (3, 2):
+        with pytest.raises(QueueFullError, match="fair_by"):
+            flood[number].result(PATIENCE_S)
+    for tenant in ("flood", "quiet"):
+        with pytest.raises(QueueFullError, match="no room"):
+            flavour.call(fn, (tenant, 9))
+    gate.open()
+    for future in (first, *flood[:2], *quiet):
+        future.result(PATIENCE_S)
+    assert fn.stats.total_rejected == 4
+
+
+def test_nothing_is_kept_of_tenants(flavour: Flavour) -> None:
+    """Once no call waits."""
+    fn = flavour.decorate(lambda items: items, fair_by=tenant_of, timeout_ms=0)
+    futures = [flavour.start(fn, (f"tenant {number}", 0)) for number in range(20)]
+    for future in futures:
+        future.result(PATIENCE_S)
+    for batcher in batchers(fn):
+        assert len(batcher.calls.queue.tenants) == 0

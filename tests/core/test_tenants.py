@@ -1,0 +1,168 @@
+"""Tenants share a queue, and the room in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import pytest
+
+from batched._core.call import Call
+from batched._core.keyed_queues import KeyedQueues
+from batched._core.length_queue import LengthQueue
+from batched._core.options import Options
+from batched._core.queue import Queue
+from batched._core.tenants import Tenants
+from batched._drivers.manual_clock import ManualDriver
+from batched.errors import QueueFullError
+from tests.kit.batcher_rules import COLLATOR
+from tests.kit.calls import listed, single
+from tests.kit.lengths import known
+
+BATCH = 8
+
+
+def driver_with(bound: int | None = None, kind: Any = Queue) -> ManualDriver:
+    """Return a driver whose tenants take turns."""
+    options = Options(batch_size=BATCH, timeout_ms=0, adaptive=False, max_queue_size=bound)
+    return ManualDriver(options, lambda size, small: kind(size, small, tenants=Tenants()), COLLATOR)
+
+
+def of(tenant: str, size: int = 0, arrived: float = 0.0) -> Call:
+    """Return a call of a tenant: of one item, or of a list."""
+    call = listed(size, arrived) if size else single()
+    call.tenant = tenant
+    call.key = None
+    call.lengths = [1.0 + at % 5 for at in range(call.size)]
+    return call
+
+
+def next_batch(driver: ManualDriver) -> Counter[str]:
+    """Run the next batch; return how many items it has of each tenant."""
+    assert driver.delay(0.0) == 0.0
+    batch = driver.pop(0.0)
+    shares: Counter[str] = Counter()
+    for call, start, stop in batch.slices:
+        shares[call.tenant] += stop - start
+    driver.run(batch, 0.0)
+    return shares
+
+
+KINDS = {
+    "plain": Queue,
+    "keys": KeyedQueues,
+    "lengths": partial(LengthQueue, lengths=known(0.1, 0.01, reorders=True, padded=True)),
+}
+
+
+@pytest.mark.parametrize("size", [0, 20], ids=["small", "large"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_tenants_share_batches_evenly(kind: str, size: int) -> None:
+    """However many calls each sends."""
+    driver = driver_with(kind=KINDS[kind])
+    driver.push(*(of("flood", size) for _ in range(100)))
+    driver.push(*(of("a", size) for _ in range(20)), *(of("b", size) for _ in range(20)))
+    shares: Counter[str] = Counter()
+    for _ in range(6):
+        shares += next_batch(driver)
+    assert sum(shares.values()) >= 6 * BATCH - 12
+    assert max(shares.values()) - min(shares[tenant] for tenant in ("flood", "a", "b")) <= 2 * BATCH
+
+
+def test_a_quiet_tenant_is_in_the_next_batch() -> None:
+    """Behind any number of items of another."""
+    driver = driver_with()
+    driver.push(*(of("flood") for _ in range(100)))
+    next_batch(driver)
+    driver.push(of("quiet"))
+    assert next_batch(driver) == {"flood": BATCH - 1, "quiet": 1}
+
+
+def test_large_calls_of_a_tenant_take_turns_within_its_share() -> None:
+    """A tenant with two lists has no more than one with one."""
+    driver = driver_with()
+    two, one = (of("two", 100), of("two", 100)), of("one", 100)
+    driver.push(*two, one)
+    for _ in range(10):
+        assert next_batch(driver) == {"one": 4, "two": 4}
+    assert two[0].waiting == two[1].waiting
+
+
+def admit(driver: ManualDriver, *calls: Call, wait: bool = False) -> list[bool]:
+    """Have calls arrive at the door."""
+    return [driver.batcher.calls.admit(call, wait=wait) for call in calls]
+
+
+def test_a_full_queue_refuses_the_newest_call_of_the_tenant_that_has_most() -> None:
+    """For each call of a tenant that has less than its share; no further."""
+    driver = driver_with(bound=6)
+    flood = [of("flood") for _ in range(6)]
+    admit(driver, *flood)
+    for had in (6, 5, 4):
+        admit(driver, of("quiet"))
+        assert [call.waiting for call in flood] == [1] * (had - 1) + [0] * (7 - had)
+    for tenant in ("flood", "quiet"):  # each has its share
+        with pytest.raises(QueueFullError):
+            admit(driver, of(tenant))
+    refused = driver.take_answered()
+    assert refused == flood[:2:-1]
+    assert all(isinstance(call.error, QueueFullError) for call in refused)
+    stats = driver.stats(0.0)
+    assert (stats.queue_size, stats.total_rejected, stats.total_cancelled) == (6, 5, 3)
+
+
+def test_a_list_that_is_more_than_its_share_is_refused() -> None:
+    """And what has begun, or is part of a `map`, is not refused for others."""
+    driver = driver_with(bound=12)
+    begun = of("flood", 12)
+    admit(driver, begun)
+    with pytest.raises(QueueFullError):
+        admit(driver, of("quiet", 7))
+    assert next_batch(driver) == {"flood": BATCH}
+    chunk = of("flood", 8)
+    chunk.flow = object()
+    admit(driver, chunk)
+    with pytest.raises(QueueFullError):
+        admit(driver, of("quiet"))
+    assert (begun.waiting, chunk.waiting) == (4, 8)
+
+
+def test_calls_that_wait_for_room_are_let_in_in_turns() -> None:
+    """The tenant that has least in the queue is the next, whatever others have asked for before."""
+    driver = driver_with(bound=8)
+    assert admit(driver, *(of("flood") for _ in range(20)), wait=True) == [True] * 8 + [False] * 12
+    assert admit(driver, *(of("quiet") for _ in range(3)), wait=True) == [False] * 3
+    next_batch(driver)
+    let_in = [call.tenant for call in driver.batcher.calls.let_in]
+    assert sorted(let_in) == ["flood"] * 5 + ["quiet"] * 3
+    assert Counter(let_in[:6]) == {"flood": 3, "quiet": 3}
+
+
+def test_tenants_are_forgotten_with_their_last_item() -> None:
+    """Whether it runs, leaves, or waits for room."""
+    tenants = Tenants()
+    options = Options(batch_size=BATCH, timeout_ms=0, adaptive=False, max_queue_size=2)
+    driver = ManualDriver(options, partial(Queue, tenants=tenants), COLLATOR)
+    ran, left, waits = of("ran"), of("left"), of("waits")
+    admit(driver, ran, left)
+    admit(driver, waits, wait=True)
+    assert len(tenants) == 3
+    driver.drop(left)
+    assert len(tenants) == 2
+    driver.drop(waits)
+    assert len(tenants) == 1
+    next_batch(driver)
+    assert len(tenants) == 0
+
+
+def test_options_that_change_leave_tenants_as_they_are() -> None:
+    """What waits is counted once."""
+    tenants = Tenants()
+    driver = ManualDriver(Options(batch_size=4, timeout_ms=0), partial(Queue, tenants=tenants), COLLATOR)
+    driver.push(*(of("a") for _ in range(9)), *(of("b") for _ in range(2)))
+    driver.batcher.configure(Options(batch_size=6, timeout_ms=0))
+    assert len(tenants) == 2
+    while driver.queue.items:
+        next_batch(driver)
+    assert len(tenants) == 0

@@ -1,4 +1,4 @@
-"""What callers with deadlines get after a flood, and when the function becomes slow or hangs, simulated.
+"""Callers with deadlines after a flood, or while a function is slow or hangs, simulated, beside the best.
 
 The function takes 20 ms + 1 ms an item, in batches of 32 at most. After a flood, the latency of the calls
 that are answered is beside what it was before. Else calls on time are beside the most in hindsight, of those

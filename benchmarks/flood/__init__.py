@@ -1,0 +1,1 @@
+"""What clients get over HTTP while they ask for more than a service can do."""

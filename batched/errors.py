@@ -7,7 +7,14 @@ from functools import partial
 from types import MemberDescriptorType
 from typing import Any, NoReturn
 
-__all__ = ["BatchError", "BlockingCallWarning", "ClosedError", "QueueFullError", "SlowConsumerError"]
+__all__ = [
+    "BatchError",
+    "BlockingCallWarning",
+    "ClosedError",
+    "OverloadError",
+    "QueueFullError",
+    "SlowConsumerError",
+]
 
 
 class BatchError(ValueError):
@@ -15,7 +22,17 @@ class BatchError(ValueError):
 
 
 class QueueFullError(RuntimeError):
-    """There is no room for a call: `max_queue_size` items wait."""
+    """There is no room for a call: as many items wait as `max_queue_size` or `max_queue_delay_ms` allow."""
+
+    retry_after_s: float | None = None
+    """After how many seconds there should be room; None if it is not known how long batches take."""
+
+
+class OverloadError(TimeoutError):
+    """A call cannot be answered within its `deadline_ms`, because of what waits: it was given up early."""
+
+    retry_after_s: float | None = None
+    """After how many seconds such a call should be answered in time."""
 
 
 class SlowConsumerError(RuntimeError):

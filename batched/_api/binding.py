@@ -106,6 +106,8 @@ class Shared(Generic[DriverT]):
     binds: bool = True
     """Whether this is the decorated function itself, which binds to instances; a view is bound."""
     call_options: CallOptions = NO_OPTIONS
+    effective: CallOptions = NO_OPTIONS
+    """The same, with the deadline that the decorator gives by default."""
     view_class: Any = None
     reference: object = None
     """The weak reference that takes this out of `views`."""

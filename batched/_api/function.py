@@ -19,6 +19,7 @@ from batched._api.signatures import CallChanges, Changes
 from batched._api.streams import AsyncStream
 from batched._core.call import Call
 from batched._core.explanation import explain
+from batched._core.option_checks import an_int
 from batched._core.options import NO_OPTIONS, CallOptions, Options, knows_lengths, live_options
 from batched._core.stats import Stats
 from batched._drivers.alarms import within
@@ -47,8 +48,9 @@ class DecoratedFunction(Bindable[DriverT]):
         driver = shared.binding.driver(owner)
         shared.collator = driver.collator
         shared.read = partial(_refuse_call, self._name) if shared.streams else driver.collator.read
-        if shared.call_options is not NO_OPTIONS:
-            shared.read = partial(shared.call_options.read, shared.read)
+        shared.effective = shared.call_options.with_default(driver.options.default_deadline_ms)
+        if shared.effective is not NO_OPTIONS:
+            shared.read = partial(shared.effective.read, shared.read)
         shared.driver = driver  # last: a thread that sees the driver uses the other two
         if shared.is_method and shared.call_options is NO_OPTIONS:
             shared.binding.share(owner, shared)
@@ -123,7 +125,7 @@ class DecoratedFunction(Bindable[DriverT]):
         if not self._shared.streams:
             raise TypeError(f"{self._name} does not stream: only a batch function that is a generator does")
         call: Call = self._shared.collator.one(self, args, named, monotonic())
-        self._shared.call_options.apply_to(call)
+        self._shared.effective.apply_to(call)
         call.keep_errors = False  # a stream has no place for an error but its end
         call.note_context()
         return call
@@ -181,6 +183,16 @@ class DecoratedFunction(Bindable[DriverT]):
     def stats(self) -> Stats:
         """A frozen snapshot of the batcher's counters, taken without waiting for a batch."""
         return self._driver.stats
+
+    def expected_wait_ms(self, items: int = 1) -> float | None:
+        """Return how long a call of so many items that came now would wait for its answer, in milliseconds.
+
+        From what waits, the age of the batches that run, and the time that batches have taken so far; None
+        while that is not known. With `batched.aio` it is that of the running loop or, where none runs, of the
+        loop with the longest wait.
+        """
+        seconds = self._driver.expected_wait_s(an_int(1)("items", items))
+        return None if seconds is None else seconds * 1000
 
     def explain(self) -> str:
         """Return what the batcher has found and does, and what would help: one plain sentence a line."""

@@ -28,7 +28,7 @@ class ReadAhead(ABC):
         self.ended = False
         self._function = function
         self._collator = shared.collator
-        self._options = shared.call_options
+        self._options = shared.effective
         self._driver = driver
         self._errors: list[BaseException] = []
         self._flow = object()  # its calls take turns as one
@@ -44,7 +44,7 @@ class ReadAhead(ABC):
             return 0
         options = self._driver.options
         size = self._driver.collator.chunk_size or options.batch_size
-        if self._options.deadline_ms is not None:
+        if isinstance(self._options.deadline_ms, float):
             size = 1  # the deadline holds for each item
         if options.max_queue_size is not None:
             size = min(size, options.max_queue_size)

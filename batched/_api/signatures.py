@@ -40,6 +40,7 @@ class LiveOptions(TypedDict, total=False):
     max_concurrent_batches: int
     max_queue_size: int | None
     on_full: OnFull
+    max_queue_delay_ms: float | None
     isolate_errors: bool
     max_batch_length: int | None
 
@@ -59,6 +60,7 @@ class KeywordOptions(LiveOptions, total=False):
     fair_by: Callable[..., Hashable] | None
     cache: Cache | None
     cache_key: Callable[..., Hashable] | None
+    default_deadline_ms: float | None
     name: str | None
 
 
@@ -83,7 +85,7 @@ class ArrayKeywordOptions(KeywordOptions, total=False):
 class CallChanges(TypedDict, total=False):
     """The options of single calls."""
 
-    deadline_ms: float | None
+    deadline_ms: float | Literal["default"] | None
     priority: Priority | None
     return_exceptions: bool
 

@@ -1,6 +1,8 @@
-"""Whether there is room for a call: `max_queue_size` and `on_full`."""
+"""Whether there is room for a call: `max_queue_size`, `max_queue_delay_ms` and `on_full`."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 from batched._core.call import Call
 from batched._core.options import Options
@@ -10,29 +12,65 @@ from batched.errors import QueueFullError
 
 def admits_with_lock(options: Options) -> bool:
     """Whether calls are admitted one by one: they are counted, divided or looked up."""
-    told = (options.max_queue_size, options.group_by, options.cache, options.fair_by)
+    told = (
+        options.max_queue_size,
+        options.max_queue_delay_ms,
+        options.group_by,
+        options.cache,
+        options.fair_by,
+    )
     return any(option is not None for option in told)
+
+
+class WaitingTime(Protocol):
+    """What tells how long items wait, as far as that is known."""
+
+    def most_waiting(self, delay_s: float) -> int | None:
+        """Return how many items may wait so that none does for longer than `delay_s`; None if not known."""
+        ...
+
+    def retry_after_s(self, items: int, too_many: int) -> float | None:
+        """Return when a call of `items` may come back, for which `too_many` wait; None if not known."""
+        ...
 
 
 class Admission:
     """The bound on waiting items, and the calls that wait for room, oldest first."""
 
-    __slots__ = ("_bound", "_name", "_tenants", "arriving", "awaiting_room", "in_the_way")
+    __slots__ = (
+        "_bound",
+        "_longest_s",
+        "_name",
+        "_tenants",
+        "_time",
+        "arriving",
+        "awaiting_room",
+        "in_the_way",
+    )
 
-    def __init__(self, name: str, options: Options, tenants: Tenants | None) -> None:
+    def __init__(self, name: str, options: Options, tenants: Tenants | None, time: WaitingTime) -> None:
         self._name = name
+        self._time = time
         self._tenants = tenants
         self.in_the_way: list[Call] = []
         """Calls that are to be refused after all, for the one that has just been let in."""
         self.awaiting_room: dict[Call, list[Call]] = {}
         """The calls that wait for room, each with the parts to queue in its place."""
-        self._bound = options.max_queue_size
         self.arriving: int = 0
         """Items that were let in and are not in the queue yet."""
+        self.configure(options)
 
     def configure(self, options: Options) -> None:
-        """Follow a new bound."""
+        """Follow new bounds."""
         self._bound = options.max_queue_size
+        self._longest_s = None if options.max_queue_delay_ms is None else options.max_queue_delay_ms / 1000
+
+    def _most(self) -> int | None:
+        """Return how many items may wait, None if there is no bound."""
+        if self._longest_s is None:
+            return self._bound
+        found = [most for most in (self._bound, self._time.most_waiting(self._longest_s)) if most is not None]
+        return min(found, default=None)
 
     def admit(self, call: Call, parts: list[Call], queued: int, *, wait: bool, of_map: bool = False) -> bool:
         """Return whether there is room for `parts` beside `queued` items; if not, `call` waits for it.
@@ -42,34 +80,42 @@ class Admission:
         `ValueError` if there will never be room.
         """
         size = sum([part.size for part in parts])
-        bound = self._bound
-        if bound is None or not size:
-            return True
-        if size > bound and not of_map:
+        if self._bound is not None and size > self._bound and not of_map:
             raise ValueError(
-                f"{self._name} has max_queue_size={bound}: a call of {size} items will never fit, "
+                f"{self._name} has max_queue_size={self._bound}: a call of {size} items will never fit, "
                 f"so divide it or raise the bound"
             )
+        most = self._most()
         waiting = queued + self.arriving
+        if most is None or not size:
+            return True
         tenants = self._tenants
-        missing = waiting + size - bound if waiting else 0
-        has_right = tenants is not None and tenants.has_right(parts[0], size, bound)
+        missing = waiting + size - most if waiting else 0
+        has_right = tenants is not None and tenants.has_right(parts[0], size, most)
         if missing <= 0 and (has_right or not self.awaiting_room):
             return True
         if not wait:
             if tenants is not None and has_right:
-                self.in_the_way = tenants.in_the_way(missing, parts[0], bound)
+                self.in_the_way = tenants.in_the_way(missing, parts[0], most)
                 if self.in_the_way:
                     return True
-            raise QueueFullError(
-                f"{self._name} has {waiting} items waiting, and max_queue_size={bound}: "
-                f"no room for {size} more"
-            )
+            raise self.full(waiting, size, most)
         self.awaiting_room[call] = parts
         if tenants is not None:
             call.tenant = parts[0].tenant
             tenants.wait(call)
         return False
+
+    def full(self, waiting: int, size: int, most: int) -> QueueFullError:
+        """Return the error of a call of `size` items for which there is no room."""
+        bound = f"max_queue_size={self._bound}"
+        if most != self._bound:
+            bound = f"max_queue_delay_ms={(self._longest_s or 0.0) * 1000:g}, which is {most} items by now"
+        error = QueueFullError(
+            f"{self._name} has {waiting} items waiting, and {bound}: no room for {size} more"
+        )
+        error.retry_after_s = self._time.retry_after_s(size, waiting + size - most)
+        return error
 
     def pop(self, queued: int) -> tuple[Call, list[Call]] | None:
         """Remove and return the call that is the next, with its parts, if there is room for it now.
@@ -84,7 +130,8 @@ class Admission:
         call = next(iter(self.awaiting_room)) if tenants is None else tenants.next_outside()
         parts = self.awaiting_room[call]
         waiting = queued + self.arriving
-        if self._bound is not None and waiting and waiting + sum([part.size for part in parts]) > self._bound:
+        most = self._most()
+        if most is not None and waiting and waiting + sum([part.size for part in parts]) > most:
             return None
         self.leave(call)
         return call, parts

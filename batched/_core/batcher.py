@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from batched._core.backlog import Backlog
 from batched._core.batch import Batch
 from batched._core.calls import Calls, NewQueue
 from batched._core.collator import Collator
@@ -43,10 +44,12 @@ class Batcher:
         in_flight: Any = None,
         streams: bool = False,
     ) -> None:
-        self.calls: Calls = Calls(options, new_queue, name, counters, in_flight)
+        self.calls: Calls = Calls(options, new_queue, name, counters, in_flight, streams=streams)
         self.inbox: Inbox = self.calls.inbox
+        self.backlog: Backlog = self.calls.backlog
         self.next_batch: NextBatch = NextBatch(self.calls, options, streams=streams)
         self.running: Running = Running(name, self.calls, self.next_batch, collator, streams=streams)
+        self.backlog.since = self.running.since
         self.next_batch.resize(None)
 
     def configure(self, options: Options) -> None:
@@ -54,6 +57,7 @@ class Batcher:
         self.calls.take_in()
         self.next_batch.configure(options)
         self.next_batch.resize(self.fits)
+        self.backlog.configure(options)
         self.calls.admission.configure(options)
         self.calls.admit_waiting()
 
@@ -103,6 +107,8 @@ class Batcher:
         most = self.next_batch.options.batch_size
         batch = retries.pop(most) if retries.batches else self.next_batch.take(now)
         self.running.since[batch] = now
+        if self.backlog.is_used:
+            self.backlog.started(now)
         return batch
 
     def give_up(self, error: BaseException, batch: Batch | None) -> None:
@@ -154,9 +160,11 @@ def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float) -> Sta
     known = [batcher for batcher in batchers if batcher.learned is not None]
     most = max(known, key=lambda batcher: batcher.next_batch.policy.cohorts, default=None)
     running = [batcher.running for batcher in batchers]
+    refused = [batcher.inbox.refused.copy() for batcher in batchers]
     return counters.snapshot(
         waiting=sum(batcher.calls.queue.items for batcher in batchers),
         running=[(batch.size, now - since) for each in running for batch, since in each.since.items()],
+        refused=sum(map(sum, refused)),
         again=sum(each.retries.items for each in running),
         paused=any(each.retries.is_paused for each in running),
         fits=min(fits, default=None),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from batched._core.admission import Admission
+from batched._core.backlog import Backlog
 from batched._core.call import Call, completed
 from batched._core.counters import Counters
 from batched._core.inbox import Inbox
@@ -23,13 +24,21 @@ class Calls:
     """Where each call of a batcher is: on its way in, waiting for room, in the queue, or done."""
 
     def __init__(
-        self, options: Options, new_queue: NewQueue, name: str, counters: Counters, in_flight: Any
+        self,
+        options: Options,
+        new_queue: NewQueue,
+        name: str,
+        counters: Counters,
+        in_flight: Any,
+        *,
+        streams: bool = False,
     ) -> None:
         self._name = name
         self._new_queue = new_queue
         self.counters = counters
         self.in_flight = in_flight  # the items that run for a cache: calls for equal items wait for these
         self.inbox: Inbox = Inbox()
+        self.backlog: Backlog = Backlog(self, options, name, streams=streams)
         self._has_parts = False  # whether any call has been divided so far
         self.answered: list[Call] = []
         """Calls that have their answer: their callers are to be woken."""
@@ -44,7 +53,7 @@ class Calls:
     def begin(self, options: Options) -> None:
         """Begin with an empty queue."""
         self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
-        self.admission: Admission = Admission(self._name, options, self.queue.tenants)
+        self.admission: Admission = Admission(self._name, options, self.queue.tenants, self.backlog)
         self.deadlines: Deadlines = Deadlines()
         self.policy_listens = False
         """Whether the delay policy wants to hear of calls."""
@@ -66,6 +75,8 @@ class Calls:
             self.add(new)
             self.admission.arriving = 0
             del inbox.arriving[: len(new)]  # last, so that Ctrl-C loses nothing
+        while inbox.refused:
+            self.counters.refused += inbox.refused.popleft()
         while gone:
             gone -= 1
             self.gone.append(inbox.leaving.popleft())
@@ -99,6 +110,7 @@ class Calls:
 
         Raises `QueueFullError` if it cannot `wait`, and `ValueError` if there will never be room.
         """
+        self.backlog.note(call.arrived)
         if self.inbox.leaving:  # calls that leave make room
             self.take_in()
         parts: list[Call] = []
@@ -202,11 +214,14 @@ class Calls:
             self.unreported.clear()
         self.admit_waiting()
 
-    def expire(self, call: Call) -> None:
-        """Answer `call`, which is late and taken in, with a `TimeoutError`, unless all of it has started."""
+    def expire(self, call: Call, error: TimeoutError | None = None) -> None:
+        """Answer `call`, which is late or will be, with `error` or else a `TimeoutError`.
+
+        It must be taken in. Not if all of it has started.
+        """
         if call.missing and call.unstarted:
             call.left = "expired"
-            call.error = TimeoutError(call.overdue(self._name))  # first: its caller may be looking
+            call.error = error or TimeoutError(call.overdue(self._name))  # first: its caller may be looking
             self.drop(call)
             self.answer([call])
 

@@ -23,6 +23,7 @@ class Counters:
         self.failed = 0
         self.divided = 0
         self.rejected = 0
+        self.refused = 0
         self.cached: int = 0
         self.cancelled = 0
         self.expired: int = 0
@@ -55,6 +56,10 @@ class Counters:
         runs.append((batch.reason, batch.size, duration))
         if len(runs) == _RUNS:
             self._count_runs()
+
+    def last_runs(self) -> list[tuple[int, float]]:
+        """Return the items and the seconds of the last runs."""
+        return [(size, duration) for _, size, duration in self._runs]
 
     def left(self, slices: list[Slice], items: int, started: float) -> None:
         """Count `items` of a batch that has `started`, which will not run again, and how long they waited."""
@@ -91,6 +96,7 @@ class Counters:
         waiting: int,
         running: list[tuple[int, float]],
         again: int,
+        refused: int = 0,
         paused: bool = False,
         fits: int | None,
         best: int | None,
@@ -99,6 +105,7 @@ class Counters:
         """Return the totals so far.
 
         `fits` and `best` are the most items of a batch, as far as they are known: by memory, and by time.
+        `refused` are the items of calls that were refused and are not counted yet.
         `running` are the batches that run: the items of each, and the seconds since its start. `again` is the
         number of items in batches that are about to run again, in parts; `paused` says that none will be.
         """
@@ -116,6 +123,7 @@ class Counters:
             total_cancelled=self.cancelled,
             total_expired=self.expired,
             total_rejected=self.rejected,
+            total_refused=self.refused + refused,
             total_cached=self.cached,
             total_batches=batch_size.count,
             total_divided=self.divided,

@@ -10,12 +10,16 @@ from batched._core.call import Call
 class Inbox:
     """Calls on their way to the queue, and when they are reason to wake the driver. Needs no lock."""
 
-    __slots__ = ("arriving", "has_moved", "leaving", "until", "wake_after")
+    __slots__ = ("arriving", "batch_s", "has_moved", "leaving", "refused", "until", "wake_after")
 
     def __init__(self) -> None:
         self.arriving: list[Call] = []
         self.leaving: deque[Call] = deque()
         """Calls that are to be dropped: their callers have left."""
+        self.refused: deque[int] = deque()
+        """The items of calls that were refused, which are to be counted."""
+        self.batch_s: float = 0.0
+        """The least seconds that a batch takes, as far as they are known."""
         self.wake_after: int | None = None
         """So many calls in `arriving` are reason to wake the driver before `until`.
 
@@ -32,5 +36,8 @@ class Inbox:
         return after is not None and (
             len(self.arriving) >= after
             or call.size > 1
-            or (call.deadline is not None and call.latest_start() < self.until)
+            or (
+                call.deadline is not None
+                and min(call.latest_start(), call.deadline - self.batch_s) < self.until
+            )
         )

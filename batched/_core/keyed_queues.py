@@ -129,6 +129,15 @@ class KeyedQueues:
             self._full[entry.is_large].add(entry, since)
         self._by_age.add(entry, entry.oldest())
 
+    @property
+    def small_items(self) -> int:
+        """How many items wait: of how many small calls is not counted."""
+        return self.items
+
+    def small_calls(self) -> tuple[Call, ...]:
+        """Return none: which are taken next depends on the key."""
+        return ()
+
     def drop(self, call: Call, after: int = -1) -> int:
         """Forget the items of `call` that still wait `after` a place; return how many items that was."""
         entry = self._entries.get(call.key)

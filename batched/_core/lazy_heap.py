@@ -98,10 +98,25 @@ class Deadlines:
     def __init__(self) -> None:
         self._heap: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)
         self.entries: list[tuple[float, int, ref[Call]]] = self._heap.entries
+        self._lists: list[ref[Call]] = []
 
     def add(self, call: Call, deadline: float) -> None:
         """Watch `call`."""
         self._heap.add(ref(call), deadline)
+        if call.size > 1:
+            self._lists.append(ref(call))
+
+    def next(self) -> float:
+        """Return the next deadline, `inf` if there is none."""
+        return self._heap.next()
+
+    def lists(self) -> list[Call]:
+        """Return the calls of several items that wait."""
+        if not self._lists:
+            return []
+        found = [(each, call) for each in self._lists if (call := each()) is not None and call.waiting]
+        self._lists = [each for each, _ in found]
+        return [call for _, call in found]
 
     def first(self) -> Call | None:
         """Return the call with the next deadline, if there is one."""

@@ -7,6 +7,7 @@ from typing import Any
 from batched._core.batch import ApartBatch, Batch
 from batched._core.call import Call
 from batched._core.calls import Calls
+from batched._core.early_drop import EarlyDrop
 from batched._core.options import Options
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.best_size import BestSize
@@ -25,6 +26,8 @@ class NextBatch:
     def __init__(self, calls: Calls, options: Options, *, streams: bool = False) -> None:
         self._calls = calls
         self._streams = streams
+        self._backlog = calls.backlog
+        self._early_drop = EarlyDrop(calls)
         self._draining = False
         self._fits: int | None = None
         self.begin(options)
@@ -100,6 +103,8 @@ class NextBatch:
         if calls.deadlines.entries:
             for call in calls.deadlines.passed(now):
                 calls.expire(call)
+            if self._early_drop.is_on:
+                self._early_drop.give_up_late(now)
 
     def delay(self, now: float) -> float | None:
         """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits."""
@@ -115,11 +120,17 @@ class NextBatch:
             return 0.0
         start = self.policy.start_at(queue.oldest(), queue.items, now)
         self._reason = self.policy.reason
-        deadlines = self._calls.deadlines
-        if deadlines.entries and (urgent := deadlines.start()) < start:
+        if self._calls.deadlines.entries and (urgent := self._urgent_start(queue)) < start:
             start = urgent
             self._reason = StartReason.DEADLINE
         return start - now if start > now else 0.0
+
+    def _urgent_start(self, queue: Any) -> float:
+        """Return when to start for the call with the next deadline."""
+        start = self._calls.deadlines.start()
+        if self._early_drop.is_on:
+            start = min(start, self._early_drop.latest_start(min(queue.items, queue.batch_size)))
+        return start
 
     def awaited(self) -> int:
         """Return how many more calls are reason to look before the batch is due."""
@@ -148,7 +159,7 @@ class NextBatch:
         if queue.is_keyed:
             batch = self._take_in_turn(now, urgent)
         else:
-            batch = queue.take(self._room(queue))
+            batch = queue.take(self._room(queue, now))
             batch.reason = self._reason
         if lengths is not None and (lengths.is_used or lengths.looks):
             self._note_lengths(batch, lengths)
@@ -168,7 +179,7 @@ class NextBatch:
             reason = StartReason.FULL
         elif reason == StartReason.FULL:  # another key's was
             reason = self._why_at_once() or self.policy.reason
-        batch: Batch = queue.take(self._room(queue))
+        batch: Batch = queue.take(self._room(queue, now))
         queues.taken(batch, now)
         if reason != StartReason.FULL and not queue.items and queues.items:
             batch = ApartBatch(batch.slices, batch.size)
@@ -183,7 +194,7 @@ class NextBatch:
             longest, real = lengths.look(batch.slices)
             batch.real, batch.padded = round(real), round(longest * batch.size)
 
-    def _room(self, queue: Any) -> int:
+    def _room(self, queue: Any, now: float) -> int:
         """Return how many items the next batch of `queue` has, at most."""
         sizes = self.sizes
         # A trial may take longer: no call that has a deadline is to wait for it.
@@ -192,6 +203,8 @@ class NextBatch:
             if size is not None:
                 return size
         room: int = min(queue.batch_size, queue.items)
+        if self._early_drop.is_on:
+            room = min(self._early_drop.choose(queue, room, now), queue.items)
         return room
 
     def _is_due(self, oldest: float, now: float) -> bool:
@@ -208,6 +221,8 @@ class NextBatch:
             lengths.ran(batch, now - started)
         if self.sizes is not None and not batch.failed:
             self._learn_size(self.sizes, batch.size, started, now)
+        if self._backlog.is_used:
+            self._backlog.ended(batch, started, now)
         policy = self.policy
         if not policy.learns:
             return

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import iscoroutinefunction, signature
 from numbers import Real
 from operator import index
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 Check: TypeAlias = Callable[[str, Any], Any]
 
@@ -73,6 +73,16 @@ def a_time(*, or_zero: bool) -> Check:
         return number
 
     return check
+
+
+def a_deadline(name: str, value: Any) -> float | Literal["default"]:
+    """Accept "default", and milliseconds."""
+    if isinstance(value, str):
+        if value != "default":
+            raise ValueError(f'{name} must be a number of milliseconds, "default", or None, got {value!r}')
+        return "default"
+    milliseconds: float = a_time(or_zero=False)(name, value)
+    return milliseconds
 
 
 def _an_instance(kind: type, meant: str) -> Check:

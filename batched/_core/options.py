@@ -8,7 +8,7 @@ made from these rows; the typed dicts in `batched._api.signatures`, and README, 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from batched._core.call import Call
@@ -17,6 +17,7 @@ from batched._core.option_checks import (
     Check,
     a_bool,
     a_cache,
+    a_deadline,
     a_function,
     a_length,
     a_string,
@@ -107,6 +108,19 @@ class Options:
         'What happens to a call for which the queue has no room: `"raise"` a `batched.QueueFullError`, or '
         '`"wait"` for room, first come first served. A `map` always waits.',
         live=True,
+    )
+    max_queue_delay_ms: float | None = _option(
+        None,
+        or_none(a_time(or_zero=False)),
+        "The longest that a call may have to wait before its batch starts, by the time that batches have "
+        "taken so far: one that would wait longer finds no room (`on_full`). None for no bound; beside "
+        "`max_queue_size` the stricter one holds.",
+        live=True,
+    )
+    default_deadline_ms: float | None = _option(
+        None,
+        or_none(a_time(or_zero=False)),
+        "The `deadline_ms` of every call that does not set its own with `fn.options(deadline_ms=...)`.",
     )
     isolate_errors: bool = _option(
         True,
@@ -248,13 +262,15 @@ class ArrayOptions(Options):
 class CallOptions:
     """The options of single calls."""
 
-    deadline_ms: float | None = _option(
-        None,
-        or_none(a_time(or_zero=False)),
+    deadline_ms: float | Literal["default"] | None = _option(
+        "default",
+        or_none(a_deadline),
         "The most that a call may take, waiting and running, counted from the call. Then it raises "
-        "`TimeoutError`, even while the worker is busy, and items that have not started never run. A future "
+        "`TimeoutError`, even while the worker is busy, and items that have not started never run. A call "
+        "that cannot be answered in time, by the time that batches have taken so far, raises "
+        "`batched.OverloadError`, a `TimeoutError`, as soon as that is known. A future "
         "of `submit` that has no item left to start is answered late: bound that wait with "
-        "`result(timeout=...)`. None means no deadline.",
+        '`result(timeout=...)`. None means no deadline, `"default"` is `default_deadline_ms`.',
         live=True,
     )
     priority: Priority | None = _option(
@@ -273,6 +289,12 @@ class CallOptions:
     def __post_init__(self) -> None:
         _check(self)
 
+    def with_default(self, deadline_ms: float | None) -> CallOptions:
+        """Return these options, with `deadline_ms` where they leave it to the decorator."""
+        if self.deadline_ms != "default" or deadline_ms is None:
+            return self
+        return replace(self, deadline_ms=deadline_ms)
+
     def read(self, read: Callable[..., Call], *arguments: Any) -> Call:
         """Return the call that the collator's `read` makes of `arguments`, with these options."""
         call = read(*arguments)
@@ -282,7 +304,7 @@ class CallOptions:
     def apply_to(self, call: Call) -> None:
         """Give `call`, and the calls that are its parts, these options."""
         for part in (call, *call.parts):
-            if self.deadline_ms is not None:
+            if isinstance(self.deadline_ms, float):
                 part.deadline = call.arrived + self.deadline_ms / 1000
             if self.priority is not None:
                 part.bulk = self.priority == "bulk"

@@ -13,6 +13,8 @@ long and full batches save little, they get less of it while small calls come.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice
 from batched._core.tenants import Tenants, TenantTurns
@@ -140,6 +142,10 @@ class Queue:
     def small_items(self) -> int:
         """How many items of small calls wait."""
         return self.items - self._large_items
+
+    def small_calls(self) -> Iterable[Call]:
+        """Return the small calls, in the order in which they are taken; of some nothing waits any more."""
+        return self._small
 
     def oldest(self) -> float:
         """Return when the oldest waiting call arrived. At least one must wait."""

@@ -104,6 +104,8 @@ class Stats:
     """Left before execution because of their deadline."""
     total_rejected: int
     """Not taken from callers, because the queue had no room."""
+    total_refused: int
+    """Not taken from callers, because what waits would have made them late."""
     total_cached: int
     """Answered by the cache, or by an equal item in flight; not counted as accepted."""
     total_batches: int
@@ -149,7 +151,8 @@ class Stats:
             ("accepted", f"{self.total_accepted}"),
             ("processed", f"{self.total_processed}, {self.total_failed} of them failed"),
             ("cancelled, expired", f"{self.total_cancelled}, {self.total_expired}"),
-            ("rejected, cached", f"{self.total_rejected}, {self.total_cached}"),
+            ("rejected, refused", f"{self.total_rejected}, {self.total_refused}"),
+            ("cached", f"{self.total_cached}"),
             ("batches", f"{self.total_batches} ({closed})"),
             ("items per batch", _row(self.batch_size, 1, "")),
             ("wait", _row(self.wait, 1000, " ms")),

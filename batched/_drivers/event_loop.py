@@ -27,6 +27,7 @@ from batched._drivers.current_batch import RUNNING
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import register
 from batched._drivers.loop_dispatcher import LoopDispatcher
+from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.wakeups import set_unless_done
 from batched.errors import ClosedError
 
@@ -90,6 +91,22 @@ class LoopDriver(Driver):
         for dispatcher in dispatchers:
             dispatcher.replan()
 
+    def expected_wait_s(self, items: int) -> float | None:
+        """Return how long a call of `items` on the running loop would wait for its answer.
+
+        Where no loop runs, on the loop where it would wait longest. None if that is not known.
+        """
+        loop = running_loop_or_none()
+        waits: list[float] = []
+        with self.lock:
+            for dispatcher in self.dispatchers():
+                backlog = dispatcher.batcher.backlog
+                backlog.begin()
+                if loop in {None, dispatcher.loop()}:
+                    wait = backlog.wait_s(items, monotonic())
+                    waits += [] if wait is None else [wait]
+        return max(waits, default=None)
+
     def dispatchers(self) -> list[LoopDispatcher]:
         """Return the dispatchers of all loops that are still there."""
         found = (reference() for reference in list(self._dispatchers.values()))
@@ -132,6 +149,8 @@ class LoopDriver(Driver):
         call.waits_at = dispatcher
         call._loop = loop  # noqa: SLF001  tasks look for it by this name
         inbox = dispatcher.inbox
+        if call.deadline is not None:
+            dispatcher.batcher.backlog.refuse(call, monotonic())
         if not self.admits_with_lock and not call.is_divided:
             inbox.arriving.append(call)
         elif not self._admit(dispatcher, call, waits):

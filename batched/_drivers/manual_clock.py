@@ -13,6 +13,7 @@ from batched._core.counters import Counters
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.stats import Stats
+from batched.errors import OverloadError
 
 
 class _NoItems:
@@ -43,9 +44,17 @@ class ManualDriver:
         return self.batcher.calls.queue
 
     def push(self, *calls: Call) -> None:
-        """Queue `calls`."""
+        """Queue `calls`, unless they are refused: those have an `OverloadError` as their answer."""
         for call in calls:
-            self.batcher.calls.add(self.batcher.calls.enter(call))
+            try:
+                if call.deadline is not None:
+                    self.batcher.backlog.refuse(call, call.arrived)
+            except OverloadError as error:
+                call.fail(error)
+                call.waiting = 0
+                self.batcher.calls.answered.append(call)
+            else:
+                self.batcher.calls.add(self.batcher.calls.enter(call))
 
     def delay(self, now: float) -> float | None:
         """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits."""

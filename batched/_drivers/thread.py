@@ -104,6 +104,12 @@ class ThreadDriver(Driver):
         if self.inbox.wake_after != 0:  # else there is no worker, and no call that waits for one
             self.workers.wake()
 
+    def expected_wait_s(self, items: int) -> float | None:
+        """Return how long a call of `items` would wait for its answer; None if that is not known."""
+        with self.lock:
+            self.batcher.backlog.begin()
+            return self.batcher.backlog.wait_s(items, monotonic())
+
     # -- a call comes -------------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -130,6 +136,8 @@ class ThreadDriver(Driver):
         if self.closed or _thread.get_ident() in self.idents:
             self.check()
         try:
+            if call.deadline is not None:
+                self.batcher.backlog.refuse(call, monotonic())
             if self.admits_with_lock or call.is_divided:
                 self.dispatcher.admit(call, wait=waits or self.may_wait, of_map=waits)
                 return
@@ -161,7 +169,10 @@ class ThreadDriver(Driver):
         """Have `call` arrive, for a thread that takes its future; block while there is no room."""
         if not self.admits_with_lock:
             self.push(call)
-        elif (gate := self.dispatcher.admit(call, wait=self.may_wait, of_map=False)) is not None:
+            return
+        if call.deadline is not None:
+            self.batcher.backlog.refuse(call, monotonic())
+        if (gate := self.dispatcher.admit(call, wait=self.may_wait, of_map=False)) is not None:
             self.warn_on_loop("fn.submit(x)", "await fn.acall(x)")
             if not gate.acquire(timeout=_seconds_left(call)):
                 self.raise_error(call)

@@ -1,0 +1,185 @@
+"""How long calls wait for their answers: what waits and what runs, as the time that it takes.
+
+A call that would be late behind what waits is refused at once (Clockwork, OSDI 2020, admits only what will
+be on time). The time of batches is that of `ServiceTime`, and of a call's own batch the time that few
+exceed. Where it is not known nothing is refused. A function that was idle for a while takes what comes, so
+that it cannot seem slow for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from batched._core.batch import Batch
+from batched._core.call import Call
+from batched._core.options import Options
+from batched._policy.service_time import ServiceTime
+from batched.errors import OverloadError
+
+if TYPE_CHECKING:
+    from batched._core.calls import Calls
+
+_IDLE = 8  # batches that could have run since the last one: what was learned may be wrong by now
+
+
+class Backlog:
+    """What waits and what runs, as the time that it takes.
+
+    It learns from the first moment on at which a call has a deadline, or its wait is asked for. `refuse` and
+    `wait_s` need no lock: they look at figures that the batcher keeps up to date.
+    """
+
+    def __init__(self, calls: Calls, options: Options, name: str, *, streams: bool) -> None:
+        self._calls = calls
+        self._name = name
+        self._streams = streams
+        self.since: dict[Batch, float] = {}
+        """When each batch started that runs."""
+        self.times: ServiceTime = ServiceTime()
+        self._ended = 0.0
+        self._free_at = 0.0
+        # Small items that wait, and will be too late for the next batch if that is full.
+        self._losing = 0
+        self._losing_before = 0.0
+        self._promised = 0.0
+        self._now = 0.0  # when something last happened
+        self._has_begun = False
+        self.is_used: bool = False
+        """Whether it is to learn."""
+        self.configure(options)
+
+    def configure(self, options: Options) -> None:
+        """Follow new options."""
+        self.slots: int = options.max_concurrent_batches
+
+    # -- what is learned, with the lock -------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Learn from now on, and from the last batches that ran."""
+        if not self._has_begun:
+            self._has_begun = self.is_used = True
+            for size, seconds in self._calls.counters.last_runs():
+                self._learn(size, seconds)
+
+    def note(self, now: float) -> None:
+        """Note the time."""
+        self._now = max(self._now, now)
+
+    def started(self, now: float) -> None:
+        """Note that a batch has been taken."""
+        self.begin()
+        self.note(now)
+        if self.times.is_known:
+            self._free_at = self._next_end(now)
+            self._losing_before = self._free_at + self.times.safe_seconds(self._calls.queue.batch_size)
+            self._losing = self._count_losing()
+            if not self._calls.queue.items:  # callers that were sent away have been overtaken by the end
+                self._promised = 0.0
+
+    def ended(self, batch: Batch, started: float, now: float) -> None:
+        """Learn from a batch that has ended."""
+        if self._has_begun and not batch.failed:
+            self._learn(batch.size, now - started)
+        self._ended = now
+        self.note(now)
+        if self.times.is_known:
+            self._free_at = self._next_end(now)
+
+    def _learn(self, size: int, seconds: float) -> None:
+        """Learn what a batch took; of streams, that is for their consumers to say."""
+        if not self._streams:
+            self.times.ran(size, seconds)
+            if self.times.is_known:
+                self._calls.inbox.batch_s = self.times.safe_seconds(1)
+
+    def _next_end(self, now: float) -> float:
+        """Return when a batch can start, as far as is known: at once where not all slots are taken."""
+        if len(self.since) < self.slots:
+            return now
+        return min(since + self.times.seconds(batch.size) for batch, since in self.since.items())
+
+    def _count_losing(self) -> int:
+        """Return how many small items that wait will be too late for the next batch if that is full."""
+        losing = 0
+        if self._calls.deadlines.next() < self._losing_before:
+            for call in self._calls.queue.small_calls():
+                if call.waiting and (call.deadline is None or call.deadline >= self._losing_before):
+                    break  # those that follow came later
+                losing += call.waiting
+        return losing
+
+    # -- callers ask, without the lock --------------------------------------------------------------------
+
+    def wait_s(self, items: int, now: float) -> float | None:
+        """Return how long a call of `items` that came now would wait for its answer; None if not known."""
+        if not self.times.is_known:
+            return None
+        return self._answered_at(items, items > self._calls.queue.threshold, 0, now)[0] - now
+
+    def refuse(self, call: Call, now: float) -> None:
+        """Raise an `OverloadError` if `call`, which has a deadline, cannot be answered in time."""
+        self.is_used = True
+        if not self.times.is_known or call.deadline is None:
+            return
+        is_large = call.whole_size > self._calls.queue.threshold if call.bulk is None else call.bulk
+        _, at_latest = self._answered_at(call.size, is_large, self._losing, now)
+        if at_latest <= call.deadline or self.is_idle(now):
+            if call.deadline < self._losing_before:
+                self._losing += call.size
+            return
+        self._calls.inbox.refused.append(call.size)
+        raise self.too_late(call, at_latest, now)
+
+    def is_idle(self, now: float) -> bool:
+        """Whether the function has not run for so long that what was learned may be wrong."""
+        return not self.since and now - self._ended > _IDLE * self.times.seconds(self._calls.queue.batch_size)
+
+    def _answered_at(self, items: int, is_large: bool, losing: int, now: float) -> tuple[float, float]:  # noqa: FBT001
+        """Return when a call of `items` would have its answer: on average, and at the latest."""
+        queue, times = self._calls.queue, self.times
+        ahead = (queue.items if is_large else queue.small_items) + len(self._calls.inbox.arriving)
+        size = queue.batch_size
+        batches, last = divmod(max(ahead - losing, 0) + items - 1, size)
+        start = max(now, self._free_at) + batches * times.seconds(size) / self.slots
+        return start + times.seconds(last + 1), start + times.safe_seconds(last + 1)
+
+    def too_late(self, call: Call, answered: float, now: float) -> OverloadError:
+        """Return the error of `call`, which would be `answered` too late."""
+        retry_after_s = self._promise(call.size, answered - (call.deadline or now), now)
+        error = OverloadError(
+            f"{call.overdue(self._name)}: it was given up, as its answer would take "
+            f"{(answered - call.arrived) * 1000:.3g} ms; come back after {retry_after_s:.3g} s"
+        )
+        error.retry_after_s = retry_after_s
+        return error
+
+    def _promise(self, items: int, shorter: float, now: float) -> float:
+        """Return when a caller of `items` may come back, whose wait has to be `shorter` by so many seconds.
+
+        Callers that come back are given different times: as many as the function can answer.
+        """
+        self._promised = max(self._promised, now + shorter)
+        after = self._promised - now
+        self._promised += items * self._each_s()
+        return after
+
+    def _each_s(self) -> float:
+        """Return the seconds that an item takes in full batches."""
+        size: int = self._calls.queue.batch_size
+        return self.times.seconds(size) / size / self.slots
+
+    # -- for a bound on what waits, with the lock ----------------------------------------------------------
+
+    def most_waiting(self, delay_s: float) -> int | None:
+        """Return how many items may wait so that none does for longer than `delay_s`; None if not known."""
+        self.begin()
+        if not self.times.is_known:
+            return None
+        left = delay_s - max(self._free_at - self._now, 0.0)
+        size: int = self._calls.queue.batch_size
+        return 0 if left < 0.0 else (int(left / self._each_s() / size) + 1) * size
+
+    def retry_after_s(self, items: int, too_many: int) -> float | None:
+        """Return when a call of `items` may come back, for which `too_many` wait; None if not known."""
+        self.begin()
+        return self._promise(items, too_many * self._each_s(), self._now) if self.times.is_known else None

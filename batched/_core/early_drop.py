@@ -1,0 +1,107 @@
+"""Which of the waiting calls are given up, so that most are answered in time.
+
+A batch has as many items as can all be answered in time. Calls that are too late for a batch of this size
+are given up, and later ones take their places. Else, under overload, a batch would be as small as its
+oldest call demands, and small batches lose the capacity that is lacking (early drop over a sliding window:
+Nexus, SOSP 2019, section 6.3).
+
+A list that cannot be finished is not begun, nor gone on with.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from typing import Any
+
+from batched._core.call import Call
+from batched._core.calls import Calls
+
+
+class EarlyDrop:
+    """Gives up calls that cannot be answered in time, as soon as that is known. Needs the lock."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._backlog = calls.backlog
+
+    @property
+    def is_on(self) -> bool:
+        """Whether calls with deadlines wait, and it is known how long batches take."""
+        return bool(self._calls.deadlines.entries) and self._backlog.times.is_known
+
+    def latest_start(self, items: int) -> float:
+        """Return when a batch of `items` has to start, for the call with the next deadline."""
+        first: float = self._calls.deadlines.next()
+        start: float = first - self._backlog.times.safe_seconds(items)
+        return start
+
+    def give_up_late(self, now: float) -> None:
+        """Give up the calls that would be late even if they ran at once, and nothing else did."""
+        backlog = self._backlog
+        if backlog.is_idle(now):
+            return
+        calls, times = self._calls, backlog.times
+        late = [*calls.deadlines.passed(now + times.safe_seconds(1)), *calls.deadlines.lists()]
+        for call in late:
+            self._give_up(call, now + self._alone_s(call), now)
+
+    def _alone_s(self, call: Call) -> float:
+        """Return how long the items of `call` that wait take, if nothing else runs."""
+        size: int = self._calls.queue.batch_size
+        batches, last = divmod(max(call.waiting, 1) - 1, size)
+        times = self._backlog.times
+        return batches * times.seconds(size) / self._backlog.slots + times.safe_seconds(last + 1)
+
+    def _give_up(self, call: Call, answered: float, now: float) -> None:
+        """Give up `call` if it would be `answered` too late."""
+        if call.deadline is not None and answered >= call.deadline:
+            self._calls.expire(call, self._backlog.too_late(call, answered, now))
+
+    def choose(self, queue: Any, room: int, now: float) -> int:
+        """Return how many items the next batch of `queue` has, of `room` at most.
+
+        Small calls that are too late for a batch of as many as can be in time are given up.
+        """
+        times = self._backlog.times
+        if self._calls.deadlines.next() >= now + times.safe_seconds(room) or self._backlog.is_idle(now):
+            return room
+        deadlines = sorted(
+            [
+                inf if call.deadline is None else call.deadline
+                for call in queue.small_calls()
+                for _ in range(call.waiting)
+            ]
+        )
+        size = _largest_in_time(deadlines, room, partial(self._ends, now))
+        if size:
+            ends = self._ends(now, size)
+            for call in [*queue.small_calls()]:
+                if call.waiting and call.deadline is not None and call.deadline < ends:
+                    self._give_up(call, ends, now)
+            first = deadlines[bisect_left(deadlines, ends)]
+            # Large calls fill the batch as far as the deadlines of small ones allow.
+            while room > size and first < self._ends(now, room):
+                room = (room + size) // 2
+        return room
+
+    def _ends(self, now: float, size: int) -> float:
+        """Return when a batch of `size` items that starts now has its answers, at the latest."""
+        return now + self._backlog.times.safe_seconds(size)
+
+
+def _largest_in_time(deadlines: list[float], most: int, ends: Callable[[int], float]) -> int:
+    """Return how many items the largest batch has that are all answered in time, 0 if none is.
+
+    `deadlines` are those of all items, in order; `ends` returns when a batch of a size has its answers.
+    """
+    least, most = 0, min(most, len(deadlines))
+    while least < most:
+        size = (least + most + 1) // 2
+        if len(deadlines) - bisect_left(deadlines, ends(size)) >= size:
+            least = size
+        else:
+            most = size - 1
+    return least

@@ -18,11 +18,19 @@ from batched._core.call import Call
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
+from batched._policy.service_time import ServiceTime
 
 WINDOW_S = 1.0
 
 
 COLLATOR = ListCollator("f")
+
+
+class NeverKnown(ServiceTime):
+    """Tells nothing of the time of batches, so that no call is given up early."""
+
+    is_known = False
+
 
 
 class BatcherRules(RuleBasedStateMachine):
@@ -51,6 +59,7 @@ class BatcherRules(RuleBasedStateMachine):
             adaptive=self.adaptive,
         )
         self.driver = ManualDriver(options, self.queue, COLLATOR)
+        self.driver.batcher.backlog.times = NeverKnown()
         self.freed = 0.0
         self.calls: list[Call] = []
         self.running: list[tuple[Batch, list[Any]]] = []

@@ -32,7 +32,6 @@ class NeverKnown(ServiceTime):
     is_known = False
 
 
-
 class BatcherRules(RuleBasedStateMachine):
     """Whatever is pushed runs once, in its call's order, in batches that fit and are never late."""
 

@@ -1,0 +1,105 @@
+"""Deadlines under load: what is refused, what a caller is told, and bounds in time."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from batched import OverloadError, QueueFullError
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate
+
+
+def held(flavour: Flavour, **options: Any) -> tuple[Gate, Any, Future[Any]]:
+    """Return a function whose cost is known, and which is busy with a call."""
+    gate = Gate(shut=True)
+    gate.let_through(5)
+    fn = flavour.decorate(gate, **{"timeout_ms": 0, "batch_size": 2, "name": "embed", **options})
+    for item in range(5):
+        assert flavour.call(fn, item) == item
+        gate.wait_for_batch()
+    fn.expected_wait_ms()  # from now on it knows what batches take
+    first = flavour.start(fn, "first")
+    gate.wait_for_batch()
+    return gate, fn, first
+
+
+def test_a_call_that_cannot_be_in_time_is_refused_and_told_when_to_come_back(flavour: Flavour) -> None:
+    """At once, with an error that is a `TimeoutError`; it never runs."""
+    gate, fn, first = held(flavour)
+    with pytest.raises(OverloadError, match="embed did not answer within deadline_ms=0.01: it was") as caught:
+        flavour.call(fn.options(deadline_ms=0.01), "hopeless")
+    assert isinstance(caught.value, TimeoutError)
+    assert caught.value.retry_after_s is not None
+    gate.open()
+    assert first.result(PATIENCE_S) == "first"
+    assert flavour.call(fn, "last") == "last"
+    assert ["hopeless"] not in gate.batches
+    stats = fn.stats
+    assert (stats.total_refused, stats.total_accepted) == (1, 7)
+
+
+def test_the_expected_wait_is_not_known_at_first_and_grows_with_what_waits(flavour: Flavour) -> None:
+    """And with the items of the call."""
+    fresh = flavour.decorate(Gate())
+    assert fresh.expected_wait_ms() is None
+    with pytest.raises(ValueError, match="items must be at least 1, got 0"):
+        fresh.expected_wait_ms(0)
+    gate, fn, first = held(flavour)
+    alone, many = fn.expected_wait_ms(), fn.expected_wait_ms(100)
+    assert 0.0 < alone < many
+    waiting = [flavour.start(fn, item) for item in range(100)]
+    assert fn.expected_wait_ms() > alone
+    gate.open()
+    assert [future.result(PATIENCE_S) for future in (first, *waiting)] == ["first", *range(100)]
+
+
+def test_every_call_has_the_deadline_of_the_decorator_unless_it_says_otherwise(flavour: Flavour) -> None:
+    """Also one of None."""
+    gate, fn, first = held(flavour, default_deadline_ms=60_000)
+    with pytest.raises(TimeoutError, match="deadline_ms=30"):
+        flavour.call(fn.options(deadline_ms=30), "late")
+    patient = flavour.start(fn.options(deadline_ms=None), "patient")
+    again = flavour.start(fn.options(deadline_ms=None).options(deadline_ms="default"), "again")
+    gate.open()
+    assert [future.result(PATIENCE_S) for future in (first, patient, again)] == ["first", "patient", "again"]
+    shut = Gate(shut=True)
+    short = flavour.decorate(shut, default_deadline_ms=30, timeout_ms=0, batch_size=1, name="short")
+    running = flavour.start(short.options(deadline_ms=None), "running")
+    shut.wait_for_batch()
+    late = flavour.start(short, "late")
+    with pytest.raises(TimeoutError, match="short did not answer within deadline_ms=30"):
+        late.result(PATIENCE_S)
+    shut.open()
+    assert running.result(PATIENCE_S) == "running"
+
+
+def test_a_queue_bounded_in_time_refuses_what_would_wait_longer(flavour: Flavour) -> None:
+    """At most one batch waits for the one that runs, and one call in any case."""
+    gate, fn, first = held(flavour, max_queue_delay_ms=1e-6)
+    calls: list[Future[Any]] = []
+    for item in range(6):
+        with suppress(QueueFullError):  # `submit` raises it, a task keeps it
+            calls.append(flavour.start(fn, item))
+    assert 4 <= fn.stats.total_rejected <= 5
+    with pytest.raises(QueueFullError, match="max_queue_delay_ms=1e-06, which is [02] items by now") as caught:
+        flavour.call(fn, "refused")
+    assert caught.value.retry_after_s is not None
+    gate.open()
+    assert first.result(PATIENCE_S) == "first"
+    assert calls[0].result(PATIENCE_S) == 0
+
+
+def test_of_two_bounds_the_stricter_one_holds(flavour: Flavour) -> None:
+    """Both can be set live."""
+    gate, fn, first = held(flavour, max_queue_delay_ms=60_000, max_queue_size=1)
+    one = flavour.start(fn, 1)
+    with pytest.raises(QueueFullError, match="max_queue_size=1: no room"):
+        flavour.call(fn, 2)
+    fn.configure(max_queue_size=None)
+    two = flavour.start(fn, 2)
+    gate.open()
+    assert [future.result(PATIENCE_S) for future in (first, one, two)] == ["first", 1, 2]

@@ -1,0 +1,112 @@
+"""Calls that cannot be answered in time: which are given up, and which are refused."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batched import OverloadError
+from batched._core.call import Call
+from batched._core.keyed_queues import KeyedQueues
+from batched._core.queue import Queue
+from tests.kit.service import FULL, FULL_S, Service
+
+
+def is_given_up(call: Call) -> bool:
+    return isinstance(call.error, OverloadError) and call.error.retry_after_s is not None
+
+
+def is_answered(call: Call) -> bool:
+    return not call.missing and call.error is None
+
+
+@pytest.mark.parametrize("queue", [Queue, KeyedQueues])
+def test_a_call_that_would_be_late_never_runs(queue: Any) -> None:
+    """Though its deadline has not passed: it is answered as soon as a batch could start."""
+    service = Service(queue)
+    late = service.push(allowed_s=0.030)
+    other = service.push()
+    service.now += 0.015
+    assert service.run() == 1
+    assert is_given_up(late)
+    assert is_answered(other)
+    assert service.driver.stats(service.now).total_expired == 1
+
+
+def test_the_oldest_make_place_for_a_batch_that_is_full() -> None:
+    """A batch in time for them would have 5 items, and take 25 ms for these."""
+    service = Service()
+    service.push(15)
+    batch = service.start()
+    old = [service.push(allowed_s=0.062) for _ in range(5)]
+    service.now += 0.034
+    young = [service.push(allowed_s=0.062) for _ in range(FULL)]
+    assert all(call.missing for call in (*old, *young))
+    service.now += 0.001
+    service.driver.finish(batch, service.now)
+    assert service.run() == FULL
+    assert all(map(is_given_up, old))
+    assert all(map(is_answered, young))
+
+
+def test_a_batch_is_smaller_where_so_more_are_in_time() -> None:
+    """Nothing is given up for a batch that would not be full."""
+    service = Service()
+    calls = [service.push(allowed_s=0.036) for _ in range(20)]
+    assert service.run() == 15
+    assert sum(map(is_answered, calls)) == 15
+
+
+def test_a_list_fills_a_batch_as_far_as_a_deadline_allows() -> None:
+    service = Service()
+    large = service.push(FULL * 3)
+    urgent = service.push(allowed_s=0.034)
+    assert 1 < service.run() <= 13
+    assert is_answered(urgent)
+    while service.run():
+        pass
+    assert is_answered(large)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_list_that_cannot_be_finished_is_not_gone_on_with(begun: bool) -> None:
+    """It needs four batches."""
+    service = Service()
+    large = service.push(4 * FULL, allowed_s=4.5 * FULL_S)
+    if begun:
+        assert service.run() == FULL
+    service.now += FULL_S
+    small = service.push()
+    assert service.run() == 1
+    assert is_given_up(large)
+    assert is_answered(small)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([0.8, 1.5, 3.0]), st.sampled_from([1.5, 2.0, 4.0]))
+def test_what_runs_is_in_time_and_under_overload_the_function_stays_busy(
+    seed: int, load: float, times: float
+) -> None:
+    """Without early drop nearly nothing would be in time at 1.5 times the capacity and above."""
+    service = Service()
+    random = Random(seed)
+    rate = load * FULL / FULL_S
+    arrives = service.now
+    begun = len(service.calls)
+    until = service.now + 60 * FULL_S
+    while service.now < until:
+        now = service.now
+        while arrives <= now:
+            service.now = arrives
+            service.push(allowed_s=times * FULL_S)
+            arrives += random.expovariate(rate)
+        service.now = now
+        size = service.run()
+        if not size:
+            service.now = arrives
+    mine = service.calls[begun:]
+    in_time = sum(is_answered(call) for call in mine)
+    assert in_time >= 0.75 * min(load, 1.0) * 60 * FULL

@@ -23,7 +23,7 @@ NewQueue: TypeAlias = Callable[[int, int], Queue | KeyedQueues]
 class Calls:
     """Where each call of a batcher is: on its way in, waiting for room, in the queue, or done."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         options: Options,
         new_queue: NewQueue,

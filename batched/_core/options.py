@@ -117,11 +117,6 @@ class Options:
         "`max_queue_size` the stricter one holds.",
         live=True,
     )
-    default_deadline_ms: float | None = _option(
-        None,
-        or_none(a_time(or_zero=False)),
-        "The `deadline_ms` of every call that does not set its own with `fn.options(deadline_ms=...)`.",
-    )
     isolate_errors: bool = _option(
         True,
         a_bool,
@@ -139,6 +134,11 @@ class Options:
         "times the longest of them, along the second axis of padded features. An item that is longer runs "
         "alone. A budget without `length` changes no order.",
         live=True,
+    )
+    default_deadline_ms: float | None = _option(
+        None,
+        or_none(a_time(or_zero=False)),
+        "The `deadline_ms` of every call that does not set its own with `fn.options(deadline_ms=...)`.",
     )
     length: Callable[..., float] | Literal["auto"] | None = _option(
         "auto",

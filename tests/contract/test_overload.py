@@ -21,7 +21,7 @@ def held(flavour: Flavour, **options: Any) -> tuple[Gate, Any, Future[Any]]:
     for item in range(5):
         assert flavour.call(fn, item) == item
         gate.wait_for_batch()
-    fn.expected_wait_ms()  # from now on it knows what batches take
+        fn.expected_wait_ms()  # from then on it learns what batches take
     first = flavour.start(fn, "first")
     gate.wait_for_batch()
     return gate, fn, first
@@ -85,7 +85,7 @@ def test_a_queue_bounded_in_time_refuses_what_would_wait_longer(flavour: Flavour
         with suppress(QueueFullError):  # `submit` raises it, a task keeps it
             calls.append(flavour.start(fn, item))
     assert 4 <= fn.stats.total_rejected <= 5
-    with pytest.raises(QueueFullError, match="max_queue_delay_ms=1e-06, which is [02] items by now") as caught:
+    with pytest.raises(QueueFullError, match="which is [02] items by now") as caught:
         flavour.call(fn, "refused")
     assert caught.value.retry_after_s is not None
     gate.open()

@@ -10,7 +10,7 @@ from batched import OverloadError, QueueFullError
 from batched._core.admission import admits_with_lock
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
-from tests.kit.service import FULL, FULL_S, Service, cost
+from tests.kit.known_service import FULL, FULL_S, Service, cost
 
 
 @pytest.mark.parametrize("waiting", [0, 5, FULL, 3 * FULL + 7])

@@ -13,7 +13,7 @@ from batched import OverloadError
 from batched._core.call import Call
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.queue import Queue
-from tests.kit.service import FULL, FULL_S, Service
+from tests.kit.known_service import FULL, FULL_S, Service
 
 
 def is_given_up(call: Call) -> bool:

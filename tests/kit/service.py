@@ -1,62 +1,150 @@
-"""A function of 20 ms and 1 ms an item, on a clock that is turned by hand; its cost is known."""
+"""The web service of the examples in a process of its own, and its clients."""
 
 from __future__ import annotations
 
-from random import Random
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
-from batched._core.call import Call
-from batched._core.options import Options
-from batched._core.queue import Queue
-from batched._drivers.manual_clock import ManualDriver
+from tests.kit.script import ROOT
 
-FULL = 32
-FULL_S = 0.052
+PATIENCE_S = 60.0
+JSON = {"content-type": "application/json"}
+FROM_LOOP, FROM_THREAD = ROUTES = ["/embed", "/embed_from_thread"]
+UVICORN = ["uvicorn", "--factory", "--no-access-log", "--port"]
+GUNICORN = ["gunicorn", "--preload", "--workers=2", "--worker-class=uvicorn_worker.UvicornWorker", "--bind"]
 
 
-def cost(size: int) -> float:
-    """Return the seconds that a batch takes."""
-    return 0.02 + 0.001 * size
+def vector(text: str) -> list[float]:
+    """Return what the gated service answers for a text."""
+    return [float(ord(letter)) for letter in text]
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Wait until `condition` is true, for what another process does, and return what it was."""
+    waiting = threading.Event()
+    limit = monotonic() + PATIENCE_S
+    while not (value := condition()):
+        assert monotonic() < limit, "the condition never came true"
+        waiting.wait(0.01)
+    return value
 
 
 class Service:
-    """The function, with a driver and its calls."""
+    """A service in a process of its own, and its clients."""
 
-    def __init__(self, queue: Any = Queue, **options: Any) -> None:
-        self.driver = ManualDriver(Options(**{"batch_size": FULL, "timeout_ms": 0, **options}), queue)
-        self.now = 100.0
-        self.calls: list[Call] = []
-        self.driver.batcher.backlog.begin()
-        random = Random(1)
-        for _ in range(300):
-            self.push(random.randint(1, FULL))
-            self.run()
+    def __init__(self, folder: Path, app: str, server: list[str]) -> None:
+        self.app = app
+        self.server = server
+        self.log = folder / "log"
+        self.gate = folder / "gate"
+        self.noted = folder / "batches"
+        for file in (self.log, self.gate, self.noted):
+            file.touch()
+        paths = [str(ROOT), str(ROOT / "examples"), str(ROOT / "tests" / "kit")]
+        self.environment = {**os.environ, "GATED_SERVICE": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+        self.clients = ThreadPoolExecutor(64)
+        self.start()
 
-    def push(self, size: int = 1, allowed_s: float | None = None) -> Call:
-        """Have a call come now."""
-        call = self.call(size, allowed_s)
-        self.driver.push(call)
-        return call
+    def start(self, port: int = 0) -> None:
+        """Start the process and wait until it says where it listens."""
+        import httpx
 
-    def call(self, size: int = 1, allowed_s: float | None = None) -> Call:
-        """Return a call that comes now."""
-        deadline = None if allowed_s is None else self.now + allowed_s
-        call = Call().begin(id, None, size, size > 1, self.now, deadline)
-        call.key = 0
-        self.calls.append(call)
-        return call
+        place = f"127.0.0.1:{port}" if self.server is GUNICORN else str(port)
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *self.server, place, self.app],
+                cwd=ROOT,
+                env=self.environment,
+                stderr=log,
+                stdout=log,
+            )
+        self.port = int(until(self._port))
+        self.http = httpx.Client(
+            base_url=f"http://127.0.0.1:{self.port}",
+            headers={"x-deadline-ms": "25000"},
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+            timeout=PATIENCE_S,
+            trust_env=False,
+        )
 
-    def start(self) -> Any:
-        """Return the next batch, None if no call is left."""
-        assert self.driver.delay(self.now) in {0.0, None}
-        return self.driver.pop(self.now) if self.driver.delay(self.now) == 0.0 else None
+    def _port(self) -> str | None:
+        assert self.process.poll() is None, self.log.read_text()
+        said = re.search(r"(?:running on|Listening at:) http://127\.0\.0\.1:(\d+)", self.log.read_text())
+        return said and said[1]
 
-    def run(self) -> int:
-        """Run the next batch; return its size."""
-        batch = self.start()
-        if batch is None:
-            return 0
-        size = len(batch)
-        self.now += cost(size)
-        self.driver.finish(batch, self.now)
-        return size
+    def ask(self, text: Any, route: str = FROM_LOOP, **options: Any) -> Any:
+        """Return the response to a text, or to several."""
+        return self.http.post(route, json={"text": text}, **options)
+
+    def asking(self, text: Any, route: str = FROM_LOOP, **options: Any) -> Future[Any]:
+        """Ask, and do not wait for the response."""
+        return self.clients.submit(self.ask, text, route, **options)
+
+    def send(self, text: str, route: str = FROM_LOOP, **headers: str) -> http.client.HTTPConnection:
+        """Ask over a connection that can be closed before the response comes."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        connection.request("POST", route, json.dumps({"text": text}), JSON | headers)
+        return connection
+
+    def stat(self, name: str) -> int:
+        """Return what the batcher has counted."""
+        return int(self.http.get("/stats").json()[name])
+
+    def waits(self, items: int) -> None:
+        """Wait until so many items wait."""
+        until(lambda: self.stat("queue_size") == items)
+
+    def batches(self) -> list[list[str]]:
+        """Return the batches that have come to the gate, each sorted."""
+        return [sorted(json.loads(line)) for line in self.noted.read_text().splitlines()]
+
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        """Hold every batch at the gate."""
+        import fcntl  # not on Windows, where no service is started
+
+        with self.gate.open() as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Hold a batch of "first" at the gate."""
+        with self.shut():
+            first = self.asking("first")
+            until(self.batches)
+            yield
+        assert letters(first) == "first"
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        self.process.terminate()
+        try:
+            self.process.wait(PATIENCE_S)
+        finally:
+            self.process.kill()
+            self.clients.shutdown()
+            self.http.close()
+
+
+def letters(response: Any) -> Any:
+    """Return the text that an answer was given for, or the texts; what was said instead of an answer."""
+    if isinstance(response, Future):
+        response = response.result(PATIENCE_S)
+    answer = response.json()
+    if response.status_code != 200:
+        return response.status_code, answer["detail"]
+    if answer["embedding"] and isinstance(answer["embedding"][0], list):
+        return ["".join(map(chr, map(int, vector))) for vector in answer["embedding"]]
+    return "".join(map(chr, map(int, answer["embedding"])))

@@ -18,7 +18,7 @@ from rich.table import Table
 from benchmarks.http.environments import environment
 from benchmarks.http.load import find_wrk
 from benchmarks.http.models import BATCH_SIZE
-from benchmarks.http.servers import SERVERS, Server, started
+from benchmarks.http.servers import SERVERS, Server, service, started
 from benchmarks.http.services import CACHE
 from benchmarks.kit.program import Program
 from benchmarks.kit.row import Goal, Result
@@ -35,8 +35,13 @@ _PAUSE_S = 1.0
 _TIMES = 2.0  # the capacity: what clients ask for, where half of them are answered in half the time
 _CONNECTIONS = round(_TIMES * _CAPACITY * (_PAUSE_S + _DEADLINE_MS / 2000))
 _WARM_UP_S = 4.0
-_NAMES = ("ours", "plain", "mosec", "litserve", "bentoml", "ray")
-_GOALS = {"ours": Goal(0.9, at_least=True)}
+_DEADLINE = "deadline"
+_SERVERS = {
+    _DEADLINE: service(_DEADLINE, "this service, default_deadline_ms=500", "ours"),
+    **SERVERS,
+}
+_NAMES = (_DEADLINE, "ours", "plain", "mosec", "litserve", "bentoml", "ray")
+_GOALS = {_DEADLINE: Goal(0.9, at_least=True)}
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class Flood(Program):
                     yield
 
     def _one(self, name: str, temporary: Path) -> Flooded:
-        kind = SERVERS[name]
+        kind = _SERVERS[name]
         programs = environment(self.options.environments, kind.environment, self.console.print)
         with started(kind, programs, _MODEL, temporary) as server:
             _flood(server, _WARM_UP_S)
@@ -107,7 +112,7 @@ class Flood(Program):
             results.append(
                 Result(
                     name=f"flood: {name}",
-                    what=f"answers within {_IN_TIME_MS:.0f} ms, {SERVERS[name].title}",
+                    what=f"answers within {_IN_TIME_MS:.0f} ms, {_SERVERS[name].title}",
                     ours=median(shares) * _CAPACITY,
                     beside="capacity",
                     other=_CAPACITY,
@@ -128,7 +133,7 @@ class Flood(Program):
         for one in self._found:
             rates = (f"{rate:,.0f}" for rate in (one.in_time, one.asked, one.refused, one.broken))
             times = (f"{seconds * 1000:,.0f}" for seconds in (one.p50_s, one.p99_s))
-            lines.add_row(SERVERS[one.server].title, *rates, *times, f"{one.batch:.1f}")
+            lines.add_row(_SERVERS[one.server].title, *rates, *times, f"{one.batch:.1f}")
         return [lines]
 
     def details(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 import batched
 from benchmarks.http.floors import Floor
 from benchmarks.http.models import load
-from examples.embedding_service import MOST_WAITING, create_app
+from examples.embedding_service import MOST_WAITING, USUAL_DEADLINE_MS, create_app
 
 
 class Unbatched:
@@ -32,7 +32,11 @@ class Unbatched:
 
 def _ours() -> Any:
     # As the example's `minilm` has it.
-    return batched.dynamically(load(), max_queue_size=MOST_WAITING)
+    return batched.dynamically(load(), max_queue_size=MOST_WAITING, default_deadline_ms=USUAL_DEADLINE_MS)
+
+
+def _within_half_a_second() -> Any:
+    return batched.dynamically(load(), max_queue_size=MOST_WAITING, default_deadline_ms=500)
 
 
 def _plain() -> Any:
@@ -52,6 +56,7 @@ def _floor(wait_s: float = 0.0, piece: int = 32) -> Any:
 
 WHICH: dict[str, Callable[[], Any]] = {
     "ours": _ours,
+    "deadline": _within_half_a_second,
     "plain": _plain,
     "greedy": _floor,
     "patient": lambda: _floor(wait_s=0.005),

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
+from batched.errors import OverloadError
 from benchmarks.simulated.processes import Caller, Draw, Traffic
 
 __all__ = ["Client", "End", "Fate", "Ran", "Server"]
@@ -102,8 +102,10 @@ class Server:
         self._seconds = seconds
         self._deadline = deadline
         self._tells = tells
-        self._backlog: Any = getattr(self.driver.batcher, "backlog", None)
+        self._backlog = self.driver.batcher.backlog
         self._asks = asks
+        if asks:
+            self._backlog.begin()
         self._expected: dict[Call, float | None] = {}
         self._due: dict[Call, float] = {}
 
@@ -114,8 +116,8 @@ class Server:
 
     def known_s(self, size: int) -> float | None:
         """Return what the batcher expects a batch of `size` to take, if it knows."""
-        if self._backlog is not None and self._backlog.times.is_known:
-            return float(self._backlog.times.seconds(size))
+        if self._backlog.times.is_known:
+            return self._backlog.times.seconds(size)
         learned = self.driver.stats(self.now).learned
         return None if learned is None else (learned.batch_ms + learned.item_ms * size) / 1000
 
@@ -175,11 +177,11 @@ class Server:
 
     def _refuses(self, call: Call) -> bool:
         """Return whether `call` is refused at the door; its caller knows at once."""
-        if self._backlog is None or call.deadline is None:
+        if call.deadline is None:
             return False
         try:
             self._backlog.refuse(call, call.arrived)
-        except TimeoutError as error:
+        except OverloadError as error:
             call.error = error
             self._note(call, call.arrived, End.REFUSED)
             return True

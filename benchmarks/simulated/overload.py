@@ -100,6 +100,7 @@ def figures(found: list[Judged]) -> Iterator[tuple[str, float, Goal]]:
             yield f"overload: late of what ran, {words}", _late(some), _LATE
             below = [one for one in some if one.load < 1]
             yield f"overload: dropped needlessly below capacity, {words}", _needless(below), _NEEDLESS
+            yield f"overload: fewer on time than without drops, {words}", _most_lost(below), _NEEDLESS
 
 
 def _some(found: list[Judged], deadlines: str, load: float) -> list[Judged]:
@@ -116,6 +117,15 @@ def _late(some: list[Judged]) -> float:
 
 def _needless(some: list[Judged]) -> float:
     return sum(one.needless for one in some) / sum(one.offered for one in some)
+
+
+def _most_lost(some: list[Judged]) -> float:
+    """Return how many calls fewer are on time than where none is dropped, for the worst deadline."""
+    return max(
+        sum(one.on_time_without - one.on_time for one in each) / sum(one.offered for one in each)
+        for name in DEADLINES
+        if (each := [one for one in some if one.deadlines == name])
+    )
 
 
 def _goodput_cell(some: list[Judged]) -> str:

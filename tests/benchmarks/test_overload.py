@@ -11,10 +11,11 @@ from random import Random
 import pytest
 
 from batched._core.options import Options
-from benchmarks.simulated.deadlines import End, Fate, Server
+from batched.errors import OverloadError
+from benchmarks.simulated.deadlines import Client, End, Fate, Server
 from benchmarks.simulated.hindsight import most_on_time
 from benchmarks.simulated.overload_runs import DEADLINES, draw, judge
-from benchmarks.simulated.processes import Stream, Traffic
+from benchmarks.simulated.processes import Stream, Traffic, always
 
 
 def best_of_all(arrivals: list[int], deadline: int, seconds: Callable[[int], int], batch_size: int) -> int:
@@ -110,6 +111,32 @@ def test_latencies_are_counted_from_the_arrival() -> None:
     first, second = served([0.0, 0.25], None)
     assert first.latency == pytest.approx(1.0)
     assert second.latency == pytest.approx(1.75)
+
+
+def test_a_client_comes_back_when_it_is_told_and_else_thinks() -> None:
+    client = Client(always(1.0), "client")
+    assert (client.back(), client.is_returning) == (1.0, False)
+    error = OverloadError("later")
+    error.retry_after_s = 0.25
+    client.told(error)
+    assert (client.back(), client.is_returning) == (0.25, True)
+    client.told(None)
+    assert (client.back(), client.is_returning) == (1.0, False)
+
+
+def test_under_overload_calls_are_given_up_and_none_that_runs_is_late() -> None:
+    found = judge(draw(1, "4", 2.0), 30)
+    assert found.dropped + found.refused >= 0.4 * found.offered
+    assert found.late <= 0.01 * found.on_time
+    assert found.on_time >= 0.9 * found.bound
+
+
+def test_the_expected_wait_of_each_call_is_noted() -> None:
+    traffic = Traffic(Stream(iter([*(0.5 * at for at in range(40)), math.inf])))
+    options = Options(batch_size=2, timeout_ms=0)
+    server = Server(options, traffic, lambda *_: 0.4, lambda _: None, asks=True)
+    server.run()
+    assert [fate.expected_s for fate in server.fates[20:]] == pytest.approx([0.4] * 20)
 
 
 @pytest.mark.parametrize("deadlines", DEADLINES)

@@ -59,6 +59,7 @@ _COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "cancelled_items": ("Items that were cancelled before execution", lambda s: s.total_cancelled),
     "expired_items": ("Items that were late before execution", lambda s: s.total_expired),
     "rejected_items": ("Items for which the queue had no room", lambda s: s.total_rejected),
+    "refused_items": ("Items that what waited would have made late", lambda s: s.total_refused),
     "cached_items": ("Items answered by the cache or an equal one in flight", lambda s: s.total_cached),
     "real_elements": ("Elements, or units of length, that callers passed", lambda s: s.padding.real),
     "padded_elements": ("Elements that the batch function got, with padding", lambda s: s.padding.padded),
@@ -90,6 +91,11 @@ def _mean_s(what_ms: str) -> Callable[[Live], float | None]:
     return mean_s
 
 
+def _expected_waits_s(live: Live) -> list[float]:
+    waits = [batcher.expected_wait_s(1) for batcher, _ in live]
+    return [wait for wait in waits if wait is not None]
+
+
 _GAUGES: dict[str, tuple[str, Callable[[Live], float | None]]] = {
     "batchers": ("Live batchers of this name", len),
     "slots": (
@@ -102,6 +108,10 @@ _GAUGES: dict[str, tuple[str, Callable[[Live], float | None]]] = {
     "running_batch_age_seconds": (
         "For how long the oldest batch that runs has been running; 0 if none does",
         lambda live: max((age for _, s in live for age in s.running), default=0.0),
+    ),
+    "expected_wait_seconds": (
+        "How long a call of one item would wait for its answer, once any had a deadline or this was read",
+        lambda live: max(_expected_waits_s(live), default=None),
     ),
     "learned_batch_seconds": ("What a batch costs whatever its size, as learned", _mean_s("batch_ms")),
     "learned_item_seconds": ("What each item adds, as learned", _mean_s("item_ms")),

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, TypeVar
@@ -44,6 +45,7 @@ MOST_CHARACTERS = 10_000
 MOST_TEXTS = 256
 MOST_BYTES = 4_000_000
 MOST_WAITING = 1_024  # texts; at least MOST_TEXTS, or the longest lists would never be let in
+USUAL_DEADLINE_MS = 10_000  # of requests that name none
 LONGEST_DEADLINE_MS = 25_000
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS)]
@@ -84,10 +86,21 @@ async def refuse(_: Request, error: RequestValidationError) -> Response:
     return JSONResponse({"detail": detail}, 422)
 
 
-def say(status: int, detail: str, headers: dict[str, str] | None = None) -> Handler:
+def say(status: int, detail: str) -> Handler:
     """Return what answers an error with a sentence."""
 
     async def handler(_: Request, __: Exception) -> Response:
+        return JSONResponse({"detail": detail}, status)
+
+    return handler
+
+
+def come_back(status: int, detail: str) -> Handler:
+    """Return what answers an error with a sentence, and says when to come back as far as that is known."""
+
+    async def handler(_: Request, error: Exception) -> Response:
+        seconds = getattr(error, "retry_after_s", None)
+        headers = {"retry-after": str(max(1, math.ceil(seconds)))} if seconds is not None else None
         return JSONResponse({"detail": detail}, status, headers)
 
     return handler
@@ -97,7 +110,8 @@ ERRORS: dict[int | type[Exception], Handler] = {
     RequestValidationError: refuse,
     400: say(400, "The body must be JSON, in UTF-8."),
     413: say(413, f"The body must have at most {MOST_BYTES:,} bytes."),
-    batched.QueueFullError: say(429, "Too many texts wait; come back in a second.", {"retry-after": "1"}),
+    batched.QueueFullError: come_back(429, "Too many texts wait; come back later."),
+    batched.OverloadError: come_back(503, "What waits would take longer than the deadline (x-deadline-ms)."),
     TimeoutError: say(504, "There was no answer within the deadline (x-deadline-ms)."),
     ClientDisconnect: say(499, "The client has left."),  # which only the log is told
 }
@@ -107,8 +121,8 @@ def create_app(embed: batched.BatchedFunction[str, Vector], *, stuck_after_s: fl
     """Return the service.
 
     Args:
-        embed: From texts to vectors. Give it `max_queue_size`, at least `MOST_TEXTS`, or no client is
-            ever told to come back later.
+        embed: From texts to vectors. Give it `default_deadline_ms`, or a request that names no deadline
+            has none, and `max_queue_size`, at least `MOST_TEXTS`, or lists may fill the memory.
         stuck_after_s: A batch that has been running for longer is reported by `/healthz`.
 
     """
@@ -118,17 +132,17 @@ def create_app(embed: batched.BatchedFunction[str, Vector], *, stuck_after_s: fl
 
     @app.post("/embed")
     async def answer_from_loop(
-        request: Request, question: Question, deadline_ms: Deadline = 10_000
+        request: Request, question: Question, deadline_ms: Deadline | None = None
     ) -> Answer:
-        within = embed.options(deadline_ms=deadline_ms, return_exceptions=True)
+        within = embed.options(deadline_ms=deadline_ms or "default", return_exceptions=True)
         return answer(question, await unless_client_leaves(request, within.acall(question.text)))
 
     # A plain function runs in one of FastAPI's 40 threads, and shares the batches of the handler above. It is
     # not told that its client has left: what it asked for is dropped at the deadline, not before. And the
     # deadline counts from when there is a thread.
     @app.post("/embed_from_thread")
-    def answer_from_thread(question: Question, deadline_ms: Deadline = 10_000) -> Answer:
-        within = embed.options(deadline_ms=deadline_ms, return_exceptions=True)
+    def answer_from_thread(question: Question, deadline_ms: Deadline | None = None) -> Answer:
+        within = embed.options(deadline_ms=deadline_ms or "default", return_exceptions=True)
         return answer(question, within(question.text))
 
     # These two do without a thread, so that they answer when all of them are waiting for a stuck batch.
@@ -192,7 +206,7 @@ def minilm() -> FastAPI:
     model = SentenceTransformer(str(get_model_path()), device="cpu")
     model.encode(["The first call pays for memory that later ones find."])
 
-    @batched.dynamically(max_queue_size=MOST_WAITING)
+    @batched.dynamically(max_queue_size=MOST_WAITING, default_deadline_ms=USUAL_DEADLINE_MS)
     def embed(texts: list[str]) -> list[Vector]:
         vectors: list[Vector] = model.encode(texts).tolist()
         return vectors

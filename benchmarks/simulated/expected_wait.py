@@ -1,4 +1,4 @@
-"""How far off the expected wait is, and how many that come back when told are admitted, simulated.
+"""The expected wait beside that which calls had, and how many that come back are admitted, simulated.
 
 The function takes 20 ms + 1 ms an item, give or take a tenth, in batches of 32 at most. Above the capacity
 calls have a deadline of ten full batches, and of calls that are refused or dropped there is no wait. Clients

@@ -21,7 +21,7 @@ import batched
 FOLDER = Path(os.environ["GATED_SERVICE"])
 
 
-@batched.dynamically(max_queue_size=1024, isolate_errors=True)
+@batched.dynamically(max_queue_size=1024, isolate_errors=True, default_deadline_ms=10_000)
 def embed(texts: list[str]) -> list[list[float]]:
     """Note the batch, wait at the gate, answer; raise if any text is bad."""
     with (FOLDER / "batches").open("a") as batches:

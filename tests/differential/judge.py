@@ -9,7 +9,7 @@ from concurrent import futures
 from typing import Any
 from weakref import WeakSet
 
-from batched import BatchError, ClosedError, QueueFullError
+from batched import BatchError, ClosedError, OverloadError, QueueFullError
 from tests.differential.plan import Ask, Plan, pieces_of, serial_of
 from tests.differential.work import (
     _FATAL,
@@ -156,7 +156,10 @@ class Judge:
         """Check an error that was raised for one of the `elements`, or is in the place of one."""
         numbers = {number for element in elements for number in element}
         why_not = self._why_not(ask, error, numbers, left=left)
-        if isinstance(error, TimeoutError) and not why_not and elapsed_s is not None:
+        is_late = isinstance(error, TimeoutError) and not isinstance(
+            error, OverloadError
+        )  # else given up early
+        if is_late and not why_not and elapsed_s is not None:
             early_ms = ask.option("deadline_ms") - elapsed_s * 1000
             if early_ms > _COARSE_MS and not ask.way.endswith("map"):
                 why_not = f"it comes {early_ms} ms before the deadline"

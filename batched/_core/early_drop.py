@@ -65,26 +65,22 @@ class EarlyDrop:
 
         Small calls that are too late for a batch of as many as can be in time are given up.
         """
-        times = self._backlog.times
-        if self._calls.deadlines.next() >= now + times.safe_seconds(room) or self._backlog.is_idle(now):
+        ends = partial(self._ends, now)
+        if self._calls.deadlines.next() >= ends(room) or self._backlog.is_idle(now):
             return room
-        deadlines = sorted(
-            [
-                inf if call.deadline is None else call.deadline
-                for call in queue.small_calls()
-                for _ in range(call.waiting)
-            ]
-        )
-        size = _largest_in_time(deadlines, room, partial(self._ends, now))
-        if size:
-            ends = self._ends(now, size)
-            for call in [*queue.small_calls()]:
-                if call.waiting and call.deadline is not None and call.deadline < ends:
-                    self._give_up(call, ends, now)
-            first = deadlines[bisect_left(deadlines, ends)]
-            # Large calls fill the batch as far as the deadlines of small ones allow.
-            while room > size and first < self._ends(now, room):
-                room = (room + size) // 2
+        size = min(room, queue.small_items)
+        late, found = _too_late(queue, size, ends(size))
+        if found < size:  # then these were all small calls
+            size = _largest_in_time(queue, size, ends)
+            late, _ = _too_late(queue, size, ends(size))
+        if not size:
+            return room
+        for call in late:
+            self._give_up(call, ends(size), now)
+        # Large calls fill the batch as far as the deadlines of small ones allow.
+        first = min(map(_deadline, queue.small_calls()), default=inf) if room > size else inf
+        while room > size and first < ends(room):
+            room = (room + size) // 2
         return room
 
     def _ends(self, now: float, size: int) -> float:
@@ -92,12 +88,27 @@ class EarlyDrop:
         return now + self._backlog.times.safe_seconds(size)
 
 
-def _largest_in_time(deadlines: list[float], most: int, ends: Callable[[int], float]) -> int:
-    """Return how many items the largest batch has that are all answered in time, 0 if none is.
+def _too_late(queue: Any, size: int, ends: float) -> tuple[list[Call], int]:
+    """Return the small calls that come before the first `size` items which are in time, and how many are."""
+    late: list[Call] = []
+    found = 0
+    for call in queue.small_calls():
+        if found >= size:
+            break
+        if _deadline(call) < ends:
+            late.append(call)
+        else:
+            found += call.waiting
+    return late, found
 
-    `deadlines` are those of all items, in order; `ends` returns when a batch of a size has its answers.
+
+def _largest_in_time(queue: Any, most: int, ends: Callable[[int], float]) -> int:
+    """Return how many items the largest batch of small calls has that are all answered in time, 0 if none is.
+
+    `ends` returns when a batch of a size has its answers.
     """
-    least, most = 0, min(most, len(deadlines))
+    deadlines = sorted([_deadline(call) for call in queue.small_calls() for _ in range(call.waiting)])
+    least = 0
     while least < most:
         size = (least + most + 1) // 2
         if len(deadlines) - bisect_left(deadlines, ends(size)) >= size:
@@ -105,3 +116,8 @@ def _largest_in_time(deadlines: list[float], most: int, ends: Callable[[int], fl
         else:
             most = size - 1
     return least
+
+
+def _deadline(call: Call) -> float:
+    """Return the deadline of `call`; `inf` if it has none, or nothing of it waits."""
+    return inf if call.deadline is None or not call.waiting else call.deadline

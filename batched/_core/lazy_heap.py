@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import count
+from itertools import count, islice
 from math import inf
 from typing import Generic, TypeVar
 from weakref import ref
@@ -98,7 +99,7 @@ class Deadlines:
     def __init__(self) -> None:
         self._heap: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)
         self.entries: list[tuple[float, int, ref[Call]]] = self._heap.entries
-        self._lists: list[ref[Call]] = []
+        self._lists: deque[ref[Call]] = deque()
 
     def add(self, call: Call, deadline: float) -> None:
         """Watch `call`."""
@@ -111,12 +112,12 @@ class Deadlines:
         return self._heap.next()
 
     def lists(self) -> list[Call]:
-        """Return the calls of several items that wait."""
-        if not self._lists:
-            return []
-        found = [(each, call) for each in self._lists if (call := each()) is not None and call.waiting]
-        self._lists = [each for each, _ in found]
-        return [call for _, call in found]
+        """Return the oldest calls of several items that wait: so many that a look costs little."""
+        lists = self._lists
+        while lists and ((first := lists[0]()) is None or not first.waiting):
+            lists.popleft()
+        oldest = (each() for each in islice(lists, _FEW))
+        return [call for call in oldest if call is not None and call.waiting]
 
     def first(self) -> Call | None:
         """Return the call with the next deadline, if there is one."""

@@ -29,8 +29,8 @@ class EarlyDrop:
 
     @property
     def is_on(self) -> bool:
-        """Whether calls with deadlines wait, and it is known how long batches take."""
-        return bool(self._calls.deadlines.entries) and self._backlog.times.is_known
+        """Whether it is known how long batches take: asked where calls with deadlines wait."""
+        return self._backlog.times.is_known
 
     def latest_start(self, items: int) -> float:
         """Return when a batch of `items` has to start, for the call with the next deadline."""

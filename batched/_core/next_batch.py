@@ -203,7 +203,7 @@ class NextBatch:
             if size is not None:
                 return size
         room: int = min(queue.batch_size, queue.items)
-        if self._early_drop.is_on:
+        if self._calls.deadlines.entries and self._early_drop.is_on:
             room = min(self._early_drop.choose(queue, room, now), queue.items)
         return room
 

@@ -21,6 +21,7 @@ _FEW = 3  # batches: fewer tell nothing
 _MEMORY = 16  # the mean of a level is that of about so many batches
 _FOLLOW = 1 / 16  # the weight of one batch in the speed of all, ...
 _FOLLOW_MOST = 1 / 4  # ... which doubles with each in a row that is slower, or faster, than expected
+_DOUBLES = 2  # so often at most, as the power of more would be too large for a float
 _OUTLIER = 4.0  # times the expected: no batch counts for more
 _SPREAD = 1 / 16  # the weight of one batch in the spread
 _SAFE = 2.0  # standard deviations: chosen so that less than one executed item in a hundred is late
@@ -39,7 +40,7 @@ class ServiceTime:
         self._alike = 0  # batches in a row that were, or were not
         self._variance = 0.0  # of what batches took, relative to what was expected
         self._levels: dict[int, _Level] = {}
-        # Their sizes and times, in order of size, none faster than a smaller one; other threads read them.
+        # Their sizes and times at this speed, by size, none faster than a smaller one; it is read elsewhere.
         self._curve: tuple[list[float], list[float]] = [], []
 
     @property
@@ -64,18 +65,21 @@ class ServiceTime:
             self._variance += _SPREAD * (min(off, 1.0) ** 2 - self._variance)
             self._alike = self._alike + 1 if (off > 0.0) is (self._was_longer) else 0
             self._was_longer = off > 0.0
-            self._speed *= 1.0 + min(_FOLLOW * 2**self._alike, _FOLLOW_MOST) * off
+            self._speed *= 1.0 + min(_FOLLOW * 2 ** min(self._alike, _DOUBLES), _FOLLOW_MOST) * off
             level.add(size, seconds / self._speed)
         self._levels[number].seen_at = self._batches
         if not self._batches % _FORGET:
             since = self._batches - _FORGET
             self._levels = {at: each for at, each in self._levels.items() if each.seen_at > since}
+            for each in self._levels.values():  # else noise takes the speed to 0 or to infinity in the end
+                each.seconds *= self._speed
+            self._speed = 1.0
         levels = [self._levels[each] for each in sorted(self._levels)]
         self._most = max(each.most for each in levels)
         self._least = min(each.least for each in levels)
         self._curve = (
             [each.size for each in levels],
-            list(accumulate((each.seconds for each in levels), max)),
+            list(accumulate((each.seconds * self._speed for each in levels), max)),
         )
 
     def seconds(self, size: int) -> float:
@@ -87,7 +91,7 @@ class ServiceTime:
             at = min(max(bisect_left(sizes, seen), 1), len(sizes) - 1)
             each = (seconds[at] - seconds[at - 1]) / (sizes[at] - sizes[at - 1])
             value = max(seconds[at - 1] + each * (seen - sizes[at - 1]), TOO_SHORT_S)
-        return value * self._speed * min(size / seen, 1.0)
+        return value * min(size / seen, 1.0)
 
     def safe_seconds(self, size: int) -> float:
         """Return what few batches exceed, handing the batch out included."""

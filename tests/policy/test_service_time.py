@@ -84,3 +84,20 @@ def test_a_size_that_seemed_slow_and_is_avoided_is_forgotten() -> None:
     for _ in range(600):
         times.ran(8, cost(8))
     assert times.seconds(32) < 2 * cost(8)
+
+
+def test_a_cost_that_never_varies_is_known_after_thousands_of_batches() -> None:
+    times = learned([32] * 3000)
+    assert times.seconds(32) == pytest.approx(cost(32))
+
+
+def test_noise_does_not_add_up() -> None:
+    """The speed and the levels, of which each time is the product, stay what they are."""
+    random = Random(1)
+    times = learned([random.choice([1, 2, 8, 32]) for _ in range(100 * 256)], _noisy(random))
+    assert 0.1 < times._speed < 10.0  # noqa: SLF001  what is told is right until a float is too small
+    assert times.seconds(32) == pytest.approx(1.3 * cost(32), rel=0.35)
+
+
+def _noisy(random: Random) -> Callable[[int], float]:
+    return lambda size: cost(size) * (1.0 + random.expovariate(1 / 0.3))

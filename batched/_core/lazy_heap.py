@@ -100,12 +100,17 @@ class Deadlines:
         self._heap: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)
         self.entries: list[tuple[float, int, ref[Call]]] = self._heap.entries
         self._lists: deque[ref[Call]] = deque()
+        self._limit = _FEW
 
     def add(self, call: Call, deadline: float) -> None:
         """Watch `call`."""
         self._heap.add(ref(call), deadline)
         if call.size > 1:
             self._lists.append(ref(call))
+            if len(self._lists) > self._limit:
+                # Calls of which nothing waits would pile up behind one of which something does.
+                self._lists = deque([each for each in self._lists if _deadline_of(each) is not None])
+                self._limit = max(_FEW, 2 * len(self._lists))
 
     def next(self) -> float:
         """Return the next deadline, `inf` if there is none."""

@@ -20,3 +20,14 @@ def test_a_deadline_that_is_put_off_makes_way_for_the_next() -> None:
     assert deadlines.start() == 4.0
     calls[0].waiting = 0
     assert (deadlines.start(), list(deadlines.passed(9.0))) == (float("inf"), [])
+
+
+def test_lists_that_wait_are_found_behind_many_that_do_not() -> None:
+    """As behind small lists that have started, while an older one waits."""
+    deadlines = Deadlines()
+    calls = [Call().begin(list, None, 2, True, 0.0, 9.0) for _ in range(1000)]
+    for call in calls:
+        deadlines.add(call, 9.0)
+        if 0 < calls.index(call) < 990:
+            call.waiting = 0
+    assert deadlines.lists() == [calls[0], *calls[990:]]

@@ -152,7 +152,7 @@ class NextBatch:
         calls = self._calls
         queue = calls.queue
         deadlines = calls.deadlines
-        urgent = deadlines.first() if deadlines.entries and deadlines.start() <= now else None
+        urgent = deadlines.first() if deadlines.entries and self._urgent_start(queue) <= now else None
         lengths = self._lengths
         if lengths is not None and lengths.is_used:
             lengths.urgent = urgent

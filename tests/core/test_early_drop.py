@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -110,3 +111,19 @@ def test_what_runs_is_in_time_and_under_overload_the_function_stays_busy(
     mine = service.calls[begun:]
     in_time = sum(is_answered(call) for call in mine)
     assert in_time >= 0.75 * min(load, 1.0) * 60 * FULL
+
+
+def test_of_several_keys_the_one_that_would_be_late_is_next() -> None:
+    """Not the oldest, which may wait for company yet."""
+    service = Service(KeyedQueues)
+    batcher = service.driver.batcher
+    batcher.configure(replace(batcher.next_batch.options, timeout_ms=1000, adaptive=False))
+    service.push()
+    urgent = service.call(allowed_s=0.035)
+    urgent.key = 1
+    service.driver.push(urgent)
+    delay = service.driver.delay(service.now)
+    assert delay is not None
+    service.now += delay
+    assert service.run() == 1
+    assert is_answered(urgent)

@@ -114,7 +114,8 @@ class Admission:
         error = QueueFullError(
             f"{self._name} has {waiting} items waiting, and {bound}: no room for {size} more"
         )
-        error.retry_after_s = self._time.retry_after_s(size, waiting + size - most)
+        outside = sum([part.size for part in self.waiting_calls()])
+        error.retry_after_s = self._time.retry_after_s(size, waiting + outside + size - most)
         return error
 
     def pop(self, queued: int) -> tuple[Call, list[Call]] | None:

@@ -3,7 +3,7 @@
 A call that would be late behind what waits is refused at once (Clockwork, OSDI 2020, admits only what will
 be on time). The time of batches is that of `ServiceTime`, and of a call's own batch the time that few
 exceed. Where it is not known nothing is refused. A function that was idle for a while takes what comes, so
-that it cannot seem slow for ever.
+that it cannot seem slow for ever; and sooner after a batch that was faster than expected.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Backlog:
         """When each batch started that runs."""
         self.times: ServiceTime = ServiceTime()
         self._ended = 0.0
+        self._sooner = 1.0  # what the last batch took, relative to what was expected; 1 at most
         self._free_at = 0.0
         # Small items that wait, and will be too late for the next batch if that is full.
         self._losing = 0
@@ -51,6 +52,8 @@ class Backlog:
     def configure(self, options: Options) -> None:
         """Follow new options."""
         self.slots: int = options.max_concurrent_batches
+        if self.times.is_known:
+            self._free_at = self._next_end(self._now)
 
     # -- what is learned, with the lock -------------------------------------------------------------------
 
@@ -79,6 +82,8 @@ class Backlog:
     def ended(self, batch: Batch, started: float, now: float) -> None:
         """Learn from a batch that has ended."""
         if self._has_begun and not batch.failed:
+            if self.times.is_known:
+                self._sooner = min((now - started) / self.times.seconds(batch.size), 1.0)
             self._learn(batch.size, now - started)
         self._ended = now
         self.note(now)
@@ -114,32 +119,43 @@ class Backlog:
         """Return how long a call of `items` that came now would wait for its answer; None if not known."""
         if not self.times.is_known:
             return None
-        return self._answered_at(items, items > self._calls.queue.threshold, 0, now)[0] - now
+        large = items > self._calls.queue.threshold
+        return self._answered_at(items, self._calls.queue.ahead(items, None, large=large), now)[0] - now
 
     def refuse(self, call: Call, now: float) -> None:
         """Raise an `OverloadError` if `call`, which has a deadline, cannot be answered in time."""
         self.is_used = True
         if not self.times.is_known or call.deadline is None:
             return
-        is_large = call.whole_size > self._calls.queue.threshold if call.bulk is None else call.bulk
-        _, at_latest = self._answered_at(call.size, is_large, self._losing, now)
+        items = call.unanswered  # without those that a cache knows
+        queue = self._calls.queue
+        large = items > queue.threshold if call.bulk is None else call.bulk
+        ahead = queue.ahead(items, call, large=large) - self._losing
+        _, at_latest = self._answered_at(items, ahead, now)
         if at_latest <= call.deadline or self.is_idle(now):
             if call.deadline < self._losing_before:
-                self._losing += call.size
+                self._losing += items
             return
-        self._calls.inbox.refused.append(call.size)
-        raise self.too_late(call, at_latest, now)
+        self._calls.inbox.refused.append(items)
+        error = self.too_late(call, at_latest, now)
+        call.missing = call.waiting = 0  # nothing is left to be cancelled
+        raise error
 
     def is_idle(self, now: float) -> bool:
         """Whether the function has not run for so long that what was learned may be wrong."""
-        return not self.since and now - self._ended > _IDLE * self.times.seconds(self._calls.queue.batch_size)
+        if self.since:
+            return False
+        enough: float = _IDLE * self.times.seconds(self._calls.queue.batch_size) * self._sooner
+        return now - self._ended > enough
 
-    def _answered_at(self, items: int, is_large: bool, losing: int, now: float) -> tuple[float, float]:  # noqa: FBT001
-        """Return when a call of `items` would have its answer: on average, and at the latest."""
-        queue, times = self._calls.queue, self.times
-        ahead = (queue.items if is_large else queue.small_items) + len(self._calls.inbox.arriving)
-        size = queue.batch_size
-        batches, last = divmod(max(ahead - losing, 0) + items - 1, size)
+    def _answered_at(self, items: int, ahead: int, now: float) -> tuple[float, float]:
+        """Return when a call of `items` has its answer, on average and at the latest.
+
+        So many items of the queue go `ahead` of it, and those that have yet to be queued.
+        """
+        times = self.times
+        size: int = self._calls.queue.batch_size
+        batches, last = divmod(max(ahead + len(self._calls.inbox.arriving), 0) + items - 1, size)
         start = max(now, self._free_at) + batches * times.seconds(size) / self.slots
         return start + times.seconds(last + 1), start + times.safe_seconds(last + 1)
 
@@ -158,10 +174,9 @@ class Backlog:
 
         Callers that come back are given different times: as many as the function can answer.
         """
-        self._promised = max(self._promised, now + shorter)
-        after = self._promised - now
-        self._promised += items * self._each_s()
-        return after
+        promised = max(self._promised, now + max(shorter, 0.0))  # other threads may change it meanwhile
+        self._promised = promised + items * self._each_s()
+        return promised - now
 
     def _each_s(self) -> float:
         """Return the seconds that an item takes in full batches."""

@@ -134,6 +134,19 @@ class KeyedQueues:
         """How many items wait: of how many small calls is not counted."""
         return self.items
 
+    def ahead(self, items: int, call: Call | None, *, large: bool) -> int:
+        """Return how many items that wait go ahead of a call of `items`, as turns have it; `call`, if known.
+
+        Needs no lock: it is an estimate.
+        """
+        if call is None or not hasattr(call, "key"):
+            return self.items
+        entry = self._entries.get(call.key)
+        own = 0 if entry is None else entry.queue.ahead(items, call, large=large)
+        others = len(self._entries) - (entry is not None)
+        batches = -(-(own + items) // self.batch_size)
+        return min(self.items, own + others * batches * self.batch_size)
+
     def small_calls(self) -> tuple[Call, ...]:
         """Return none: which are taken next depends on the key."""
         return ()

@@ -25,6 +25,7 @@ RESERVE = 1 / 8
 _SAVED = 4  # batches
 _LATELY = 100  # batches
 PAID_OUT = 1 / 4
+_READ_AHEAD = 3  # batches: so many items of a `map` wait at most
 
 
 class Queue:
@@ -142,6 +143,21 @@ class Queue:
     def small_items(self) -> int:
         """How many items of small calls wait."""
         return self.items - self._large_items
+
+    def ahead(self, items: int, call: Call | None, *, large: bool) -> int:
+        """Return how many items that wait go ahead of a call of `items`, as turns have it; `call`, if known.
+
+        Needs no lock: it is an estimate, and rather too low.
+        """
+        small = self.items - self._large_items
+        ahead = self._large_items if large else small
+        if self.tenants is not None:
+            if call is not None and hasattr(call, "tenant"):
+                ahead = min(ahead, self.tenants.ahead(call, items, self.batch_size, large=large))
+        elif large:
+            each = _READ_AHEAD * self.batch_size if hasattr(call, "flow") else max(items, self.batch_size)
+            ahead = min(ahead, self._large.flows * each)
+        return small + ahead if large else ahead
 
     def small_calls(self) -> Iterable[Call]:
         """Return the small calls, in the order in which they are taken; of some nothing waits any more."""

@@ -67,6 +67,17 @@ class Tenants:
         if not tenant.calls and not tenant.outside:
             del self._known[call.tenant]
 
+    def ahead(self, call: Call, items: int, batch_size: int, *, large: bool) -> int:
+        """Return how many items go ahead of `call`, of `items`, at most: each tenant has had as many then.
+
+        Needs no lock: it is an estimate.
+        """
+        tenant = self._known.get(call.tenant)
+        own = 0 if tenant is None else tenant.items
+        if tenant is not None and large:  # its large calls take turns too
+            own = min(own, len(tenant.calls) * max(items, batch_size))
+        return (len(self._known) + (tenant is None)) * (own + max(items, batch_size // 4))
+
     # -- the door -------------------------------------------------------------------------------------
 
     def has_right(self, call: Call, size: int, bound: int) -> bool:

@@ -33,6 +33,8 @@ class Line(deque[Call]):
     """Items that wait."""
     key: Hashable
 
+    flows = 1
+
     def take(self, room: int, slices: list[Slice]) -> int:
         """Move up to `room` items from the front to `slices`; return how many."""
         left = room
@@ -103,6 +105,11 @@ class Turns:
 
     def __iter__(self) -> Iterator[Call]:
         return iter(self._ages)
+
+    @property
+    def flows(self) -> int:
+        """How many flows take turns."""
+        return len(self._flows)
 
     def clear(self) -> None:
         """Forget all calls."""

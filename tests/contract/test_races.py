@@ -22,7 +22,7 @@ from tests.kit.stats import check_sums
 pytestmark = pytest.mark.usefixtures("restless")
 
 # What needs no lock: making a batcher, and what callers ask of it.
-FREE = {"__init__", "begin", "follow", "resize"}
+FREE = {"__init__", "ahead", "begin", "follow", "resize"}
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from batched import OverloadError, QueueFullError
 from batched._core.admission import admits_with_lock
+from batched._core.call import Call
+from batched._core.keyed_queues import KeyedQueues
 from batched._core.options import Options
+from batched._core.queue import Queue
+from batched._core.tenants import Tenants
 from batched._drivers.manual_clock import ManualDriver
 from tests.kit.known_service import FULL, FULL_S, Service, cost
 
@@ -81,3 +86,109 @@ def test_a_bound_on_the_delay_is_one_on_the_items_that_take_so_long() -> None:
         calls.admit(service.call(), wait=False)
     assert caught.value.retry_after_s is not None
     assert 0.0 <= caught.value.retry_after_s < FULL_S
+
+
+def test_a_large_call_takes_turns_with_a_list_and_is_not_refused_for_it() -> None:
+    """It is in the next batch or the one after it, however long the list."""
+    service = Service()
+    service.push(100 * FULL)
+    batch = service.start()
+    call = service.push(9, allowed_s=4 * FULL_S)
+    assert call.error is None
+    service.now += FULL_S
+    service.driver.finish(batch, service.now)
+    service.run()
+    service.run()
+    assert not call.missing
+    assert call.error is None
+    assert isinstance(service.push(4 * FULL, allowed_s=4 * FULL_S).error, OverloadError)
+
+
+@pytest.mark.parametrize("attribute", ["key", "tenant"])
+def test_a_call_is_not_refused_for_what_waits_of_another_key_or_tenant(attribute: str) -> None:
+    """These take turns; a call of the one of which much waits is refused."""
+
+    def push(name: str, allowed_s: float | None = None) -> Call:
+        call = service.call(1, allowed_s)
+        call.tenant = call.key = name
+        service.driver.push(call)
+        return call
+
+    service = Service(KeyedQueues if attribute == "key" else _with_tenants)
+    for _ in range(10 * FULL):
+        push("crowd")
+    batch = service.start()
+    call = push("other", allowed_s=4 * FULL_S)
+    assert isinstance(push("crowd", allowed_s=4 * FULL_S).error, OverloadError)
+    service.now += FULL_S
+    service.driver.finish(batch, service.now)
+    service.run()
+    service.run()
+    assert not call.missing
+    assert call.error is None
+
+
+def _with_tenants(batch_size: int, threshold: int) -> Queue:
+    return Queue(batch_size, threshold, tenants=Tenants())
+
+
+def test_more_slots_are_known_at_once() -> None:
+    """A call that was told of a batch that runs need not wait for it any more."""
+    service = Service()
+    service.push(FULL)
+    service.start()
+    assert isinstance(service.push(allowed_s=0.030).error, OverloadError)
+    batcher = service.driver.batcher
+    batcher.configure(replace(batcher.next_batch.options, max_concurrent_batches=2))
+    assert service.push(allowed_s=0.030).error is None
+
+
+def test_a_function_that_was_slow_and_is_fast_again_is_soon_known_to_be() -> None:
+    """After the first batch that may show it, callers are not refused for as long as the slow ones took."""
+    service = Service()
+    for _ in range(20):
+        service.push(FULL)
+        batch = service.start()
+        service.now += 10.0
+        service.driver.finish(batch, service.now)
+    service.now += 9 * 10.5
+    calls = []
+    for _ in range(400):
+        service.now += 0.1
+        calls.append(service.push(allowed_s=0.1))
+        service.run()
+    assert all(call.error is None for call in calls[300:])
+
+
+def test_no_call_is_told_to_come_back_before_it_is_refused() -> None:
+    """Though there is room for it: another call waits for more."""
+    service = Service(max_queue_size=10)
+    calls = service.driver.batcher.calls
+    assert calls.admit(service.call(8), wait=False)
+    assert not calls.admit(service.call(5), wait=True)
+    with pytest.raises(QueueFullError) as caught:
+        calls.admit(service.call(), wait=False)
+    assert caught.value.retry_after_s == pytest.approx(4 * FULL_S / FULL, rel=0.05)
+
+
+def test_nothing_is_kept_of_calls_that_were_refused() -> None:
+    """Their callers drop them, and no batch has ended since."""
+    service = Service()
+    service.push(FULL)
+    service.start()
+    call = service.push(allowed_s=1e-9)
+    assert isinstance(call.error, OverloadError)
+    assert not call.missing
+    assert not call.waiting
+
+
+def test_a_call_is_not_refused_for_items_that_a_cache_knows() -> None:
+    """A list of which one item is to run is answered as soon as that item."""
+
+    class Known(Call):
+        unanswered = 1
+
+    service = Service()
+    call = Known().begin(id, None, 100 * FULL, True, service.now, service.now + FULL_S)
+    service.driver.batcher.backlog.refuse(call, service.now)
+    assert isinstance(service.push(100 * FULL, allowed_s=FULL_S).error, OverloadError)

@@ -42,7 +42,7 @@ class Service:
         """Return a call that comes now."""
         deadline = None if allowed_s is None else self.now + allowed_s
         call = Call().begin(id, None, size, size > 1, self.now, deadline)
-        call.key = 0
+        call.key = call.tenant = 0
         self.calls.append(call)
         return call
 

@@ -3,7 +3,11 @@
 A call that would be late behind what waits is refused at once (Clockwork, OSDI 2020, admits only what will
 be on time). The time of batches is that of `ServiceTime`, and of a call's own batch the time that few
 exceed. Where it is not known nothing is refused. A function that was idle for a while takes what comes, so
-that it cannot seem slow for ever; and sooner after a batch that was faster than expected.
+that it cannot seem slow for ever; and sooner after a batch that was faster than expected. One item runs in
+any case where nothing else does.
+
+In a flood, where calls are turned away before each batch, no more small calls wait than fill the next one. A
+longer queue would only add to the latency of all, also for long after.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from batched.errors import OverloadError
 if TYPE_CHECKING:
     from batched._core.calls import Calls
 
+_FLOOD = 16  # batches in a row before which calls were turned away: then a long queue only adds to waits
+_LATELY = 1 / 16
 _IDLE = 8  # batches that could have run since the last one: what was learned may be wrong by now
 
 
@@ -43,6 +49,9 @@ class Backlog:
         self._losing = 0
         self._losing_before = 0.0
         self._promised = 0.0
+        self._items = self._cycle_s = 0.0  # of a batch, and from the end of one to the end of the next
+        self._flooded = 0  # batches in a row before which calls were turned away
+        self._has_turned_away = False
         self._now = 0.0  # when something last happened
         self._has_begun = False
         self.is_used: bool = False
@@ -76,8 +85,16 @@ class Backlog:
             self._free_at = self._next_end(now)
             self._losing_before = self._free_at + self.times.safe_seconds(self._calls.queue.batch_size)
             self._losing = self._count_losing()
+            self._note_overload()
             if not self._calls.queue.items:  # callers that were sent away have been overtaken by the end
                 self._promised = 0.0
+
+    def _note_overload(self) -> None:
+        """Note whether calls were turned away since the last batch started."""
+        turned_away = self._has_turned_away
+        self._has_turned_away = False
+        self._flooded = self._flooded + 1 if turned_away else 0
+        self.times.caution += _LATELY * (turned_away - self.times.caution)
 
     def ended(self, batch: Batch, started: float, now: float) -> None:
         """Learn from a batch that has ended."""
@@ -85,6 +102,8 @@ class Backlog:
             if self.times.is_known:
                 self._sooner = min((now - started) / self.times.seconds(batch.size), 1.0)
             self._learn(batch.size, now - started)
+        self._items += _LATELY * (batch.size - self._items)
+        self._cycle_s += _LATELY * (now - (self._ended or started) - self._cycle_s)
         self._ended = now
         self.note(now)
         if self.times.is_known:
@@ -119,8 +138,12 @@ class Backlog:
         """Return how long a call of `items` that came now would wait for its answer; None if not known."""
         if not self.times.is_known:
             return None
-        large = items > self._calls.queue.threshold
-        return self._answered_at(items, self._calls.queue.ahead(items, None, large=large), now)[0] - now
+        queue = self._calls.queue
+        ahead = queue.ahead(items, None, large=items > queue.threshold) + len(self._calls.inbox.arriving)
+        start, own = self._starts_at(ahead, items, now)
+        if self._cycle_s:  # as many come until then as came of late
+            own = min(own + round(self._items / self._cycle_s * (start - now)), max(queue.batch_size, own))
+        return start + self.times.seconds(own) - now
 
     def refuse(self, call: Call, now: float) -> None:
         """Raise an `OverloadError` if `call`, which has a deadline, cannot be answered in time."""
@@ -130,41 +153,49 @@ class Backlog:
         items = call.unanswered  # without those that a cache knows
         queue = self._calls.queue
         large = items > queue.threshold if call.bulk is None else call.bulk
-        ahead = queue.ahead(items, call, large=large) - self._losing
-        _, at_latest = self._answered_at(items, ahead, now)
-        if at_latest <= call.deadline or self.is_idle(now):
+        ahead = queue.ahead(items, call, large=large) + len(self._calls.inbox.arriving) - self._losing
+        start, own = self._starts_at(ahead, items, now)
+        too_long = start + self.times.safe_seconds(own) - call.deadline
+        if self._flooded >= _FLOOD and not large:
+            too_long = max(too_long, (ahead + items - queue.batch_size) * self._each_s())
+        if too_long <= 0.0 or self.is_free(now, items):
             if call.deadline < self._losing_before:
                 self._losing += items
             return
         self._calls.inbox.refused.append(items)
-        error = self.too_late(call, at_latest, now)
+        error = self.overload(call, too_long, now)
         call.missing = call.waiting = 0  # nothing is left to be cancelled
         raise error
 
-    def is_idle(self, now: float) -> bool:
-        """Whether the function has not run for so long that what was learned may be wrong."""
+    def is_free(self, now: float, items: int = 0) -> bool:
+        """Whether `items` that come, and those that wait, may run though they seem late: that may be wrong.
+
+        Nothing runs, and it is one item, or the function has not run for long.
+        """
         if self.since:
             return False
-        enough: float = _IDLE * self.times.seconds(self._calls.queue.batch_size) * self._sooner
+        calls = self._calls
+        if calls.queue.items + len(calls.inbox.arriving) + items <= 1:
+            return True
+        enough: float = _IDLE * self.times.seconds(calls.queue.batch_size) * self._sooner
         return now - self._ended > enough
 
-    def _answered_at(self, items: int, ahead: int, now: float) -> tuple[float, float]:
-        """Return when a call of `items` has its answer, on average and at the latest.
+    def _starts_at(self, ahead: int, items: int, now: float) -> tuple[float, int]:
+        """Return when the last batch of a call of `items` starts, and how many items it has up to that one.
 
-        So many items of the queue go `ahead` of it, and those that have yet to be queued.
+        So many items go `ahead` of it.
         """
-        times = self.times
         size: int = self._calls.queue.batch_size
-        batches, last = divmod(max(ahead + len(self._calls.inbox.arriving), 0) + items - 1, size)
-        start = max(now, self._free_at) + batches * times.seconds(size) / self.slots
-        return start + times.seconds(last + 1), start + times.safe_seconds(last + 1)
+        batches, last = divmod(max(ahead, 0) + items - 1, size)
+        return max(now, self._free_at) + batches * size * self._each_s(), last + 1
 
-    def too_late(self, call: Call, answered: float, now: float) -> OverloadError:
-        """Return the error of `call`, which would be `answered` too late."""
-        retry_after_s = self._promise(call.size, answered - (call.deadline or now), now)
+    def overload(self, call: Call, too_long: float, now: float) -> OverloadError:
+        """Return the error of `call`, for which what waits takes `too_long` by so many seconds."""
+        self._has_turned_away = True
+        retry_after_s = self._promise(call.size, too_long, now)
         error = OverloadError(
-            f"{call.overdue(self._name)}: it was given up, as its answer would take "
-            f"{(answered - call.arrived) * 1000:.3g} ms; come back after {retry_after_s:.3g} s"
+            f"{call.overdue(self._name)}: it was given up, as what waits takes {too_long * 1000:.3g} ms too "
+            f"long; come back after {retry_after_s:.3g} s"
         )
         error.retry_after_s = retry_after_s
         return error

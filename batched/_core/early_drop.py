@@ -41,7 +41,7 @@ class EarlyDrop:
     def give_up_late(self, now: float) -> None:
         """Give up the calls that would be late even if they ran at once, and nothing else did."""
         backlog = self._backlog
-        if backlog.is_idle(now):
+        if backlog.is_free(now):
             return
         calls, times = self._calls, backlog.times
         late = [*calls.deadlines.passed(now + times.safe_seconds(1)), *calls.deadlines.lists()]
@@ -58,7 +58,7 @@ class EarlyDrop:
     def _give_up(self, call: Call, answered: float, now: float) -> None:
         """Give up `call` if it would be `answered` too late."""
         if call.deadline is not None and answered >= call.deadline:
-            self._calls.expire(call, self._backlog.too_late(call, answered, now))
+            self._calls.expire(call, self._backlog.overload(call, answered - call.deadline, now))
 
     def choose(self, queue: Any, room: int, now: float) -> int:
         """Return how many items the next batch of `queue` has, of `room` at most.
@@ -66,7 +66,7 @@ class EarlyDrop:
         Small calls that are too late for a batch of as many as can be in time are given up.
         """
         ends = partial(self._ends, now)
-        if self._calls.deadlines.next() >= ends(room) or self._backlog.is_idle(now):
+        if self._calls.deadlines.next() >= ends(room) or self._backlog.is_free(now):
             return room
         size = min(room, queue.small_items)
         late, found = _too_late(queue, size, ends(size))

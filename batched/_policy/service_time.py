@@ -13,18 +13,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import accumulate
-from math import sqrt
+from math import exp, log, sqrt
 
 from batched._policy.batch_cost import TOO_SHORT_S
 
 _FEW = 3  # batches: fewer tell nothing
 _MEMORY = 16  # the mean of a level is that of about so many batches
 _FOLLOW = 1 / 16  # the weight of one batch in the speed of all, ...
-_FOLLOW_MOST = 1 / 4  # ... which doubles with each in a row that is slower, or faster, than expected
-_DOUBLES = 2  # so often at most, as the power of more would be too large for a float
+_DOUBLES = 3  # ... which doubles so often with each in a row that is slower, or faster, than expected
+_CHANGED = 0.5  # the logarithm of a change: such a batch tells of the function, not of its size
 _OUTLIER = 4.0  # times the expected: no batch counts for more
 _SPREAD = 1 / 16  # the weight of one batch in the spread
-_SAFE = 2.0  # standard deviations: chosen so that less than one executed item in a hundred is late
+_SAFE = 2.3  # standard deviations: chosen so that less than one executed item in a hundred is late
 _HAND_OUT_S = 300e-6  # from the end of a batch until its callers have their answers
 _FORGET = 256  # batches: a level of which there was none since is forgotten, as it may only have seemed slow
 
@@ -36,8 +36,10 @@ class ServiceTime:
         self._batches = 0
         self._speed = 1.0  # of late, relative to what the levels say
         self._least = self._most = 0  # sizes of batches that ran
-        self._was_longer = False
-        self._alike = 0  # batches in a row that were, or were not
+        self._off = 0.0  # the logarithm of what the last batch took, relative to what was expected
+        self._alike = 0  # batches in a row that were all slower, or all faster, than the spread explains
+        self.caution: float = 0.0
+        """How much the spread counts, from 0 to 1: all under overload, where lost time is lost calls."""
         self._variance = 0.0  # of what batches took, relative to what was expected
         self._levels: dict[int, _Level] = {}
         # Their sizes and times at this speed, by size, none faster than a smaller one; it is read elsewhere.
@@ -61,12 +63,14 @@ class ServiceTime:
         else:
             expected = self.seconds(size)
             seconds = min(seconds, _OUTLIER * expected)
-            off = seconds / expected - 1.0
-            self._variance += _SPREAD * (min(off, 1.0) ** 2 - self._variance)
-            self._alike = self._alike + 1 if (off > 0.0) is (self._was_longer) else 0
-            self._was_longer = off > 0.0
-            self._speed *= 1.0 + min(_FOLLOW * 2 ** min(self._alike, _DOUBLES), _FOLLOW_MOST) * off
-            level.add(size, seconds / self._speed)
+            off = log(seconds / expected)
+            # From one batch to the next, so that a change of the function is not taken for spread.
+            self._variance += _SPREAD * ((off - self._off) ** 2 / 2 - self._variance)
+            self._alike = self._alike + 1 if off * self._off > 0.0 and off * off > self._variance else 0
+            self._off = off
+            self._speed *= exp(_FOLLOW * 2 ** min(self._alike, _DOUBLES) * off)
+            if abs(off) < _CHANGED:
+                level.add(size, seconds / self._speed)
         self._levels[number].seen_at = self._batches
         if not self._batches % _FORGET:
             since = self._batches - _FORGET
@@ -94,8 +98,8 @@ class ServiceTime:
         return value * min(size / seen, 1.0)
 
     def safe_seconds(self, size: int) -> float:
-        """Return what few batches exceed, handing the batch out included."""
-        return self.seconds(size) * (1.0 + _SAFE * sqrt(self._variance)) + _HAND_OUT_S
+        """Return what few batches exceed, as far as `caution` asks for it, handing the batch out included."""
+        return self.seconds(size) * (1.0 + self.caution * _SAFE * sqrt(self._variance)) + _HAND_OUT_S
 
 
 class _Level:

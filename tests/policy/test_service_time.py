@@ -69,6 +69,7 @@ def test_one_batch_that_hangs_is_forgotten_within_ten_batches() -> None:
 def test_few_batches_take_longer_than_what_is_safe() -> None:
     random = Random(1)
     times = learned([32] * 100, lambda size: cost(size) * random.uniform(0.7, 1.3))
+    times.caution = 1.0
     exceeded = 0
     for _ in range(1000):
         seconds = cost(32) * random.uniform(0.7, 1.3)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _FLOOD = 16  # batches in a row before which calls were turned away: then a long queue only adds to waits
 _LATELY = 1 / 16
+_LONGEST_S = 60.0  # after which a caller may come back
 _IDLE = 8  # batches that could have run since the last one: what was learned may be wrong by now
 
 
@@ -205,7 +206,8 @@ class Backlog:
 
         Callers that come back are given different times: as many as the function can answer.
         """
-        promised = max(self._promised, now + max(shorter, 0.0))  # other threads may change it meanwhile
+        # Other threads may change it meanwhile. Not all callers come back, so it is bounded.
+        promised = min(max(self._promised, now + max(shorter, 0.0)), now + _LONGEST_S)
         self._promised = promised + items * self._each_s()
         return promised - now
 

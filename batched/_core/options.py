@@ -113,8 +113,8 @@ class Options:
         None,
         or_none(a_time(or_zero=False)),
         "The longest that a call may have to wait before its batch starts, by the time that batches have "
-        "taken so far: one that would wait longer finds no room (`on_full`). None for no bound; beside "
-        "`max_queue_size` the stricter one holds.",
+        "taken so far: one that would wait longer finds no room (`on_full`), unless no other waits. None for "
+        "no bound; beside `max_queue_size` the stricter one holds.",
         live=True,
     )
     isolate_errors: bool = _option(
@@ -123,8 +123,8 @@ class Options:
         "When a batch raises an `Exception`, run it again in halves until only the items that fail are left, "
         "and answer all others. Not for errors of the surroundings (a connection, a timeout, the system), "
         "nor in an outage: where more runs fail than a few items explain, the rest gets the error that it "
-        "met, and no batch runs again until one has worked. Set it to False where running an item twice has "
-        "effects: then all of a batch fail.",
+        "met, and then, until something works, only one item of a few failed batches runs again. Set it to "
+        "False where running an item twice has effects: then all of a batch fail.",
         live=True,
     )
     max_batch_length: int | None = _option(

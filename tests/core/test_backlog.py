@@ -105,6 +105,18 @@ def test_callers_come_back_one_after_the_other() -> None:
     assert steps == pytest.approx([FULL_S / FULL] * 4, rel=0.05)
 
 
+def test_callers_are_not_sent_away_for_ever() -> None:
+    """Not all of them come back."""
+    service = Service()
+    for _ in range(3 * FULL):
+        service.push()
+    service.start()
+    errors = [service.push(allowed_s=FULL_S).error for _ in range(100_000)]
+    times = [error.retry_after_s for error in errors if isinstance(error, OverloadError)]
+    assert len(times) == len(errors)
+    assert max(time or 0.0 for time in times) == 60.0
+
+
 def test_a_bound_on_the_delay_is_one_on_the_items_that_take_so_long() -> None:
     """Of two full batches may be waited for, and one more can fill up."""
     service = Service(max_queue_delay_ms=2.5 * FULL_S * 1000)

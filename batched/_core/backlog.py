@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from batched._core.calls import Calls
 
 _FLOOD = 16  # batches in a row before which calls were turned away: then a long queue only adds to waits
+_FEW = 1 / 20  # of the items of a batch: if more are turned away, callers come back too soon
+_STEP = 1.1
+_MOST_SPACING = 64.0
 _LATELY = 1 / 16
 _LONGEST_S = 60.0  # after which a caller may come back
 _IDLE = 8  # batches that could have run since the last one: what was learned may be wrong by now
@@ -52,7 +55,8 @@ class Backlog:
         self._promised = 0.0
         self._items = self._cycle_s = 0.0  # of a batch, and from the end of one to the end of the next
         self._flooded = 0  # batches in a row before which calls were turned away
-        self._has_turned_away = False
+        self._turned_away = 0  # items, since the last batch started
+        self._spacing = 1.0  # of the times at which callers may come back, relative to what they take
         self._now = 0.0  # when something last happened
         self._has_begun = False
         self.is_used: bool = False
@@ -92,9 +96,13 @@ class Backlog:
 
     def _note_overload(self) -> None:
         """Note whether calls were turned away since the last batch started."""
-        turned_away = self._has_turned_away
-        self._has_turned_away = False
+        turned_away = self._turned_away > 0
         self._flooded = self._flooded + 1 if turned_away else 0
+        is_many = self._turned_away > _FEW * self._items
+        self._spacing = (
+            min(self._spacing * _STEP, _MOST_SPACING) if is_many else max(self._spacing / _STEP, 1.0)
+        )
+        self._turned_away = 0
         self.times.caution += _LATELY * (turned_away - self.times.caution)
 
     def ended(self, batch: Batch, started: float, now: float) -> None:
@@ -192,7 +200,7 @@ class Backlog:
 
     def overload(self, call: Call, too_long: float, now: float) -> OverloadError:
         """Return the error of `call`, for which what waits takes `too_long` by so many seconds."""
-        self._has_turned_away = True
+        self._turned_away += call.size
         retry_after_s = self._promise(call.size, too_long, now)
         error = OverloadError(
             f"{call.overdue(self._name)}: it was given up, as what waits takes {too_long * 1000:.3g} ms too "
@@ -204,11 +212,13 @@ class Backlog:
     def _promise(self, items: int, shorter: float, now: float) -> float:
         """Return when a caller of `items` may come back, whose wait has to be `shorter` by so many seconds.
 
-        Callers that come back are given different times: as many as the function can answer.
+        Callers that come back are given different times: as many as the function can answer, and fewer while
+        the places are taken by others before.
         """
-        # Other threads may change it meanwhile. Not all callers come back, so it is bounded.
-        promised = min(max(self._promised, now + max(shorter, 0.0)), now + _LONGEST_S)
-        self._promised = promised + items * self._each_s()
+        promised = max(self._promised, now + max(shorter, 0.0))  # other threads may change it meanwhile
+        if promised > now + _LONGEST_S:  # not all callers come back
+            promised = now + _LONGEST_S / 2
+        self._promised = promised + items * self._each_s() * self._spacing
         return promised - now
 
     def _each_s(self) -> float:

@@ -114,7 +114,7 @@ def test_callers_are_not_sent_away_for_ever() -> None:
     errors = [service.push(allowed_s=FULL_S).error for _ in range(100_000)]
     times = [error.retry_after_s for error in errors if isinstance(error, OverloadError)]
     assert len(times) == len(errors)
-    assert max(time or 0.0 for time in times) == 60.0
+    assert 59.0 < max(time or 0.0 for time in times) <= 60.0
 
 
 def test_a_bound_on_the_delay_is_one_on_the_items_that_take_so_long() -> None:

@@ -89,7 +89,9 @@ def suite(session: nox.Session, command: str, *options: str, **named: dict[str, 
     is_good, ran, failed, skipped = True, 0, list[str](), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        run = (command, "-m", "pytest", *options, *session.posargs)
+        # What is an experiment is not to hold up the rest, should a test hang.
+        limit = ("timeout", "1200") if version.endswith("t") else ()
+        run = (*limit, command, "-m", "pytest", *options, *session.posargs)
         try:
             session.run(*run, f"--junitxml={report}", *WORKERS, external=True, **named)
         except CommandFailed:

@@ -1,8 +1,8 @@
 """Calls on time at 0.9 to 3 times the capacity, simulated, beside the most that any rule can answer.
 
-Calls come for the time of 100 full batches. The most in hindsight also has what waits in the end: with deadlines
-of ten full batches 109 batches. In a flood our queue is one batch, so that latency is short then and after, and
-it answers 101 of them.
+Calls come for the time of 100 full batches. The most in hindsight also has what waits in the end: with
+deadlines of ten full batches 109 batches. In a flood our queue is one batch, so that latency is short then
+and after, and it answers 101 of them.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ LONGEST_DEADLINE_MS = 25_000
 Text = Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS)]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MOST_TEXTS)]
 Vector = list[float]
-Deadline = Annotated[int, Header(alias="x-deadline-ms", ge=1, le=LONGEST_DEADLINE_MS)]
+Deadline = Annotated[int | None, Header(alias="x-deadline-ms", ge=1, le=LONGEST_DEADLINE_MS)]
 
 _logger = logging.getLogger("uvicorn.error")
 
@@ -131,9 +131,7 @@ def create_app(embed: batched.BatchedFunction[str, Vector], *, stuck_after_s: fl
     Collector(registry=registry)
 
     @app.post("/embed")
-    async def answer_from_loop(
-        request: Request, question: Question, deadline_ms: Deadline | None = None
-    ) -> Answer:
+    async def answer_from_loop(request: Request, question: Question, deadline_ms: Deadline = None) -> Answer:
         within = embed.options(deadline_ms=deadline_ms or "default", return_exceptions=True)
         return answer(question, await unless_client_leaves(request, within.acall(question.text)))
 
@@ -141,7 +139,7 @@ def create_app(embed: batched.BatchedFunction[str, Vector], *, stuck_after_s: fl
     # not told that its client has left: what it asked for is dropped at the deadline, not before. And the
     # deadline counts from when there is a thread.
     @app.post("/embed_from_thread")
-    def answer_from_thread(question: Question, deadline_ms: Deadline | None = None) -> Answer:
+    def answer_from_thread(question: Question, deadline_ms: Deadline = None) -> Answer:
         within = embed.options(deadline_ms=deadline_ms or "default", return_exceptions=True)
         return answer(question, within(question.text))
 

@@ -210,7 +210,7 @@ class Backlog:
         return error
 
     def _promise(self, items: int, shorter: float, now: float) -> float:
-        """Return when a caller of `items` may come back, whose wait has to be `shorter` by so many seconds.
+        """Return when a caller of `items` may come back: what waits has to be `shorter` by so many seconds.
 
         Callers that come back are given different times: as many as the function can answer, and fewer while
         the places are taken by others before.

@@ -135,7 +135,7 @@ class Turns:
         return next(iter(self._ages)).arrived
 
     def take(self, room: int, slices: list[Slice]) -> int:
-        """Move up to `room` items of the flows whose turn it is to `slices`; return how many."""
+        """Move up to `room` items of the flows that have their turn to `slices`; return how many."""
         before = len(slices)
         taken = 0
         if len(self._flows) == 1:  # no turns, and no price for them

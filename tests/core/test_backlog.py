@@ -117,6 +117,26 @@ def test_callers_are_not_sent_away_for_ever() -> None:
     assert 59.0 < max(time or 0.0 for time in times) <= 60.0
 
 
+def test_callers_are_sent_away_for_longer_while_many_come_back_too_soon() -> None:
+    """One caller from the next, by ever more than the function takes for a call."""
+    service = Service()
+
+    def apart_s(calls: int) -> float:
+        batch = service.start()
+        errors = [service.push(allowed_s=4 * FULL_S).error for _ in range(calls)]
+        times = [error.retry_after_s or 0.0 for error in errors if isinstance(error, OverloadError)]
+        service.now += FULL_S
+        if batch is not None:
+            service.driver.finish(batch, service.now)
+        return times[-1] - times[-2] if len(times) > 1 else 0.0
+
+    service.push(FULL)
+    first = apart_s(6 * FULL)
+    for _ in range(10):
+        last = apart_s(6 * FULL)
+    assert last > 1.5 * first > 0.0
+
+
 def test_a_bound_on_the_delay_is_one_on_the_items_that_take_so_long() -> None:
     """Of two full batches may be waited for, and one more can fill up."""
     service = Service(max_queue_delay_ms=2.5 * FULL_S * 1000)

@@ -35,6 +35,10 @@ COMMANDS = "Scripts" if os.name == "nt" else "bin"  # of a virtual environment
 CONSTRAINTS = Path(".ci/constraints.txt")
 NEIGHBOURS = [f"tests/{room}" for room in ("api", "collate", "contract", "docs", "extras", "life", "parts")]
 """Rooms whose tests use other libraries."""
+SHARED = [f"tests/{room}" for room in ("contract", "core", "drivers", "parts", "policy")]
+"""Rooms of what threads share."""
+PYTHONS = Path("/var/tmp/batched-pythons")  # noqa: S108  as `.ci/pythons` has it
+"""Where `.ci/pythons` has the Pythons that it gets."""
 VERSION = """
 import platform, sysconfig
 print(platform.python_version() + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
@@ -163,6 +167,24 @@ def lowest(session: nox.Session) -> None:
         )
 
 
+@nox.session
+def parallel(session: nox.Session) -> None:
+    """Tests of five rooms, each in two threads at once, on this Python and on a free-threaded one.
+
+    With pytest-run-parallel, and without torch. The free-threaded Python is the one that `.ci/pythons` has
+    built, if it has. Tests that threads cannot run at once are marked `thread_unsafe`, with the reason.
+    """
+    run = ("-m", "pytest", *WORKERS, "--parallel-threads=2", *(session.posargs or SHARED))
+    with tempfile.TemporaryDirectory() as folder:
+        python(session, "uv", "venv", "-q", "--python", sys.executable, folder)
+        packages = (*needed(), "pytest-run-parallel")
+        python(session, "uv", "pip", "install", "-q", "--system-certs", "--python", folder, *packages)
+        session.run(str(Path(folder, COMMANDS, "python")), *run, env={"PYTHONPATH": "."})
+    for command in map(str, PYTHONS.glob("python3.*t")):
+        install(session, command, "pytest-run-parallel")
+        session.run("timeout", "1200", command, *run, external=True, env={"PYTHONPATH": "."})
+
+
 def needed() -> list[str]:
     """Return what the tests need, but for torch."""
     extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
@@ -229,9 +251,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Both type checkers, and that all types of the package are written down, as users of it see them."""
+    """Both type checkers, what editors show, and that all types are written down, as users see them."""
     python(session, "mypy")
     python(session, "pyright")
+    python(session, "pytest", "-m", "editors", *session.posargs)
     with tempfile.TemporaryDirectory() as folder:
         # pyright looks at a package that is installed. This one needs no network; `package` has the wheel.
         python(session, "venv", "--without-pip", folder)
@@ -246,6 +269,26 @@ def types(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """The pages name what there is, and their examples run."""
     python(session, "pytest", "tests/docs", *session.posargs)
+
+
+@nox.session
+def site(session: nox.Session) -> None:
+    """The site, strictly: a link that leads nowhere is an error. Needs no network."""
+    python(session, "sphinx", "-W", "--keep-going", "-n", "-b", "html", "docs", "docs/_build/html")
+
+
+@nox.session
+def look(session: nox.Session) -> None:
+    """What `site` has built, in Chromium: pictures in `docs/_build/look`, and what hinders readers."""
+    if shutil.which("chromium") is None:
+        session.skip("there is no chromium")
+    session.run(sys.executable, "docs/look.py", "docs/_build/html", "docs/_build/look")
+
+
+@nox.session
+def pages(session: nox.Session) -> None:
+    """The pages that need other libraries, run as printed; needs the `pages` extra."""
+    python(session, "pytest", "-n", "2", "-m", "pages", *session.posargs, env=OFFLINE)
 
 
 @nox.session

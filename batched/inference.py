@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import ThreadedFunction
-from batched._api.signatures import P, array_options
+from batched._api.option_types import ArrayKeywordOptions
 from batched._core.options import ArrayOptions
 
 __all__ = ["BatchedInference", "dynamically"]
@@ -51,26 +51,41 @@ class BatchedInference(ThreadedFunction, Generic[R]):
         ) -> AsyncIterator[R]: ...
 
 
-class Dynamically(Protocol[P]):
-    """`dynamically`, with options `P`; once these are given there are none left."""
+class Dynamically(Protocol):
+    """`dynamically` with its options: a decorator."""
 
     @overload
-    def __call__(
-        self, func: Callable[..., Awaitable[R]], /, *args: P.args, **options: P.kwargs
-    ) -> BatchedInference[R]: ...
+    def __call__(self, func: Callable[..., Awaitable[R]], /) -> BatchedInference[R]: ...
     @overload
-    def __call__(
-        self, func: Callable[..., R], /, *args: P.args, **options: P.kwargs
-    ) -> BatchedInference[R]: ...
-    @overload
-    def __call__(self, *args: P.args, **options: P.kwargs) -> Dynamically[[]]: ...
+    def __call__(self, func: Callable[..., R], /) -> BatchedInference[R]: ...
 
 
-def _typed(options: Callable[P, None]) -> Callable[[object], Dynamically[P]]:  # noqa: ARG001  its type counts
-    return lambda function: cast("Dynamically[P]", function)
-
-
-@_typed(array_options)
+@overload
+def dynamically(
+    func: Callable[..., Awaitable[R]],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ArrayKeywordOptions],
+) -> BatchedInference[R]: ...
+@overload
+def dynamically(
+    func: Callable[..., R],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ArrayKeywordOptions],
+) -> BatchedInference[R]: ...
+@overload
+def dynamically(
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ArrayKeywordOptions],
+) -> Dynamically: ...
 @takes_options(ArrayOptions)
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
     """Batch the calls of a function that takes a dict of arrays.
@@ -80,7 +95,7 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
     calls, as of large ones, the oldest is left out of at most four batches in a row.
 
     Args:
-        {options}
+        options: Each one says in an editor what it means, as `help` says of all.
 
     Raises:
         TypeError: An option, or the function, is of the wrong type.

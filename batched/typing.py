@@ -6,8 +6,9 @@ parts of `Stats`.
 
 from __future__ import annotations
 
-from batched._api.lists import BatchedColumns, StreamingFunction
-from batched._api.signatures import BatchedMethod, CallChanges, Changes, Method
+from batched._api.lists import BatchedColumns, BatchedMethod, StreamingFunction
+from batched._api.option_types import CallChanges, Changes
+from batched._api.signatures import Method
 from batched._core.option_checks import Cache
 from batched._core.options import OnFull, PaddingSide, Priority
 from batched._core.stats import Distribution, Padding

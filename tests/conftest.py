@@ -18,7 +18,6 @@ from batched._policy import best_size
 from tests.kit.effort import FULL, QUICK
 from tests.kit.flavours import FLAVOURS, STREAMING, Flavour
 from tests.kit.gate import PATIENCE_S
-from tests.kit.optional import is_missing
 
 # A busy machine, or a tracer, is no failure. `--hypothesis-profile=soak` has the full numbers.
 for name, examples in (("quick", QUICK), ("soak", FULL)):
@@ -58,6 +57,8 @@ LOG = "all threads write to one log"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests that have parameters of torch where there is none; mark what one thread runs at a time."""
+    from tests.kit.optional import is_missing  # has torch: the process that only hands out tests needs none
+
     for item in items:
         if issubclass(getattr(item, "cls", None) or object, unittest.TestCase):
             item.add_marker(pytest.mark.thread_unsafe(reason=STATE_MACHINE))
@@ -68,10 +69,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs torch"))
 
 
+MANY_MODULES = 100
+
+
+class Frozen:
+    """How many modules had been imported when the collector was last kept from what there was."""
+
+    modules = 0
+
+    @classmethod
+    def renew(cls) -> None:
+        """Keep the collector from what lives to the end: going through torch each time takes a while."""
+        cls.modules = len(sys.modules)
+        gc.collect()
+        gc.freeze()
+
+
 def pytest_collection_finish() -> None:
-    """Keep the collector from what lives to the end: going through torch again and again takes a while."""
-    gc.collect()
-    gc.freeze()
+    """Keep the collector from what the tests have imported."""
+    Frozen.renew()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Keep the collector from what a test has imported, if that is much, as parts of torch are."""
+    if len(sys.modules) >= Frozen.modules + MANY_MODULES:
+        Frozen.renew()
 
 
 @pytest.fixture(params=FLAVOURS, ids=lambda flavour: flavour.name)

@@ -6,6 +6,7 @@ The functions that take options get their signatures and docstrings from the tab
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields, replace
 from difflib import get_close_matches
@@ -29,8 +30,8 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 _FUNC = Parameter("func", Parameter.POSITIONAL_ONLY, default=None, annotation=Callable[..., Any] | None)
 _SELF = Parameter("self", Parameter.POSITIONAL_ONLY)
 
-_ROWS = "{options}"
-"""The line of a docstring that the rows of the table replace."""
+_ROWS = re.compile(r"^( +)\w+: Each one says in an editor what it means.*$", re.MULTILINE)
+"""The line of a docstring that the rows of the table replace. Editors show the line."""
 
 
 def decorate(
@@ -118,13 +119,14 @@ def _documented(function: FunctionT, signature: Signature, rows: dict[str, Field
     function.__signature__ = signature  # type: ignore[attr-defined]
     function.__qualname__ = function.__name__  # the name that callers see
     documentation = function.__doc__ or ""  # none with `python -OO`
-    indent = documentation[: documentation.find(_ROWS)].rpartition("\n")[2]
+    line = _ROWS.search(documentation)
+    indent = line[1] if line else ""
     wrapper = TextWrapper(110, indent, f"{indent}    ", break_on_hyphens=False)
     texts = []
     for name, row in rows.items():
         text = row.metadata["text"] if name == row.name else f"Another name of `{row.name}`."
         texts.append(wrapper.fill(f"{name}: {text}"))
-    function.__doc__ = documentation.replace(indent + _ROWS, "\n".join(texts)) or None
+    function.__doc__ = _ROWS.sub(lambda _: "\n".join(texts), documentation) or None
     return function
 
 

@@ -7,7 +7,6 @@ other ways to call it stand in `flavours`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Any, NoReturn, Self, Unpack
@@ -15,7 +14,7 @@ from typing import Any, NoReturn, Self, Unpack
 from batched._api.amap import TaskReadAhead, amap_items
 from batched._api.binding import Bindable, Driver, DriverT
 from batched._api.decorate import changed, check_names, takes_changes, written_for_class
-from batched._api.signatures import CallChanges, Changes
+from batched._api.option_types import CallChanges, Changes
 from batched._api.streams import AsyncStream
 from batched._core.call import Call
 from batched._core.explanation import explain
@@ -24,9 +23,6 @@ from batched._core.options import NO_OPTIONS, CallOptions, Options, knows_length
 from batched._core.stats import Stats
 from batched._drivers.alarms import within
 from batched._drivers.wakeups import own_errors
-from batched._locks import InterruptedLock
-
-_configuring = InterruptedLock()
 
 
 class DecoratedFunction(Bindable[DriverT]):
@@ -153,7 +149,7 @@ class DecoratedFunction(Bindable[DriverT]):
         and their threads end then.
 
         Args:
-            {options}
+            changes: Each one says in an editor what it means, as `help` says of all.
 
         """
         check_names("configure cannot change", "can change", changes, live_options(Options))
@@ -163,9 +159,7 @@ class DecoratedFunction(Bindable[DriverT]):
                 "configure cannot set max_batch_length where neither it nor length was given to begin with: "
                 "the items in the queue have not been measured"
             )
-        driver = self._driver
-        with _configuring:  # else two threads that change different options could undo each other's change
-            driver.configure(replace(driver.options, **changes))
+        self._driver.configure(changes)
 
     @takes_changes(CallOptions)
     def options(self, **changes: Unpack[CallChanges]) -> Self:
@@ -174,7 +168,7 @@ class DecoratedFunction(Bindable[DriverT]):
         A view of a view keeps the options that it does not change.
 
         Args:
-            {options}
+            changes: Each one says in an editor what it means, as `help` says of all.
 
         """
         return self.with_call_options(changed(self._shared.call_options, changes))

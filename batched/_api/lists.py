@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Generic, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import ThreadedFunction
-from batched._api.signatures import T1, T2, Dynamically, P, T, U, list_options
+from batched._api.option_types import ListKeywordOptions
+from batched._api.signatures import (
+    T1,
+    T2,
+    ColumnsFunction,
+    ColumnsMethod,
+    ListFunction,
+    ListMethod,
+    ListStream,
+    ListStreamMethod,
+    Method,
+    S,
+    S_contra,
+    T,
+    U,
+)
 from batched._api.streams import AsyncStream, Stream
 from batched._core.options import Options
 
@@ -91,11 +106,104 @@ class StreamingFunction(ThreadedFunction, Generic[T, U]):
         def astream(self, item: T = ..., /, *more: Any, **named: Any) -> AsyncStream[U]: ...
 
 
-def _typed(options: Callable[P, None]) -> Callable[[object], Dynamically[P]]:  # noqa: ARG001  its type counts
-    return lambda function: cast("Dynamically[P]", function)
+class BatchedMethod(Method[S_contra, BatchedFunction[T, U]], Protocol[S_contra, T, U]):
+    """A batched method in its class, where it is called with the instance first."""
+
+    @overload
+    def __call__(self, instance: S_contra, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
+    @overload
+    def __call__(self, instance: S_contra, item: T = ..., /, **named: T) -> U: ...
+    @overload
+    async def acall(self, instance: S_contra, items: list[T] = ..., /, **named: list[T]) -> list[U]: ...
+    @overload
+    async def acall(self, instance: S_contra, item: T = ..., /, **named: T) -> U: ...
+    @overload
+    def submit(self, instance: S_contra, items: list[T] = ..., /, **named: list[T]) -> Future[list[U]]: ...
+    @overload
+    def submit(self, instance: S_contra, item: T = ..., /, **named: T) -> Future[U]: ...
+    def map(self, instance: S_contra, items: Iterable[T], /) -> Iterator[U]: ...
+    def amap(self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /) -> AsyncIterator[U]: ...
 
 
-@_typed(list_options)
+class Dynamically(Protocol):
+    """`dynamically` with its options: a decorator."""
+
+    @overload
+    def __call__(self, func: ListFunction[T, U], /) -> BatchedFunction[T, U]: ...
+    @overload
+    def __call__(self, func: ColumnsFunction[T1, T2, U], /) -> BatchedColumns[T1, T2, U]: ...
+    @overload
+    def __call__(self, func: ListMethod[S, T, U], /) -> BatchedMethod[S, T, U]: ...
+    @overload
+    def __call__(self, func: ColumnsMethod[S, T1, T2, U], /) -> Method[S, BatchedColumns[T1, T2, U]]: ...
+    @overload
+    def __call__(self, func: ListStream[T, U], /) -> StreamingFunction[T, U]: ...
+    @overload
+    def __call__(self, func: ListStreamMethod[S, T, U], /) -> Method[S, StreamingFunction[T, U]]: ...
+
+
+@overload
+def dynamically(
+    func: ListFunction[T, U],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> BatchedFunction[T, U]: ...
+@overload
+def dynamically(
+    func: ColumnsFunction[T1, T2, U],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> BatchedColumns[T1, T2, U]: ...
+@overload
+def dynamically(
+    func: ListMethod[S, T, U],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> BatchedMethod[S, T, U]: ...
+@overload
+def dynamically(
+    func: ColumnsMethod[S, T1, T2, U],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> Method[S, BatchedColumns[T1, T2, U]]: ...
+@overload
+def dynamically(
+    func: ListStream[T, U],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> StreamingFunction[T, U]: ...
+@overload
+def dynamically(
+    func: ListStreamMethod[S, T, U],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> Method[S, StreamingFunction[T, U]]: ...
+@overload
+def dynamically(
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> Dynamically: ...
 @takes_options(Options)
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
     """Batch the calls of a function that takes a list.
@@ -104,7 +212,7 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
     On a method every instance has a batcher of its own, made at first use.
 
     Args:
-        {options}
+        options: Each one says in an editor what it means, as `help` says of all.
 
     Raises:
         TypeError: An option, or the function, is of the wrong type.

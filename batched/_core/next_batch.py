@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from batched._core.batch import ApartBatch, Batch
@@ -196,11 +197,13 @@ class NextBatch:
 
     def _room(self, queue: Any, now: float) -> int:
         """Return how many items the next batch of `queue` has, at most."""
-        sizes = self.sizes
-        # A trial may take longer: no call that has a deadline is to wait for it.
-        if sizes is not None and sizes.is_due and not self._calls.deadlines.entries:
-            size = sizes.try_size(queue.items, self._fits or sizes.most)
+        sizes, deadlines = self.sizes, self._calls.deadlines
+        if sizes is not None and sizes.is_due:
+            spare_s = deadlines.next() - now if deadlines.entries else inf
+            size = sizes.try_size(queue.items, self._fits or sizes.most, spare_s)
             if size is not None:
+                if self._lengths is not None:  # they are not used; in batches of this size they may tell more
+                    self._lengths.looks = True
                 return size
         room: int = min(queue.batch_size, queue.items)
         if self._calls.deadlines.entries and self._early_drop.is_on:

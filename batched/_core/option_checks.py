@@ -28,6 +28,7 @@ class ClientCache(Protocol):
 
 
 Cache: TypeAlias = MappingCache | ClientCache
+"""What may be a `cache`: a mapping, or an object with `get`, which returns None for no result, and `set`."""
 
 _LONGEST_MS = 7 * 24 * 3600 * 1000.0
 

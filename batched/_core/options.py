@@ -2,7 +2,8 @@
 
 Each row is a field of a frozen dataclass. It says an option's name, type, default, sentence and check, and
 whether the option is live: whether it can be changed while calls wait. Docstrings, signatures and checks are
-made from these rows; the typed dicts in `batched._api.signatures`, and README, are compared with them.
+made from these rows, and so is the page of options; the typed dicts in `batched._api.option_types` are
+compared with them.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ from batched._core.option_checks import (
 T = TypeVar("T")
 
 Priority: TypeAlias = Literal["interactive", "bulk"]
+"""What `priority` may be, besides None."""
 OnFull: TypeAlias = Literal["raise", "wait"]
+"""What `on_full` may be."""
 PaddingSide: TypeAlias = Literal["right", "left"]
+"""What `padding_side` may be."""
 
 POSITIONAL = ("batch_size", "timeout_ms", "small_batch_threshold")
 """The options that may be given by position. `repr` always shows them."""
@@ -85,8 +89,9 @@ class Options:
         "just answered and come straight back, and for the rest of a burst. The first few batches, and with "
         "False all batches, start when their oldest item is `timeout_ms` old, time behind a running batch "
         "included. Which size of full batches serves best is learned too, but where lengths are known and of "
-        "functions that stream: others are tried now and then, in at most 2 % of the time, while no call "
-        "that has a deadline waits. With False full batches have `batch_size` items.",
+        "functions that stream: others are tried now and then, in at most 2 % of the time, and only if that "
+        "takes a small part of the time that calls with a deadline have left. With False full batches have "
+        "`batch_size` items.",
         live=True,
     )
     max_concurrent_batches: int = _option(
@@ -143,8 +148,8 @@ class Options:
     length: Callable[..., float] | Literal["auto"] | None = _option(
         "auto",
         or_none(a_length),
-        "How long items are. Where padding to the longest item of a batch takes time, which is learned "
-        "from the batches that run, items of like length share a batch; elsewhere the order is that of "
+        "How long items are: items of like length share a batch where padding to the longest one takes time, "
+        "which is learned from the batches that run. Elsewhere the order is that of "
         'arrival. `"auto"` looks at strings, bytes, lists, tuples, and arrays or tensors with one axis '
         "(of several parameters, at the first that has a length), in samples until length is known to "
         "cost time. A function returns an item's length, with several parameters it is given all of an "
@@ -156,8 +161,9 @@ class Options:
     group_by: Callable[..., Hashable] | None = _option(
         None,
         or_none(a_function),
-        "A function that returns an item's key, for arrays the key of a call's features: only items of an "
-        "equal key share a batch, and keys take turns.",
+        "A function that returns an item's key, for arrays the key of a call's features; one without "
+        "parameters, such as the `get` of a context variable, is asked in the caller's context. Only items "
+        "of an equal key share a batch, and keys take turns.",
     )
     fair_by: Callable[..., Hashable] | None = _option(
         None,

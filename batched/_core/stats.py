@@ -83,7 +83,8 @@ class Stats:
     """What a batcher has done so far. All counts are items, except `total_batches`.
 
     At every moment `total_accepted` is the sum of `queue_size`, `running_items`, `total_processed`,
-    `total_cancelled` and `total_expired`. Printed, it is a table.
+    `total_cancelled` and `total_expired`. Printed, it is a table. A finalizer or a signal
+    handler, in the middle of the batcher's own work, may find a moving call twice, or not at all.
     """
 
     queue_size: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -10,6 +9,7 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call, release_inputs
 from batched._drivers.driver import Driver
+from batched._drivers.step_lock import StepLock
 
 
 class Dispatcher(ABC):
@@ -27,7 +27,7 @@ class Dispatcher(ABC):
         self.collator: Any = driver.collator
         self.name: str = driver.name
         self.streams: bool = driver.streams
-        self.lock: _thread.LockType = driver.lock
+        self.lock: StepLock = driver.lock
 
     def __enter__(self) -> Batcher:
         self.lock.acquire()
@@ -57,13 +57,15 @@ class Dispatcher(ABC):
             self._wake_callers(answered)
         if has_moved:
             self._moved()
+        if self.lock.later:
+            self.lock.later.take()
         if interrupt is not None and self.raises_interrupts:
             raise interrupt
 
     def step(self, batch: Batch, pieces: Any) -> bool:
         """Hand the callers of `batch`, which streams, their next pieces; return whether any wants more."""
         split = self.collator.split(pieces, batch)
-        with self.lock:
+        with self.lock.later, self.lock:
             told, wanted = self.batcher.running.step(batch, split)
         self._wake_callers(told)
         return wanted

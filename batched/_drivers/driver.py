@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import _thread
 from abc import ABC, abstractmethod
-from typing import Literal, NoReturn
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from time import monotonic
+from typing import Any, Literal, NoReturn
 
 from batched._core.admission import admits_with_lock
-from batched._core.batcher import Batcher
+from batched._core.batcher import Batcher, snapshot
 from batched._core.call import Call
 from batched._core.calls import NewQueue
 from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.options import Options
+from batched._core.stats import Stats
+from batched._drivers.step_lock import StepLock
 from batched._drivers.wakeups import error_of
 from batched._parts.cache import CachingCollator
 from batched._parts.in_flight import InFlight
@@ -37,11 +42,13 @@ class Driver(ABC):
     def _begin_anew(self) -> None:
         """Start with a free lock, and nothing counted."""
         self.counters: Counters = Counters()
-        self.lock: _thread.LockType = _thread.allocate_lock()
+        self.lock: StepLock = StepLock()
+        self._amid_step: Stats | None = None  # the figures in the middle of the present step, if asked for
 
-    def _follow(self, options: Options) -> None:
-        self.options = options
-        self.admits_with_lock = admits_with_lock(options)
+    def _follow(self, changes: Mapping[str, Any]) -> None:
+        """Change options. Needs the lock: another thread may change others."""
+        self.options = replace(self.options, **changes)
+        self.admits_with_lock = admits_with_lock(self.options)
 
     def _close(self) -> None:
         self.closed = True
@@ -71,9 +78,25 @@ class Driver(ABC):
         """Return what calls raise after the end."""
         return ClosedError(f"{self.name} was shut down")
 
+    def _snapshot(self, batchers: list[Batcher], *, amid_step: bool) -> Stats:
+        """Return what `batchers` have done so far; needs the lock.
+
+        In the middle of a step that counts what has been counted by then, on a copy, so that the step goes on
+        as if unseen. There are no other figures until the step ends, and thousands of finalizers may ask.
+        """
+        if not amid_step:
+            return snapshot(self.counters, batchers, monotonic())
+        if self._amid_step is None:
+            self._amid_step = snapshot(deepcopy(self.counters), batchers, monotonic())
+            self.lock.later.append(self._forget_snapshot)
+        return self._amid_step
+
+    def _forget_snapshot(self) -> None:
+        self._amid_step = None
+
     def count_cached(self, call: Call) -> None:
         """Count the items of a call of which nothing is queued: the cache knew them, or has been too slow."""
-        with self.lock:
+        with self.lock.later, self.lock:
             self.counters.unqueued(call.hits, call.unanswered)
 
     def cancel(self, call: Call) -> None:

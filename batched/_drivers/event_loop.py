@@ -11,12 +11,12 @@ import asyncio
 import contextlib
 import weakref
 from asyncio import get_running_loop
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from time import monotonic
+from typing import Any
 
-from batched._core.batcher import snapshot
 from batched._core.call import Call
 from batched._core.calls import NewQueue
 from batched._core.collator import Collator
@@ -66,10 +66,11 @@ class LoopDriver(Driver):
     @property
     def stats(self) -> Stats:
         """A snapshot of the counters, of all loops together."""
-        with self.lock:
+        amid_step = self.lock.is_mine()
+        with self.lock.later, self.lock:
             batchers = [each.batcher for each in self.dispatchers() if each.has_loop()]
             arriving = sum(call.size for batcher in batchers for call in batcher.inbox.arriving.copy())
-            stats = snapshot(self.counters, batchers, monotonic())
+            stats = self._snapshot(batchers, amid_step=amid_step)
         accepted = stats.total_accepted + arriving
         queued = stats.queue_size + arriving
         ended = stats.total_processed + stats.total_cancelled + stats.total_expired
@@ -81,13 +82,17 @@ class LoopDriver(Driver):
             total_cancelled=stats.total_cancelled + lost,
         )
 
-    def configure(self, options: Options) -> None:
-        """Follow new options from the next batch on."""
-        with self.lock:
-            self._follow(options)
+    def configure(self, changes: Mapping[str, Any]) -> None:
+        """Follow changed options from the next batch on."""
+        if self.lock.is_mine():
+            self._follow(changes)
+            self.lock.later.append(partial(self.configure, {}))  # the batcher follows them after this step
+            return
+        with self.lock.later, self.lock:
+            self._follow(changes)
             dispatchers = self.dispatchers()
             for dispatcher in dispatchers:
-                dispatcher.batcher.configure(options)
+                dispatcher.batcher.configure(self.options)
         for dispatcher in dispatchers:
             dispatcher.replan()
 
@@ -98,13 +103,14 @@ class LoopDriver(Driver):
         """
         loop = running_loop_or_none()
         waits: list[float] = []
-        with self.lock:
-            for dispatcher in self.dispatchers():
-                backlog = dispatcher.batcher.backlog
-                backlog.begin()
-                if loop in {None, dispatcher.loop()}:
-                    wait = backlog.wait_s(items, monotonic())
-                    waits += [] if wait is None else [wait]
+        for dispatcher in self.dispatchers():
+            backlog = dispatcher.batcher.backlog
+            if not self.lock.is_mine():
+                with self.lock.later, self.lock:
+                    backlog.begin()
+            if loop in {None, dispatcher.loop()}:
+                wait = backlog.wait_s(items, monotonic())
+                waits += [] if wait is None else [wait]
         return max(waits, default=None)
 
     def dispatchers(self) -> list[LoopDispatcher]:
@@ -162,6 +168,8 @@ class LoopDriver(Driver):
 
     def _admit(self, dispatcher: LoopDispatcher, call: Call, waits: bool) -> bool:  # noqa: FBT001
         """Have `call` arrive by way of the lock; return False if it waits for room."""
+        if self.lock.is_mine():  # a task that has begun at once, as some begin: eager ones
+            raise RuntimeError(f"{self.name} was called by a finalizer in the middle of its own work")
         call.note_context()
         with dispatcher as batcher:
             return batcher.calls.admit(call, wait=waits or self.may_wait, of_map=waits)
@@ -207,7 +215,7 @@ class LoopDriver(Driver):
         gone: Callable[[object], None] = partial(_forget_loop, self.resting, key)
         dispatcher = LoopDispatcher(self, key, weakref.ref(loop, gone))
         reference = weakref.ref(dispatcher, partial(_forget, self._dispatchers, key))
-        with self.lock:
+        with self.lock.later, self.lock:
             self._dispatchers[key] = reference
             self.resting[key] = dispatcher
         return dispatcher

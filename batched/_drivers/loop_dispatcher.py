@@ -80,7 +80,7 @@ class LoopDispatcher(Dispatcher):
         self.plan(get_running_loop())
 
     def _drain(self, then: Callable[[], object]) -> None:
-        with self.lock:
+        with self.lock.later, self.lock:
             self.batcher.next_batch.drain()
         if not self._busy and self._timer is None:
             then()

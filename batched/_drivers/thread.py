@@ -10,12 +10,13 @@ import _thread
 import asyncio
 import weakref
 from asyncio import get_running_loop
+from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from functools import partial
 from time import monotonic
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from batched._core.batcher import Batcher, snapshot
+from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.calls import NewQueue
 from batched._core.collator import Collator
@@ -34,6 +35,7 @@ from batched._drivers.workers import Workers
 from batched.errors import ClosedError
 
 _inherited: list[object] = []
+_AMID_STEP = "a finalizer or a signal handler in the middle of its own work"
 
 
 class ThreadDriver(Driver):
@@ -91,24 +93,31 @@ class ThreadDriver(Driver):
     @property
     def stats(self) -> Stats:
         """A snapshot of the counters."""
+        if self.lock.is_mine():
+            return self._snapshot([self.batcher], amid_step=True)
         with self.dispatcher as batcher:
             batcher.calls.take_in()
-            return snapshot(self.counters, [batcher], monotonic())
+            return self._snapshot([batcher], amid_step=False)
 
-    def configure(self, options: Options) -> None:
-        """Follow new options from the next batch on."""
+    def configure(self, changes: Mapping[str, Any]) -> None:
+        """Follow changed options from the next batch on."""
+        if self.lock.is_mine():
+            self._follow(changes)
+            self.lock.later.append(partial(self.configure, {}))  # the batcher follows them after this step
+            return
         with self.dispatcher as batcher:
-            self._follow(options)
-            batcher.configure(options)
-            self.workers.set_most(options.max_concurrent_batches)
+            self._follow(changes)
+            batcher.configure(self.options)
+            self.workers.set_most(self.options.max_concurrent_batches)
         if self.inbox.wake_after != 0:  # else there is no worker, and no call that waits for one
             self.workers.wake()
 
     def expected_wait_s(self, items: int) -> float | None:
         """Return how long a call of `items` would wait for its answer; None if that is not known."""
-        with self.lock:
-            self.batcher.backlog.begin()
-            return self.batcher.backlog.wait_s(items, monotonic())
+        if not self.lock.is_mine():
+            with self.lock.later, self.lock:
+                self.batcher.backlog.begin()
+        return self.batcher.backlog.wait_s(items, monotonic())
 
     # -- a call comes -------------------------------------------------------------------------------------
 
@@ -127,6 +136,10 @@ class ThreadDriver(Driver):
         """Raise if this is a worker's own thread, which cannot wait for its own end."""
         if _thread.get_ident() in self.idents:
             raise ClosedError(f"{self.name} cannot wait for its end inside its own batch function")
+        if self.lock.is_mine():
+            raise ClosedError(
+                f"{self.name} cannot wait for its end in {_AMID_STEP}; use shutdown(wait=False)"
+            )
 
     def push(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002  keywords only would cost
         """Have `call`, which has its waiter, arrive; when there is room, if it `waits`.
@@ -151,6 +164,10 @@ class ThreadDriver(Driver):
 
     def post(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for a thread that will `collect` it."""
+        if self.lock.is_mine():
+            raise RuntimeError(
+                f"{self.name} was called by {_AMID_STEP}, where it would wait for itself; use submit"
+            )
         call.waits_at = None
         call.waiter = waiter = _thread.allocate_lock()
         waiter.acquire()
@@ -230,7 +247,7 @@ class ThreadDriver(Driver):
         self.shutdown(wait=False, cancel_futures=False)
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
-        with self.lock:
+        with self.lock.later, self.lock:
             if not len(self.workers) and not self.idents:
                 return
             self.workers.then.append(lambda: loop.call_soon_threadsafe(set_unless_done, ended))
@@ -238,7 +255,7 @@ class ThreadDriver(Driver):
 
     def end_streams(self) -> None:
         """Fail the streams of the batches that run, so that those end with their next pieces."""
-        with self.lock:
+        with self.lock.later, self.lock:
             calls = self.batcher.running.end_streams(CancelledError(f"{self.name} was shut down"))
         tell(calls)
 

@@ -158,6 +158,9 @@ class ThreadDispatcher(Dispatcher):
 
     def turn_away(self, error: BaseException | None, left: Literal["cancelled"] | None = None) -> None:
         """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
+        if self.lock.is_mine():
+            self.lock.later.append(partial(self.turn_away, error, left))
+            return
         with self as batcher:
             batcher.calls.close(error or self.driver.closed_error(), left)
             self._let_in([*self.blocked])
@@ -177,6 +180,9 @@ class ThreadDispatcher(Dispatcher):
 
     def admit(self, call: Call, *, wait: bool, of_map: bool) -> _thread.LockType | None:
         """Have `call` arrive, or later if it can `wait`; then return the lock that will be released."""
+        if self.lock.is_mine():
+            self.lock.later.append(partial(self._admit_later, call, wait, of_map))
+            return None
         gate = None
         with self as batcher:
             arrived = batcher.calls.admit(call, wait=wait, of_map=of_map)
@@ -187,9 +193,19 @@ class ThreadDispatcher(Dispatcher):
             self.workers.wake()
         return gate
 
+    def _admit_later(self, call: Call, wait: bool, of_map: bool) -> None:  # noqa: FBT001
+        """Have `call` arrive, which came in the middle of a step; if it is refused, that is its answer."""
+        if call.left is not None:
+            return
+        try:
+            self.admit(call, wait=wait, of_map=of_map)
+        except Exception as error:  # noqa: BLE001  for its caller
+            call.fail(error)
+            self._wake_callers([call])
+
     def drop_departed(self) -> None:
-        """Drop the calls that their callers have left."""
-        if self.batcher.inbox.leaving:
+        """Drop the calls that their callers have left; in the middle of a step, the next step does."""
+        if self.batcher.inbox.leaving and not self.lock.is_mine():
             with self as batcher:
                 batcher.calls.take_in()
 

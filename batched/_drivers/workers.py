@@ -85,7 +85,7 @@ class Workers:
         """Wait until all threads have ended."""
         me = threading.current_thread()  # a worker that ends may run a callback of a future
         while True:
-            with self._lock:
+            with self._lock.later, self._lock:
                 threads = [thread for thread in self.threads if thread.is_alive() and thread is not me]
             if not threads:
                 return
@@ -94,7 +94,10 @@ class Workers:
 
     def end(self) -> None:
         """Have all workers end when no call waits any more; the driver is closed."""
-        with self._lock:  # `_start` holds it until the thread has started
+        if self._lock.is_mine():
+            self._lock.later.append(self.end)
+            return
+        with self._lock.later, self._lock:  # `_start` holds it until the thread has started
             if not self._members:
                 self.ended = True  # a call at the door starts no worker
                 return
@@ -102,8 +105,11 @@ class Workers:
 
     def _start(self) -> None:
         """Start a worker for the first call, or turn away calls that came after the end of all workers."""
+        if self._lock.is_mine():
+            self._lock.later.append(self._start)
+            return
         error: BaseException | None = None
-        with self._lock:
+        with self._lock.later, self._lock:
             if not self.ended:
                 if any(thread.is_alive() for thread in self._members):
                     return
@@ -140,7 +146,7 @@ class Workers:
     # -- the workers --------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        with self._lock:
+        with self._lock.later, self._lock:
             if threading.current_thread() not in self._members:
                 return  # Ctrl-C came while this thread was started
             self.idents.add(_thread.get_ident())
@@ -165,20 +171,20 @@ class Workers:
     def _next_in_turn(self, found: float | None) -> Batch | None:
         """Wait for the turn and the next batch, and give the turn back; None if this worker is to end."""
         if not self._turn.acquire(False):  # noqa: FBT003
-            with self._lock:
+            with self._lock.later, self._lock:
                 self.waiting_for_turn += 1
             self._turn.acquire()
-            with self._lock:
+            with self._lock.later, self._lock:
                 self.waiting_for_turn -= 1
         try:
             batch = self._next(found if self._last_look == _thread.get_ident() else 0.0)
             if self.most > 1 and batch is not None:
-                with self._lock:
+                with self._lock.later, self._lock:
                     self._start_another()
         finally:
             self._turn.release()
         if self._may_start:
-            with self._lock:
+            with self._lock.later, self._lock:
                 self._start_another()
         return batch
 
@@ -188,7 +194,7 @@ class Workers:
         inbox = self._inbox
         while True:
             if len(self._members) > self.most:  # `set_most` has lowered the number
-                with self._lock:
+                with self._lock.later, self._lock:
                     self._members.discard(threading.current_thread())
                 return None
             # Callers read `wake_after` after they have filled `arriving`, so one of the two sees the other.
@@ -208,7 +214,7 @@ class Workers:
 
     def _end(self) -> None:
         self._dispatcher.end_thread()
-        with self._lock:
+        with self._lock.later, self._lock:
             self.idents.discard(_thread.get_ident())
             self._members.discard(threading.current_thread())
             if self._members:

@@ -38,10 +38,13 @@ class Grouping:
     def __init__(self, collator: Divisible, group_by: Callable[..., Hashable], name: str) -> None:
         self._collator = collator
         self._group_by = group_by
+        self._takes_item = _takes_item(group_by)
         self._what = f"{name}: group_by"
 
     def values(self, call: Call) -> list[Any]:
         """Return the key of each item."""
+        if not self._takes_item:
+            return [key_from(self._group_by, self._what, (), {})] * call.size
         return [
             key_from(self._group_by, self._what, args, named) for args, named in self._collator.items(call)
         ]

@@ -54,6 +54,7 @@ class AutoLengths(Lengths):
         self._share = 0.0  # of the time: what padding takes
         self._looks = 0  # at batches of several items: only these tell of padding
         self._singles = 0  # looks at batches of one
+        self._news = 0  # batches of one that are looked at until one of several is, after one that was not
 
     def at(self, call: Any, place: int) -> float:
         """Return the length of an item of `call`; 0 if it has none."""
@@ -80,12 +81,14 @@ class AutoLengths(Lengths):
         if not batch.padded:  # it was not looked at, or has items without a length
             is_news = not self.looks and batch.size > 1 and self._singles > 0 and self._looks < _FIRST
             self._left = _EVERY if self.looks else self._left - 1
+            self._news = _EVERY if is_news else 0
             self.looks = self._left <= 0 or is_news
             self.is_open = False
             return
         if batch.size == 1:
             self._ran_alone(batch, duration)
             return
+        self._news = 0
         longest, mean = batch.padded / batch.size, batch.real / batch.size
         self._looks += 1
         fade = max(_STEP, 1 / self._looks)
@@ -116,7 +119,8 @@ class AutoLengths(Lengths):
         self._singles += 1
         for cost in (self.cost, self._of_sum):
             cost.add(1, batch.real, duration)
-        self.looks = self.reorders or self._singles < _FIRST
+        self._news -= 1
+        self.looks = self.reorders or self._singles < _FIRST or self._news > 0
         self._left = _EVERY
 
     def _use(self, *, pays: bool) -> None:

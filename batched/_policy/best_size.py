@@ -13,7 +13,8 @@ count.
 to the next power of two, or more, up to the next. At first trials take turns with other batches, so that both
 are judged in the same minute; once it is sure which size is better, the gap to the next trial doubles each
 time. A trial costs the time that it took beyond that of its items in other batches. Trials have 2 % of the
-worker's time, and none starts that is expected to cost more than is left of it.
+worker's time, and none starts that is expected to cost more than is left of it, or to take a good part of the
+time that a call with a deadline has left.
 
 *Decided.* A smaller size is chosen if its items take less than those of all larger batches do, and a larger
 one if it is surely better. Two halves of a batch, one after the other, answer their items a quarter of a
@@ -29,7 +30,7 @@ forgotten but the size: it is compared anew. Short batches are not compared: han
 
 from __future__ import annotations
 
-from math import sqrt
+from math import inf, sqrt
 
 from batched._policy.batch_cost import OVERHEAD_S
 from batched._policy.size_times import FEW, OUTLIER, Seen
@@ -38,6 +39,7 @@ SHORT_S = 500e-6  # a full batch that takes no longer costs little more than han
 
 # Chosen by simulation (`benchmarks/simulated/harm.py`), where the results are flat around most of them.
 _BUDGET = 0.02  # of the worker's time, for trials
+_OF_DEADLINE = 1 / 16  # of the time until the next deadline: a trial is never expected to take more
 _SAVED = 64  # batches: what is left of the budget never pays for more
 _SHORTER = 1 / 8  # of the share of idle time: what twice the size has to save
 _DOUBLING = 0.1  # of the time of an item: twice the size never has to save more
@@ -45,7 +47,8 @@ _LOAD = 256  # batches, of which is known how long the worker was idle between t
 _PAUSE = 4  # batches: a longer pause counts for no more
 # In standard errors:
 _SMALLER = 1.2  # ... of a reason to choose a smaller size
-_LARGER = 1.5  # ... to choose a larger one
+_LARGER = 1.5  # ... to choose a larger one, while there is time to spare: without it, capacity counts
+_SPARE = 4.0  # times the idle time, as long as the busy time: enough time to spare
 _SURE = 3.0  # ... to try ever more rarely
 _PRECISE = 0.01  # of what an item takes: with a lower standard error, more trials tell nothing
 _FAR = 1 / 4  # of the time of an item: sizes about half as large that are worse by that need no trial
@@ -98,12 +101,15 @@ class BestSize:
 
     # -- trials -----------------------------------------------------------------------------------------
 
-    def try_size(self, items: int, fits: int) -> int | None:
-        """Return the size of a trial, None if there is none: `items` wait, and so many fit into a batch."""
+    def try_size(self, items: int, fits: int, spare_s: float = inf) -> int | None:
+        """Return the size of a trial, None if there is none.
+
+        So many `items` wait, so many fit into a batch, and the next deadline is in `spare_s` seconds.
+        """
         size, up = self.size, self._at + 1
         if items > size and up <= self._top and self._batches >= self._next[up]:
             more = min(items, self._size_of(up), fits)
-            if more > size and self._may_try(up, more, self._full[up - 1], self._larger[up]):
+            if more > size and self._may_try(up, more, self._full[up - 1], self._larger[up], spare_s):
                 return more
         size = min(items, size, fits)
         level = (size - 1).bit_length()
@@ -111,7 +117,7 @@ class BestSize:
             less = 1 << (level - 1)
             if self._is_known_worse(level):
                 self._postpone(level, is_sure=True)
-            elif self._may_try(level, less, self._larger[level], self._full[level - 1]):
+            elif self._may_try(level, less, self._larger[level], self._full[level - 1], spare_s):
                 return less
         return None
 
@@ -123,7 +129,7 @@ class BestSize:
         apart = small.each - large.each
         return apart > _SURE * self._error(small, large) and apart > _FAR * large.each
 
-    def _may_try(self, level: int, size: int, usual: Seen, tried: Seen) -> bool:
+    def _may_try(self, level: int, size: int, usual: Seen, tried: Seen, spare_s: float) -> bool:
         """Begin with a trial unless it is expected to take too long."""
         if usual.batches < 1:
             return False
@@ -132,7 +138,7 @@ class BestSize:
         else:  # a smaller batch takes no less, and a larger one at most as the square of its size
             ratio = size / usual.size
             longer = usual.seconds * (1.0 - ratio if ratio < 1.0 else ratio * ratio - ratio)
-        if longer > self._credit:
+        if longer > self._credit or longer + usual.seconds > _OF_DEADLINE * spare_s:
             return False
         self._trial = level, size, usual.each
         return True
@@ -239,9 +245,10 @@ class BestSize:
         if not full.is_known:
             return None
         now = full.each * self._price(self._at)
+        sure = _LARGER * min(1.0, _SPARE * self._idle_s / self._busy_s)
         for level in range(self._top, self._at, -1):
             seen = self._larger[level]
-            if seen.is_known and seen.each * self._price(level) + _LARGER * self._error(seen, full) < now:
+            if seen.is_known and seen.each * self._price(level) + sure * self._error(seen, full) < now:
                 return level
         return None
 

@@ -97,8 +97,16 @@ class Pause:
 def is_of_surroundings(error: BaseException) -> bool:
     """Whether `error` is about a connection, a time or the system, so that no item is to blame.
 
-    An error about a file, or about what is in one, is not: the item may name that file.
+    An error about a file, or about what is in one, is not: the item may name that file. Libraries raise
+    errors of their own from such a one, so what an error was raised from counts too.
     """
-    if isinstance(error, ConnectionError | TimeoutError):
-        return True
-    return isinstance(error, OSError) and error.errno is not None and error.filename is None
+    raised: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and not any(cause is each for each in raised):  # a chain may end in itself
+        if isinstance(cause, ConnectionError | TimeoutError):
+            return True
+        if isinstance(cause, OSError) and cause.errno is not None and cause.filename is None:
+            return True
+        raised.append(cause)
+        cause = cause.__cause__
+    return False

@@ -59,6 +59,8 @@ class Learned:
 
 def short(value: float) -> str:
     """Return `value` with three digits, a large one with all before the point, never with an exponent."""
+    if value < 1e-4:  # noqa: PLR2004  below it, three digits have an exponent
+        return f"{value:.6f}".rstrip("0").rstrip(".")
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"  # noqa: PLR2004
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, overload
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import LoopedFunction
+from batched._api.option_types import ListKeywordOptions
 from batched._api.signatures import (
     T1,
     T2,
@@ -17,12 +18,10 @@ from batched._api.signatures import (
     ListStream,
     ListStreamMethod,
     Method,
-    P,
     S,
     S_contra,
     T,
     U,
-    list_options,
 )
 from batched._api.streams import AsyncStream
 from batched._core.options import Options
@@ -114,42 +113,85 @@ class BatchedMethod(Method[S_contra, BatchedFunction[T, U]], Protocol[S_contra, 
     def amap(self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /) -> AsyncIterator[U]: ...
 
 
-class Dynamically(Protocol[P]):
-    """`dynamically`, with options `P`; once these are given there are none left."""
+class Dynamically(Protocol):
+    """`dynamically` with its options: a decorator."""
 
     @overload
-    def __call__(
-        self, func: ListFunction[T, U], /, *args: P.args, **options: P.kwargs
-    ) -> BatchedFunction[T, U]: ...
+    def __call__(self, func: ListFunction[T, U], /) -> BatchedFunction[T, U]: ...
     @overload
-    def __call__(
-        self, func: ColumnsFunction[T1, T2, U], /, *args: P.args, **options: P.kwargs
-    ) -> BatchedColumns[T1, T2, U]: ...
+    def __call__(self, func: ColumnsFunction[T1, T2, U], /) -> BatchedColumns[T1, T2, U]: ...
     @overload
-    def __call__(
-        self, func: ListMethod[S, T, U], /, *args: P.args, **options: P.kwargs
-    ) -> BatchedMethod[S, T, U]: ...
+    def __call__(self, func: ListMethod[S, T, U], /) -> BatchedMethod[S, T, U]: ...
     @overload
-    def __call__(
-        self, func: ColumnsMethod[S, T1, T2, U], /, *args: P.args, **options: P.kwargs
-    ) -> Method[S, BatchedColumns[T1, T2, U]]: ...
+    def __call__(self, func: ColumnsMethod[S, T1, T2, U], /) -> Method[S, BatchedColumns[T1, T2, U]]: ...
     @overload
-    def __call__(
-        self, func: ListStream[T, U], /, *args: P.args, **options: P.kwargs
-    ) -> StreamingFunction[T, U]: ...
+    def __call__(self, func: ListStream[T, U], /) -> StreamingFunction[T, U]: ...
     @overload
-    def __call__(
-        self, func: ListStreamMethod[S, T, U], /, *args: P.args, **options: P.kwargs
-    ) -> Method[S, StreamingFunction[T, U]]: ...
-    @overload
-    def __call__(self, *args: P.args, **options: P.kwargs) -> Dynamically[[]]: ...
+    def __call__(self, func: ListStreamMethod[S, T, U], /) -> Method[S, StreamingFunction[T, U]]: ...
 
 
-def _typed(options: Callable[P, None]) -> Callable[[object], Dynamically[P]]:  # noqa: ARG001  its type counts
-    return lambda function: cast("Dynamically[P]", function)
-
-
-@_typed(list_options)
+@overload
+def dynamically(
+    func: ListFunction[T, U],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> BatchedFunction[T, U]: ...
+@overload
+def dynamically(
+    func: ColumnsFunction[T1, T2, U],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> BatchedColumns[T1, T2, U]: ...
+@overload
+def dynamically(
+    func: ListMethod[S, T, U],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> BatchedMethod[S, T, U]: ...
+@overload
+def dynamically(
+    func: ColumnsMethod[S, T1, T2, U],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> Method[S, BatchedColumns[T1, T2, U]]: ...
+@overload
+def dynamically(
+    func: ListStream[T, U],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> StreamingFunction[T, U]: ...
+@overload
+def dynamically(
+    func: ListStreamMethod[S, T, U],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> Method[S, StreamingFunction[T, U]]: ...
+@overload
+def dynamically(
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ListKeywordOptions],
+) -> Dynamically: ...
 @takes_options(Options)
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
     """Batch the calls of a function that takes a list, `async def` or not; callers await them.
@@ -158,7 +200,7 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
     a method every instance has a batcher of its own, made at first use.
 
     Args:
-        {options}
+        options: Each one says in an editor what it means, as `help` says of all.
 
     Raises:
         TypeError: An option, or the function, is of the wrong type.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import LoopedFunction
-from batched._api.signatures import P, array_options
+from batched._api.option_types import ArrayKeywordOptions
 from batched._core.options import ArrayOptions
 from batched.inference import Feature, Features, R
 
@@ -33,26 +33,41 @@ class BatchedInference(LoopedFunction, Generic[R]):
         ) -> AsyncIterator[R]: ...
 
 
-class Dynamically(Protocol[P]):
-    """`dynamically`, with options `P`; once these are given there are none left."""
+class Dynamically(Protocol):
+    """`dynamically` with its options: a decorator."""
 
     @overload
-    def __call__(
-        self, func: Callable[..., Awaitable[R]], /, *args: P.args, **options: P.kwargs
-    ) -> BatchedInference[R]: ...
+    def __call__(self, func: Callable[..., Awaitable[R]], /) -> BatchedInference[R]: ...
     @overload
-    def __call__(
-        self, func: Callable[..., R], /, *args: P.args, **options: P.kwargs
-    ) -> BatchedInference[R]: ...
-    @overload
-    def __call__(self, *args: P.args, **options: P.kwargs) -> Dynamically[[]]: ...
+    def __call__(self, func: Callable[..., R], /) -> BatchedInference[R]: ...
 
 
-def _typed(options: Callable[P, None]) -> Callable[[object], Dynamically[P]]:  # noqa: ARG001  its type counts
-    return lambda function: cast("Dynamically[P]", function)
-
-
-@_typed(array_options)
+@overload
+def dynamically(
+    func: Callable[..., Awaitable[R]],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ArrayKeywordOptions],
+) -> BatchedInference[R]: ...
+@overload
+def dynamically(
+    func: Callable[..., R],
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ArrayKeywordOptions],
+) -> BatchedInference[R]: ...
+@overload
+def dynamically(
+    batch_size_: int = 32,
+    timeout_ms_: float = 5.0,
+    small_batch_threshold_: int = 8,
+    /,
+    **options: Unpack[ArrayKeywordOptions],
+) -> Dynamically: ...
 @takes_options(ArrayOptions)
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
     """Batch the calls of a function that takes a dict of arrays, `async def` or not; callers await them.
@@ -60,7 +75,7 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
     An item is a row here.
 
     Args:
-        {options}
+        options: Each one says in an editor what it means, as `help` says of all.
 
     Raises:
         TypeError: An option, or the function, is of the wrong type.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from batched import BatchError
+from tests.kit.effort import pairs
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.maps import BAD, noted, picky, read
@@ -36,8 +37,7 @@ ITEMS: dict[str, tuple[Callable[[int], Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("how", REFUSING)
-@pytest.mark.parametrize("batch_size", [1, 4, 32])
+@pytest.mark.parametrize(("how", "batch_size"), pairs(REFUSING, [1, 4, 32]))
 def test_an_element_that_is_refused_fails_alone_at_its_place(
     flavour: Flavour, how: str, batch_size: int
 ) -> None:

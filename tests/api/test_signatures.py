@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import json
+import re
 from dataclasses import fields
-from typing import Any, get_type_hints
+from itertools import pairwise
+from typing import Any, get_overloads, get_type_hints
 
 import pytest
 
 import batched
 from batched import inference
-from batched._api import signatures
-from batched._core.options import POSITIONAL, CallOptions
+from batched._api import option_types
+from batched._core.options import POSITIONAL, ArrayOptions, CallOptions, Options
 from tests.kit.decorators import DECORATORS
 
 
@@ -36,28 +40,45 @@ def test_the_signature_of_a_decorator_says_every_option(decorator: Any, kind: An
 @pytest.mark.parametrize(
     ("seen", "function"),
     [
-        (signatures.ListKeywordOptions, batched.dynamically),
-        (signatures.ArrayKeywordOptions, inference.dynamically),
-        (signatures.Changes, batched.dynamically(len).configure),
-        (signatures.CallChanges, batched.dynamically(len).options),
+        (option_types.ListKeywordOptions, batched.dynamically),
+        (option_types.ArrayKeywordOptions, inference.dynamically),
+        (option_types.Changes, batched.dynamically(len).configure),
+        (option_types.CallChanges, batched.dynamically(len).options),
     ],
 )
 def test_type_checkers_see_the_options_of_the_table(seen: Any, function: Any) -> None:
     """The same names and types, though they are written down twice."""
     parameters = inspect.signature(function).parameters.values()
-    named = {each.name: each.annotation for each in parameters if each.kind is each.KEYWORD_ONLY}
+    named = {each.name: each.annotation for each in parameters if each.kind is not each.POSITIONAL_ONLY}
     assert get_type_hints(seen) == named
 
 
-@pytest.mark.parametrize("seen", [signatures.list_options, signatures.array_options])
-def test_type_checkers_see_the_options_that_may_be_positional(seen: Any) -> None:
-    """They stand before the others."""
-    shown = inspect.signature(batched.dynamically).parameters
-    *positional, _ = inspect.signature(seen).parameters.values()
-    assert tuple(each.name for each in positional) == POSITIONAL
-    assert [each.annotation for each in positional] == [
-        shown[name].annotation.__name__ for name in POSITIONAL
-    ]
+def test_editors_show_the_default_and_the_first_sentence_of_an_option() -> None:
+    """Of each option: what stands below its name is all that an editor knows."""
+    shown = {}
+    for kind in ast.parse(inspect.getsource(option_types)).body:
+        if isinstance(kind, ast.ClassDef):
+            for name, text in pairwise(kind.body):
+                if isinstance(name, ast.AnnAssign) and isinstance(text, ast.Expr):
+                    shown[ast.unparse(name.target)] = " ".join(ast.literal_eval(text.value).split())
+    assert shown.pop("pad_tokens") == "Another name of `pad_token`."
+    rows = [field for kind in (ArrayOptions, Options, CallOptions) for field in fields(kind)]
+    assert shown == {
+        row.name: f"Default: {json.dumps(row.default) if isinstance(row.default, str) else row.default}. "
+        + re.split(r"(?<=\.) ", row.metadata["text"])[0]
+        for row in rows
+    }
+
+
+@pytest.mark.parametrize(("decorator", "kind", "extra"), DECORATORS)
+def test_type_checkers_see_the_options_that_may_be_positional(decorator: Any, kind: Any, extra: Any) -> None:
+    """With an underscore, as type checkers want no name twice; with the defaults of the table."""
+    plain = kind()
+    for overload in get_overloads(decorator):
+        seen = [each for each in inspect.signature(overload).parameters.values() if each.name != "func"][:-1]
+        assert tuple(each.name for each in seen) == tuple(f"{name}_" for name in POSITIONAL)
+        assert all(each.kind is each.POSITIONAL_ONLY for each in seen)
+        assert [each.default for each in seen] == [getattr(plain, name) for name in POSITIONAL]
 
 
 @pytest.mark.parametrize(("decorator", "kind", "extra"), DECORATORS)
@@ -70,7 +91,7 @@ def test_the_docstrings_say_every_option_and_its_sentence(decorator: Any, kind: 
         for name in [*inspect.signature(documented).parameters][documented is decorator :]:
             if name in rows:
                 assert f" {name}: {rows[name].metadata['text']}" in text
-        assert "{options}" not in text
+        assert "Each one" not in text
 
 
 def test_the_signatures_of_what_changes_options_say_all_names() -> None:

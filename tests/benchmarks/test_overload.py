@@ -16,6 +16,7 @@ from benchmarks.simulated.deadlines import Client, End, Fate, Server
 from benchmarks.simulated.hindsight import most_on_time
 from benchmarks.simulated.overload_runs import DEADLINES, draw, judge
 from benchmarks.simulated.processes import Stream, Traffic, always
+from tests.kit.effort import pairs
 
 
 def best_of_all(arrivals: list[int], deadline: int, seconds: Callable[[int], int], batch_size: int) -> int:
@@ -139,8 +140,7 @@ def test_the_expected_wait_of_each_call_is_noted() -> None:
     assert [fate.expected_s for fate in server.fates[20:]] == pytest.approx([0.4] * 20)
 
 
-@pytest.mark.parametrize("deadlines", DEADLINES)
-@pytest.mark.parametrize("load", [0.9, 2.0])
+@pytest.mark.parametrize(("deadlines", "load"), pairs(DEADLINES, [0.9, 2.0]))
 def test_ours_is_never_above_the_bound_and_no_call_is_lost(deadlines: str, load: float) -> None:
     found = judge(draw(1, deadlines, load), 10)
     assert found.is_exact

@@ -17,16 +17,25 @@ from benchmarks.kit.row import Row
 from benchmarks.kit.run import by_turns
 from benchmarks.kit.turns import Contender, Measure, Samples, Turns, Unavailable, interleave
 from benchmarks.overhead.options import CALL_OPTIONS, EVERY_OPTION
+from tests.kit.effort import few
 from tests.kit.optional import HAS_TORCH
 
 QUICK = Effort(quick=True)
 BENCHMARKS = [one for one in catalogue() if one.folder in {*CORE, "simulated"}]
 MODULES = {str(one): one.load() for one in BENCHMARKS}
 ROWS = {name: module.ROWS for name, module in MODULES.items() if hasattr(module, "ROWS")}
+MANY = 8
+
+
+def shortened(turns: list[tuple[Turns, list[Row]]]) -> list[tuple[Turns, list[Row]]]:
+    """Return one in four of a long product of costs and loads, in which each cost and each load is."""
+    return few(turns, 4) if len(turns) > MANY else turns
+
+
 TURNS = [
     pytest.param(turns, rows, id=f"{name}, {rows[0].name}")
     for name, all_rows in ROWS.items()
-    for turns, rows in by_turns(all_rows)
+    for turns, rows in shortened(by_turns(all_rows))
 ]
 
 

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from tests.kit.cached import nothing_is_left
+from tests.kit.effort import times
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 # The fixture has no state that one example could leave to the next.
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(160), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asked=st.lists(st.one_of(st.integers(0, 9), st.lists(st.integers(0, 9), max_size=8)), max_size=15))
 def test_every_caller_gets_its_own_answers_and_every_item_runs_once(
     flavour: Flavour, asked: list[Any]

@@ -7,10 +7,13 @@ import threading
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.threads import workers
+
+POOL = "each holds four threads of the loop's pool, which has six on two cores"
 
 
 def test_as_many_batches_run_at_once(flavour: Flavour) -> None:
@@ -30,6 +33,7 @@ def test_as_many_batches_run_at_once(flavour: Flavour) -> None:
     flavour.close(fn)
 
 
+@pytest.mark.thread_unsafe(reason=POOL)
 def test_a_burst_that_fits_one_batch_goes_as_one(flavour: Flavour) -> None:
     """However many workers are idle, and whether or not they have worked before."""
     gate = Gate(shut=True)
@@ -48,6 +52,7 @@ def test_a_burst_that_fits_one_batch_goes_as_one(flavour: Flavour) -> None:
     flavour.close(fn)
 
 
+@pytest.mark.thread_unsafe(reason=POOL)
 def test_parts_of_one_list_run_at_once(flavour: Flavour) -> None:
     """And come together in order, in whatever order they end."""
     both = threading.Barrier(4)
@@ -77,6 +82,7 @@ def test_parts_that_end_in_reverse_come_together_in_order(flavour: Flavour) -> N
     flavour.close(fn)
 
 
+@pytest.mark.thread_unsafe(reason=POOL)
 def test_parts_of_one_call_of_arrays_run_at_once(flavour: Flavour) -> None:
     """Rows are written where they belong."""
     both = threading.Barrier(4)

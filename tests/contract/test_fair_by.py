@@ -51,30 +51,30 @@ def test_a_quiet_tenant_is_in_the_next_batch(flavour: Flavour, options: dict[str
     assert Counter(map(tenant_of, gate.batches[1])) == {"flood": 4, "quiet": 1, "third": 3}
 
 
-@pytest.mark.parametrize("fair_by", [TENANT.get, lambda: TENANT.get()], ids=["get", "function"])
-def test_a_function_of_no_argument_is_asked_in_the_caller_s_context(flavour: Flavour, fair_by: Any) -> None:
+@pytest.mark.parametrize("ask", [TENANT.get, lambda: TENANT.get()], ids=["get", "function"])
+@pytest.mark.parametrize("option", ["fair_by", "group_by"])
+def test_a_function_of_no_argument_is_asked_in_the_caller_s_context(
+    flavour: Flavour, option: str, ask: Any
+) -> None:
     """As of a context variable: an error of it is for that caller alone."""
-    gate, fn, first = held(flavour, fair_by=lambda item: item[0])
-    named = flavour.decorate(lambda items: items, fair_by=fair_by, timeout_ms=0)
-    with pytest.raises(BatchError, match="fair_by failed: LookupError"):
-        flavour.call(named, 1)
+    fn = flavour.decorate(lambda items: items, timeout_ms=0, **{option: ask})
+    with pytest.raises(BatchError, match=f"{option} failed: LookupError"):
+        flavour.call(fn, 1)
 
     async def in_task() -> Any:
         TENANT.set("a")
-        return await (named.acall(1) if hasattr(named, "acall") else named(1))
+        return await (fn.acall([1, 2]) if hasattr(fn, "acall") else fn([1, 2]))
 
     def in_thread() -> Any:
         token = TENANT.set("a")
         try:
-            return named(1)
+            return fn([1, 2])
         finally:
             TENANT.reset(token)
 
     run: Any = getattr(flavour, "run", None)
-    assert (run(in_task()) if run is not None else in_thread()) == 1
-    gate.open()
-    assert first.result(PATIENCE_S) == ("first", 0)
-    assert fn is not named
+    assert (run(in_task()) if run is not None else in_thread()) == [1, 2]
+    flavour.close(fn)
 
 
 @pytest.mark.parametrize("answer", [ZeroDivisionError(), []], ids=["raises", "not hashable"])

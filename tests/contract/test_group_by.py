@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from batched import BatchError
+from tests.kit.effort import times
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.kept import batchers, size_of
@@ -22,7 +23,7 @@ def parity(item: int) -> int:
 
 
 # The fixture has no state that one example could leave to the next.
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     items=st.lists(st.one_of(st.integers(0, 20), st.lists(st.integers(0, 20), max_size=9)), max_size=12),
     batch_size=st.integers(1, 6),

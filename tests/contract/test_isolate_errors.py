@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from batched import BatchError
 from tests.kit.culprits import Bad, picky
+from tests.kit.effort import times
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 # The fixture has no state that one example could leave to the next.
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     bad=st.sets(st.integers(0, 40), max_size=2),
     batch_size=st.integers(4, 41),

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import batched
+from tests.kit.effort import times
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 
@@ -19,7 +20,7 @@ def doubled(items: list[Any]) -> list[Any]:
 
 
 # The fixture has no state that one example could leave to the next.
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(items=st.lists(st.text(max_size=9), max_size=40), batch_size=st.integers(1, 7))
 def test_a_list_is_answered_in_its_own_order(flavour: Flavour, items: list[str], batch_size: int) -> None:
     """However it was sorted and divided; by key, with a cache and through a map too."""

@@ -7,22 +7,13 @@ from typing import Any
 
 import pytest
 
-from batched._core.batch import Batch
-from batched._core.batcher import Batcher
-from batched._core.calls import Calls
-from batched._core.keyed_queues import KeyedQueues
-from batched._core.next_batch import NextBatch
-from batched._core.queue import Queue
-from batched._core.running import Running
+from tests.kit.amid import watch_steps
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.kept import driver_of
 from tests.kit.stats import check_sums
 
 pytestmark = pytest.mark.usefixtures("restless")
-
-# What needs no lock: making a batcher, and what callers ask of it.
-FREE = {"__init__", "ahead", "begin", "follow", "resize"}
 
 
 @pytest.mark.parametrize(
@@ -35,23 +26,13 @@ def test_the_queue_is_used_with_the_lock_only(
     outside: list[str] = []
     locks: list[Any] = []
 
-    def watch(cls: type, name: str) -> None:
-        right = getattr(cls, name)
+    def see(name: str) -> None:
+        thread = threading.current_thread().name
+        is_other = thread.startswith("batched") and not thread.endswith(": watched")  # of an earlier test
+        if locks and not locks[0].is_mine() and not is_other:
+            outside.append(f"{name} in {thread}")
 
-        def watched(self: Any, *args: Any, **named: Any) -> Any:
-            thread = threading.current_thread().name
-            is_other = thread.startswith("batched") and not thread.endswith(": watched")  # of an earlier test
-            if locks and not locks[0].locked() and not is_other:
-                outside.append(f"{cls.__name__}.{name} in {thread}")
-            return right(self, *args, **named)
-
-        monkeypatch.setattr(cls, name, watched)
-
-    for cls in (Queue, KeyedQueues, Batcher, Calls, NextBatch, Running):
-        for name in {name for name, value in vars(cls).items() if callable(value)} - FREE:
-            watch(cls, name)
-    for name in ("answer", "step", "end", "fail", "prune", "halves"):
-        watch(Batch, name)
+    watch_steps(monkeypatch, see)
 
     def answer(items: list[str]) -> list[str]:
         if "bad" in items:

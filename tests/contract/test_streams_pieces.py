@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import batched
 import batched.inference
 from batched import DONE, SlowConsumerError
+from tests.kit.effort import times
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, until
 from tests.kit.steps import Steps, counting, endless
@@ -24,7 +25,7 @@ from tests.kit.steps import Steps, counting, endless
     batch_size=st.integers(1, 5),
     asynchronous=st.booleans(),
 )
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_caller_gets_the_pieces_of_its_own_item_in_order(
     streaming: Flavour, lengths: list[int], batch_size: int, asynchronous: bool
 ) -> None:

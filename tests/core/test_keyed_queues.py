@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.kit.effort import times
 from tests.kit.kept import size_of
 from tests.kit.keyed_calls import WINDOW_S, call_of, driver_of, keys_of, run_all
 
@@ -102,7 +103,7 @@ def test_a_list_that_comes_late_has_one_batch_ahead_of_small_calls_not_more() ->
     assert order == ["list", *range(8), "list", 8]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(times(40)))
 def test_a_crowd_of_keys_is_served_in_full_and_in_order(seed: int) -> None:
     """Random sizes, keys, departures and deadlines: each item runs once, and a key's calls in their order."""
     rng = random.Random(seed)

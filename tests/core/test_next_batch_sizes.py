@@ -13,6 +13,7 @@ from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
+from batched._policy.auto_lengths import AutoLengths
 from batched._policy.lengths import Lengths
 
 pytestmark = pytest.mark.usefixtures("batches_are_long")
@@ -63,10 +64,33 @@ def test_the_size_that_serves_best_is_found_and_told(queue: Any, timeout_ms: flo
     assert "serves best" in str(stats)
 
 
-def test_a_call_that_has_a_deadline_never_waits_for_a_trial() -> None:
-    """Not even for a short one: nothing is known of what it takes."""
-    backlog = Backlog(Options(), deadline_s=1000.0)
-    assert set(backlog.run(1000)) == {32}
+@pytest.mark.parametrize(("deadline_s", "sizes"), [(0.5, {32}), (10.0, {KNEE})])
+def test_no_call_waits_for_a_trial_that_takes_a_good_part_of_its_time(
+    deadline_s: float, sizes: set[int]
+) -> None:
+    """A full batch takes 32 ms here. With time enough the best size is found, as without deadlines."""
+    backlog = Backlog(Options(), deadline_s=deadline_s)
+    assert set(backlog.run(1000)) >= sizes
+    assert set(backlog.run(10)) <= sizes | {KNEE // 2, 2 * KNEE}
+    assert (set(backlog.sizes) == {32}) is (sizes == {32})
+
+
+def test_batches_of_other_sizes_are_looked_at_for_what_length_costs() -> None:
+    """Where one size fills all batches, only trials tell whether padding takes time."""
+    lengths = AutoLengths(lambda call, _: call.lengths)
+    backlog = Backlog(Options(), partial(LengthQueue, lengths=lengths))
+    looked_at: list[int] = []
+
+    def ran(batch: Any, _: float) -> None:
+        if batch.padded:
+            looked_at.append(batch.size)
+            assert batch.size != backlog.driver.batcher.next_batch.sizes.size
+        lengths.looks = False
+
+    lengths.ran = ran  # type: ignore[method-assign]
+    lengths.looks = False
+    backlog.run(1000)
+    assert looked_at
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from batched._drivers.manual_clock import ManualDriver
 from batched._parts.layers import Grouping, LayeredCollator
 from tests.kit.batcher_rules import COLLATOR, echo
 from tests.kit.calls import listed, single
+from tests.kit.effort import times
 
 
 class Outage:
@@ -81,7 +82,7 @@ def test_a_long_outage_costs_a_fiftieth_of_its_time(fails_after_s: float) -> Non
     assert sum(waits) <= 1.02 * 1000
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(times(40)))
 def test_items_that_fail_do_not_keep_up_what_an_outage_has_begun(seed: int) -> None:
     """Though each batch has some, one of five: their neighbours get their answers in the end."""
     source = random.Random(seed)

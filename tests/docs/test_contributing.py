@@ -46,10 +46,10 @@ def test_all_sessions_exist() -> None:
     known = sessions()
     named = named_sessions(PAGE) | set(re.findall(r"session\s`(\w+)`", PAGE))
     assert {"coverage", "soak", "tests"} <= named <= known
-    # README's command is the session tests.
-    assert named_sessions((ROOT / ".ci" / "run").read_text()) == known - {"tests", "wheel"}
+    # README's command is the session tests; parallel takes longer than all of that may.
+    assert named_sessions((ROOT / ".ci" / "run").read_text()) == known - {"parallel", "tests", "wheel"}
     workflows = [file.read_text() for file in (ROOT / ".github" / "workflows").glob("*.yml")]
-    assert named_sessions("\n".join(workflows)) == {"package", "wheel"}
+    assert named_sessions("\n".join(workflows)) == {"package", "site", "wheel"}
     committed = named_sessions((ROOT / ".pre-commit-config.yaml").read_text())
     assert committed == {"lint", "types"}
 

@@ -1,44 +1,40 @@
-"""Everything the README says was run."""
+"""README is one page, whose commands and links are right; `test_pages.py` runs it."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import batched
-from batched._core.options import ArrayOptions, CallOptions, Options, live_options
 from tests.kit.script import PACKAGE, ROOT
 
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_examples_run_as_printed() -> None:
-    """One after another, as a reader would type them."""
-    namespace: dict[str, object] = {"__name__": "readme"}
-    blocks = list(re.finditer(r"```python\n(.*?)```", README, re.DOTALL))
-    assert len(blocks) >= 3
-    for block in blocks:
-        line = README.count("\n", 0, block.start()) + 1  # so that a traceback shows the README's line
-        exec(compile("\n" * line + block[1], "README.md", "exec"), namespace)
+def test_it_is_one_page() -> None:
+    """All else stands in the documentation."""
+    assert len(README.splitlines()) <= 150
+    assert len(README.encode()) <= 8_000
 
 
-def test_the_tables_list_every_option_with_its_default_and_its_sentence() -> None:
-    """Of the decorator and of single calls, as the docstrings do."""
-    for options in (Options, ArrayOptions, CallOptions):
-        for field in fields(options):
-            default = "the function's" if field.name == "name" else str(field.default)
-            assert f"| `{field.name}` | {default} | {field.metadata['text']} |" in README
+def test_links_lead_to_files() -> None:
+    """They are relative until the address of the repository is known."""
+    paths = re.findall(r"\]\((?!https?:|#)([^)#]+)", README)
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_the_number_of_live_options_is_told() -> None:
-    """They are the first of the table, and those that `configure` changes."""
-    live = live_options(Options)
-    assert [*live] == [field.name for field in fields(Options)][: len(live)]
-    numbers = ["eight", "nine", "ten", "eleven", "twelve"]
-    assert f"changes the first {numbers[len(live) - 8]} while calls wait" in README
+def test_links_are_absolute_on_the_package_index_once_there_is_an_address() -> None:
+    """Pictures too; there is one place for the address."""
+    with_links = runpy.run_path(str(ROOT / "setup.py"))["with_links"]
+    assert with_links(README, None) == README
+    linked = with_links(README, "https://example.org/batched")
+    assert re.findall(r"\]\((?!https://example.org/batched/(?:blob|raw)/main/)[^)]*\)", linked) == []
+    assert "![" in linked
+    assert all("/raw/" in line for line in linked.splitlines() if line.startswith("!["))
 
 
 def test_the_two_commands_come_first() -> None:
@@ -75,14 +71,8 @@ def test_nothing_is_installed_from_the_index_under_our_name() -> None:
     assert re.search(r"On the package index the name is another project's, `batched` 0\.1\.5", README)
 
 
-def test_links_are_relative_until_the_address_of_the_repository_is_known() -> None:
-    """There is one place for it."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert "urls" in project or not re.findall(r"\]\(https?://", README)
-
-
 def test_every_public_name_is_told() -> None:
-    """A name nobody can read about is a name nobody can use."""
+    """In its docstring, from which the reference is made."""
     for name in batched.__all__:
         documented = getattr(batched, name).__doc__
         assert documented, name

@@ -278,7 +278,7 @@ def test_a_deadline_cancels_as_well() -> None:
 
     fn = batched.dynamically(look, timeout_ms=0)
     with pytest.raises(TimeoutError):
-        fn.options(deadline_ms=20)(1)
+        fn.options(deadline_ms=200)(1)
     assert seen.wait(PATIENCE_S)
 
 

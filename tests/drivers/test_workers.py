@@ -14,6 +14,7 @@ import pytest
 import batched
 import batched.inference
 from batched._drivers import workers as workers_module
+from tests.kit.effort import times
 from tests.kit.gate import PATIENCE_S, Gate, turns, turns_until, until
 from tests.kit.kept import driver_of
 from tests.kit.threads import until_asleep, workers
@@ -225,7 +226,7 @@ def test_callers_hear_of_it_when_no_thread_can_be_started(monkeypatch: pytest.Mo
 def test_first_calls_at_the_same_time_find_a_function_that_is_ready() -> None:
     """Whoever sees its batcher can use it."""
     with ThreadPoolExecutor(4) as pool:
-        for _ in range(200):
+        for _ in range(times(400)):
             fn = batched.dynamically(list, timeout_ms=0)
             barrier = threading.Barrier(4)
 

@@ -7,6 +7,8 @@ import gc
 import sysconfig
 import threading
 from collections.abc import Callable
+from itertools import count
+from time import monotonic
 from typing import Any
 
 PATIENCE_S = 20.0
@@ -87,11 +89,14 @@ class AsyncGate:
 def until(condition: Callable[[], Any]) -> None:
     """Wait until `condition` holds, for what gives no event."""
     done = threading.Event()
-    for _ in range(int(PATIENCE_S * 1000)):
+    end = monotonic() + PATIENCE_S  # turns would not do: a condition may collect garbage, which takes long
+    for turn in count(1):
         if condition():
             return
+        if monotonic() > end:
+            break
         done.wait(0.001)
-        if IS_FREE_THREADED:
+        if IS_FREE_THREADED and turn % 64 == 0:  # more often the threads would hardly get further
             # An object that another thread has made dies when that thread goes on, or at a collection.
             gc.collect()
     raise AssertionError("the condition never came true")

@@ -19,6 +19,7 @@ import batched.aio.inference
 import batched.inference
 from batched import ClosedError, aio
 from batched._drivers.private_python import end_silently
+from tests.kit.effort import pairs
 from tests.kit.flavours import Tasks
 from tests.kit.functions import echo
 from tests.kit.gate import PATIENCE_S, Gate, turns, turns_until, until
@@ -220,8 +221,7 @@ print("ok")
 """
 
 
-@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
-@pytest.mark.parametrize("debug", ["0", "1"])
+@pytest.mark.parametrize(("kind", "debug"), pairs(["asyncio", "uvloop"], ["1", "0"]))
 def test_a_loop_closed_with_calls_pending_prints_nothing(kind: str, debug: str) -> None:
     """In any state, with warnings as errors and asyncio's debug mode."""
     if kind == "uvloop":

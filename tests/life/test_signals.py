@@ -19,6 +19,7 @@ from batched._core.batcher import Batcher
 from tests.kit.functions import echo
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.held import held
+from tests.kit.script import run_script
 from tests.kit.threads import watches, workers
 
 
@@ -163,3 +164,24 @@ def test_a_ctrl_c_while_a_batch_is_taken_loses_no_call(monkeypatch: pytest.Monke
         with pytest.raises(BatchError, match="KeyboardInterrupt"):
             runner.run(call(1))
         assert runner.run(call(2)) == 2
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends a signal")
+def test_a_signal_handler_may_read_the_stats_while_they_are_read() -> None:
+    """It runs in the thread that it interrupts, which may hold the lock."""
+    run_script(
+        """
+        import signal
+        handled = 0
+        def report(*_):
+            global handled
+            handled += 1
+            assert double.stats is not None
+        assert double(1) == 2
+        signal.signal(signal.SIGALRM, report)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        while handled < 200:
+            assert double.stats.total_accepted == 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        """
+    )

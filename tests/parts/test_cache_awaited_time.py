@@ -21,7 +21,7 @@ def test_the_time_of_a_get_counts_into_the_deadline(run: Any, decorate: Any, lis
 
     async def main() -> None:
         remote, model = Remote({"a": "A"}), Model()
-        remote.held |= {("get", "b")}
+        remote.held |= {("get", "b"), ("get", "e")}
         remote.listens = listens
         fn = decorate(model, remote)
         hasty = fn.options(deadline_ms=30)
@@ -31,14 +31,20 @@ def test_the_time_of_a_get_counts_into_the_deadline(run: Any, decorate: Any, lis
             await hasty(["a", "b", "c"])
         with pytest.raises(TimeoutError):
             await hasty.options(return_exceptions=True)("b")
-        answers = fn.options(deadline_ms=500).amap(["a", "b", "c"])
-        assert await anext(answers) == "A"
-        with pytest.raises(TimeoutError):
-            await anext(answers)
-        view = fn.options(deadline_ms=500, return_exceptions=True)
-        kinds = [type(answer) for answer in [answer async for answer in view.amap(["a", "b", "a"])]]
-        assert kinds == [str, TimeoutError, str]
-        assert "b" not in model.ran
+        patient = fn.options(deadline_ms=500)
+
+        async def raised() -> None:
+            answers = patient.amap(["a", "b", "c"])
+            assert await anext(answers) == "A"
+            with pytest.raises(TimeoutError):
+                await anext(answers)
+
+        async def returned() -> None:
+            view = patient.options(return_exceptions=True)
+            assert [type(answer) async for answer in view.amap(["a", "e", "a"])] == [str, TimeoutError, str]
+
+        await asyncio.gather(raised(), returned())  # at once: each waits for its deadline
+        assert not {"b", "e"} & {*model.ran}
         await turns_until(lambda: fn.stats.total_expired == 1 + 2 + 1 + 1 + 1)
         assert await fn("d") == ("out", "d")
         remote.opened.set()
@@ -55,16 +61,20 @@ def test_a_set_does_not_delay_the_answer_beyond_the_deadline(run: Any, decorate:
 
     async def main() -> None:
         remote, model = Remote(), Model()
-        remote.held |= {("set", "b")}
+        remote.held |= {("set", number) for number in range(4)}
         remote.listens = listens
         fn = decorate(model, remote)
         hasty = fn.options(deadline_ms=500)
-        assert await hasty("b") == ("out", "b")
-        assert await hasty(["a", "b"]) == [("out", "a"), ("out", "b")]
-        assert [answer async for answer in hasty.amap(["a", "b"])] == [("out", "a"), ("out", "b")]
-        with pytest.raises(KeyError):
-            await hasty(["b", "bad"])
-        assert remote.kept == {"a": ("out", "a")}
+
+        async def mapped() -> list[Any]:
+            return [answer async for answer in hasty.amap(["b", 2])]
+
+        # At once: each waits for its deadline.
+        calls = hasty(0), hasty(["a", 1]), mapped(), hasty([3, "bad"])
+        *answers, failed = await asyncio.gather(*calls, return_exceptions=True)
+        assert answers == [("out", 0), [("out", "a"), ("out", 1)], [("out", "b"), ("out", 2)]]
+        assert isinstance(failed, KeyError)
+        assert remote.kept == {"a": ("out", "a"), "b": ("out", "b")}
         check_counts(fn, expired=0)
         remote.opened.set()
         await turns()

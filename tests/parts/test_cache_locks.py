@@ -14,6 +14,7 @@ import pytest
 import batched
 from tests.kit.ask import EVERY_KIND_OF_CALL
 from tests.kit.caches import Client
+from tests.kit.effort import times
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
 
@@ -139,7 +140,7 @@ def test_a_cache_may_read_the_stats_while_callers_and_results_meet(
     fn = cache.fn = flavour.decorate(gate, batch_size=3, timeout_ms=0, cache=cache, max_concurrent_batches=2)
 
     def ask(seed: int) -> None:
-        for turn in range(30):
+        for turn in range(times(100)):
             items = [turn * 3 + (seed + step) % 6 for step in range(4)]
             assert flavour.call(fn, items) == items
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from batched._policy.auto_lengths import AutoLengths
+from tests.kit.effort import times
 
 FIXED_S, EACH_S, NOISE = 0.002, 0.0001, 0.05
 Cost = Callable[[list[int]], float]
@@ -51,7 +52,7 @@ class Batches:
             self.lengths.ran(batch, cost(items) * self.rng.lognormvariate(0, NOISE))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(times(20)))
 def test_padding_that_costs_is_found_out_within_a_few_batches(seed: int) -> None:
     """And lengths are used from then on, with every batch looked at."""
     batches = Batches(seed)
@@ -60,7 +61,7 @@ def test_padding_that_costs_is_found_out_within_a_few_batches(seed: int) -> None
     assert batches.lengths.looks
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(times(20)))
 @pytest.mark.parametrize("cost", [flat, by_number, added_up])
 def test_elsewhere_the_order_stays_that_of_arrival_and_few_batches_are_looked_at(
     cost: Cost, seed: int
@@ -73,7 +74,7 @@ def test_elsewhere_the_order_stays_that_of_arrival_and_few_batches_are_looked_at
     assert batches.looks <= 24 + 2000 / 16 + 1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(times(20)))
 def test_items_that_are_all_alike_have_no_padding(seed: int) -> None:
     """Whatever length costs."""
     batches = Batches(seed)
@@ -81,7 +82,7 @@ def test_items_that_are_all_alike_have_no_padding(seed: int) -> None:
     assert not batches.lengths.is_used
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(times(20)))
 @pytest.mark.parametrize("alone", [10, 100, 10_000])
 def test_a_lone_caller_before_does_not_keep_padding_from_being_found(seed: int, alone: int) -> None:
     """Batches of one item have none: what they tell is what length costs. Few of them are looked at."""
@@ -93,17 +94,28 @@ def test_a_lone_caller_before_does_not_keep_padding_from_being_found(seed: int, 
     assert batches.lengths.is_used
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(times(20)))
+def test_a_batch_of_one_between_others_does_not_keep_padding_from_being_found(seed: int) -> None:
+    """As where a caller that comes back first always starts alone."""
+    batches = Batches(seed)
+    batches.run(padded, 100, most=1)
+    for _ in range(24):
+        batches.run(padded, 1, most=1)
+        batches.run(padded, 1, least=2)
+    assert batches.lengths.is_used
+
+
+@pytest.mark.parametrize("seed", range(times(20)))
 def test_more_callers_are_noticed_where_few_before_had_hardly_any_padding(seed: int) -> None:
     """A look that finds padding has the next batch looked at, too."""
     batches = Batches(seed)
     batches.run(padded, 200, alike=True)
     assert not batches.lengths.is_used
-    batches.run(padded, 48, least=2)
+    batches.run(padded, 96, least=2)
     assert batches.lengths.is_used
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(times(20)))
 def test_where_length_costs_nothing_any_more_it_is_used_no_more(seed: int) -> None:
     """And used again, once it does."""
     batches = Batches(seed)

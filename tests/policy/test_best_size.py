@@ -153,6 +153,28 @@ def test_where_halves_take_as_long_a_worker_with_time_to_spare_has_smaller_batch
         assert sizes.size == best
 
 
+@pytest.mark.parametrize(("pause", "size"), [(0.0, 4), (0.3, 2)])
+def test_without_time_to_spare_the_larger_of_two_like_sizes_is_taken(pause: float, size: int) -> None:
+    """By its mean, though little is sure: there a hundredth of the capacity is much of what is left."""
+    sizes, now = BestSize(4), 0.0
+
+    def run(batches: int, items: int, each: float) -> None:
+        nonlocal now
+        for number in range(batches):
+            started = now + pause * items * each
+            now = started + items * each * (1.4 if number % 2 else 0.6)
+            sizes.ran(items, started, now)
+
+    for _ in range(20):
+        run(2, 4, 0.0135)
+        run(2, 2, 0.0120)
+    assert sizes.size == 2
+    for _ in range(20):
+        run(2, 4, 0.0101)
+        run(2, 2, 0.0120)
+    assert sizes.size == size
+
+
 @given(
     most=st.integers(1, 70),
     batches=st.lists(

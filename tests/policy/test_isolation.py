@@ -108,8 +108,16 @@ def test_times_too_short_to_be_told_apart_do_not_end_it() -> None:
     ],
     ids=repr,
 )
-def test_errors_of_the_surroundings(error: Exception, expected: bool) -> None:
-    """Of a connection, a time or the system; what a file that an item names is like, is the item's."""
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_errors_of_the_surroundings(error: Exception, expected: bool, is_wrapped: bool) -> None:
+    """Of a connection, a time or the system; what a file that an item names is like, is the item's.
+
+    Also where a library has raised an error of its own from it.
+    """
+    if is_wrapped:
+        own = RuntimeError("the server cannot be asked")
+        own.__cause__, error.__cause__ = error, own  # a chain that does not end
+        error = own
     assert is_of_surroundings(error) is expected
     isolation = Isolation(32, 1.0)
     isolation.failed(error, 0.0)

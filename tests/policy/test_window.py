@@ -4,7 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from batched._policy.window import short
 from tests.kit.server import TIMEOUT_S, adaptive
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0"),
+        (2.15e-15, "0"),
+        (5e-5, "0.00005"),
+        (0.00123, "0.00123"),
+        (12.345, "12.3"),
+        (1234567.0, "1,234,567"),
+    ],
+)
+def test_a_figure_is_short_and_has_no_exponent(value: float, shown: str) -> None:
+    """Three digits, or all before the point."""
+    assert short(value) == shown
 
 
 def test_a_burst_within_the_first_window_is_one_batch() -> None:

@@ -34,8 +34,8 @@ SERVER: dict[str, Any] = {
 }
 
 
-SHORT = 40
-LONG = 15 * SHORT
+SHORT = 16
+LONG = 600
 LIMIT_S = 280.0
 LISTS = partial(batched.dynamically, function), Caller
 ARRAYS = partial(inference.dynamically, array_function, unpad_outputs={"tokens": "x"}), ArrayCaller

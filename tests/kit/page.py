@@ -1,0 +1,159 @@
+"""A page of the documentation, run as a reader runs it: files are written, commands given, examples run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.kit.script import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(
+    r"^(?P<fence>`{3,})(?P<about>[^`\n]*)\n(?P<text>.*?)^(?P=fence)$", re.DOTALL | re.MULTILINE
+)
+INSTALL = "pip install "
+PORT = "8000"
+"""The port that all pages name; each gets a free one in its place, so that pages can run at once."""
+
+
+class Block(NamedTuple):
+    """What stands between two fences."""
+
+    kind: str
+    """Its language: Python is run, `sh` is a command. Others, such as `text`, are to be read."""
+    name: str
+    """The file that it is; of a command, "server" if it runs until it is ended."""
+    text: str
+    line: int
+
+
+class Page:
+    """The blocks of a page, and the libraries that it has its reader install."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        text = path.read_text("utf-8")
+        self.blocks = []
+        for found in FENCE.finditer(text):
+            kind, _, name = found["about"].strip().partition(" ")
+            self.blocks.append(Block(kind, name, found["text"], text.count("\n", 0, found.start("text"))))
+
+        commands = [line for block in self.blocks if block.kind == "sh" for line in block.text.splitlines()]
+        named = [shlex.split(line)[2:] for line in commands if line.startswith(INSTALL) and "&&" not in line]
+        self.needs = [name for names in named for name in names if not name.startswith((".", "-"))]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it has anything to run."""
+        return any(block.kind in {"python", "sh"} for block in self.blocks)
+
+    @property
+    def lacks(self) -> list[str]:
+        """The libraries that it needs and that are not installed."""
+        return [name for name in self.needs if not is_installed(name)]
+
+    def examples(self) -> str:
+        """Return the examples as one script, in which each line has the number that it has on the page."""
+        script: list[str] = []
+        for block in self.blocks:
+            if block.kind == "python" and not block.name:
+                script += [""] * (block.line - len(script)) + block.text.splitlines()
+        return "\n".join(script) + "\n" if script else ""
+
+    def write_files(self, folder: Path, port: int) -> None:
+        """Write its files into `folder`, with `port` in the place of the one that they name."""
+        for block in self.blocks:
+            if block.name and block.kind != "sh" and not block.kind.startswith("{"):
+                Path(folder, block.name).write_text(block.text.replace(PORT, str(port)), "utf-8")
+
+    def run(self, folder: Path, *, time_limit_s: float = 100.0) -> None:
+        """Run all of it in `folder`: first its files are written, then commands are given, then examples run.
+
+        `pip install` is not run: the test's environment has what the page needs.
+        """
+        port = str(free_port())
+        environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "HF_HUB_OFFLINE": "1"}
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+        self.write_files(folder, int(port))
+        examples = self.examples().replace(PORT, port)
+        Path(folder, "examples_of_the_page.py").write_text(examples, "utf-8")
+        with ExitStack() as servers:
+            for block in self.blocks:
+                if block.kind != "sh":
+                    continue
+                lines = [line for line in block.text.splitlines() if not line.startswith(INSTALL)]
+                command = "\n".join(lines).replace(PORT, port).strip()
+                if block.name == "server":
+                    servers.callback(end, start(command, int(port), folder, environment))
+                elif command:
+                    check(["bash", "-euo", "pipefail", "-c", command], folder, environment, time_limit_s)
+            if examples:
+                check([sys.executable, "examples_of_the_page.py"], folder, environment, time_limit_s)
+
+
+def is_installed(name: str) -> bool:
+    """Whether a distribution is there; that its extras, `name[extra]`, are too is not checked."""
+    try:
+        distribution(name.partition("[")[0])
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def free_port() -> int:
+    """Return a port of this machine that is not in use."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def check(command: list[str], folder: Path, environment: dict[str, str], time_limit_s: float) -> None:
+    """Run a command, which must end well."""
+    ran = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        cwd=folder,
+        env=environment,
+        timeout=time_limit_s,
+    )
+    assert ran.returncode == 0, f"{command[-1]}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}"
+
+
+def start(
+    command: str, port: int, folder: Path, environment: dict[str, str], *, time_limit_s: float = 60.0
+) -> subprocess.Popen[bytes]:
+    """Start a server, and wait until it listens."""
+    log = Path(folder, "server.log")
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            shlex.split(command), cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
+    late = time.monotonic() + time_limit_s
+    while server.poll() is None and time.monotonic() < late:
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return server
+        time.sleep(0.05)
+    end(server)
+    raise AssertionError(f"no server on port {port}: {command}\n{log.read_text('utf-8', 'replace')}")
+
+
+def end(server: subprocess.Popen[bytes]) -> None:
+    """End a server as a machine that shuts down does, and wait for it."""
+    server.terminate()
+    try:
+        server.wait(20)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()

@@ -296,7 +296,7 @@ def coverage(session: nox.Session) -> None:
     """Lines and branches of the package that the default suite runs, of each room and of all."""
     with tempfile.TemporaryDirectory() as folder:
         data = {"COVERAGE_FILE": str(Path(folder, "coverage"))}
-        suite(session, sys.executable, "--timeout=300", *COUNTED, env=data)
+        suite(session, sys.executable, *COUNTED, env=data)
         if not all(counted.is_good for counted in RAN.values()):
             session.error("the suite failed")
         rooms = sorted({file.parent for file in PACKAGE.rglob("*.py")})

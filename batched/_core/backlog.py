@@ -203,7 +203,7 @@ class Backlog:
         self._turned_away += call.size
         retry_after_s = self._promise(call.size, too_long, now)
         error = OverloadError(
-            f"{call.overdue(self._name)}: it was given up, as what waits takes {too_long * 1000:.3g} ms too "
+            f"{call.overdue(self._name)}: it was refused, as what waits takes {too_long * 1000:.3g} ms too "
             f"long; come back after {retry_after_s:.3g} s"
         )
         error.retry_after_s = retry_after_s

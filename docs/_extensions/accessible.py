@@ -1,4 +1,4 @@
-"""Mends what Sphinx writes that those who use a keyboard, or listen to a page, cannot use; axe finds it."""
+"""Mends parts of Sphinx's pages that cannot be used by keyboard or with a screen reader; axe finds them."""
 
 from __future__ import annotations
 

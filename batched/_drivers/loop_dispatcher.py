@@ -40,6 +40,7 @@ class LoopDispatcher(Dispatcher):
         self._key = key
         self._busy = 0  # tasks
         self._has_answered = True  # whether the last batch has answered a call
+        self._is_to_replan = False  # whether the loop has been asked to, and has not begun
         self._timer: asyncio.TimerHandle | None = None
         self._when_resting: list[Callable[[], object]] = []
 
@@ -60,8 +61,20 @@ class LoopDispatcher(Dispatcher):
         return self.is_running() and self._ask(self._drain, then)
 
     def replan(self) -> None:
-        """Have the loop plan anew: callers have left, or options changed."""
-        self._ask(self._replan)
+        """Have the loop plan anew: callers have left, or options changed.
+
+        Once, however often that happens meanwhile: callbacks that come faster than the loop takes them would
+        keep it from all else.
+        """
+        if self._is_to_replan:
+            return
+        self._is_to_replan = True
+        try:
+            if not self._ask(self._replan):
+                self._is_to_replan = False
+        except BaseException:  # Ctrl-C
+            self._is_to_replan = False
+            raise
 
     def _ask(self, callback: Callable[..., object], *args: object) -> bool:
         """Have the loop call `callback` soon; return whether it can, as it is not closed."""
@@ -77,6 +90,7 @@ class LoopDispatcher(Dispatcher):
     # -- on the loop --------------------------------------------------------------------------------------
 
     def _replan(self) -> None:
+        self._is_to_replan = False  # first, so that what changes during this is planned for again
         self.plan(get_running_loop())
 
     def _drain(self, then: Callable[[], object]) -> None:

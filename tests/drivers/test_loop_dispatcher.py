@@ -123,6 +123,29 @@ def test_an_idle_loop_is_never_woken(kind: str) -> None:
         runner.run(main())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loop_is_woken_once_however_often_options_change(kind: str) -> None:
+    """Else a thread that changes them faster than the loop plans would keep it from all else."""
+
+    async def main() -> None:
+        gate = AsyncGate()
+        fn = aio.dynamically(gate, batch_size=2, timeout_ms=0)
+        first = asyncio.create_task(fn(["first"] * 2))
+        await gate.entered.acquire()
+        loop: Any = asyncio.get_running_loop()
+        for _ in range(2):  # again, once the loop has planned
+            before = loop.woken
+            for size in range(1, 1001):
+                fn.configure(batch_size=size)
+            assert loop.woken == before + 1
+            await turns()
+        gate.opened.set()
+        assert await first == ["first"] * 2
+
+    with asyncio.Runner(loop_factory=lambda: noting(kind)) as runner:
+        runner.run(asyncio.wait_for(main(), PATIENCE_S))
+
+
 @pytest.mark.parametrize("refused", ["full", "too large"])
 def test_a_refused_call_leaves_no_timer_behind(
     run: Any, monkeypatch: pytest.MonkeyPatch, refused: str

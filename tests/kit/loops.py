@@ -13,7 +13,7 @@ KINDS = ["asyncio", "uvloop", "debug"]
 
 
 def noting(kind: str) -> Any:
-    """Return a new event loop of `kind`, whose `timers` are those that were set by `call_later`."""
+    """Return a new event loop of `kind`, which notes its `timers` and how often it was `woken`."""
     base: Any = pytest.importorskip("uvloop").Loop if kind == "uvloop" else asyncio.SelectorEventLoop
 
     class Noting(base):
@@ -21,6 +21,12 @@ def noting(kind: str) -> Any:
             super().__init__()
             self.set_debug(kind == "debug")
             self.timers: list[asyncio.TimerHandle] = []
+            self.woken = 0
+
+        def call_soon_threadsafe(self, *args: Any, **named: Any) -> asyncio.Handle:
+            self.woken += 1
+            handle: asyncio.Handle = super().call_soon_threadsafe(*args, **named)
+            return handle
 
         def call_later(self, *args: Any, **named: Any) -> asyncio.TimerHandle:
             timer: asyncio.TimerHandle = super().call_later(*args, **named)

@@ -64,8 +64,9 @@ class ServiceTime:
             expected = self.seconds(size)
             seconds = min(seconds, _OUTLIER * expected)
             off = log(seconds / expected)
-            # From one batch to the next, so that a change of the function is not taken for spread.
-            self._variance += _SPREAD * ((off - self._off) ** 2 / 2 - self._variance)
+            # From one batch to the next, and only so much of it: a change of the function is no spread.
+            jump = min(abs(off - self._off), _CHANGED)
+            self._variance += _SPREAD * (jump * jump / 2 - self._variance)
             self._alike = self._alike + 1 if off * self._off > 0.0 and off * off > self._variance else 0
             self._off = off
             self._speed *= exp(_FOLLOW * 2 ** min(self._alike, _DOUBLES) * off)

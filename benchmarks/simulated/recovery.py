@@ -2,7 +2,7 @@
 
 The function takes 20 ms + 1 ms an item, in batches of 32 at most. After a flood, the latency of the calls
 that are answered is beside what it was before. Else calls on time are beside the most in hindsight, of those
-that come while the function is as it is, and what was learned is beside what a full batch takes now.
+that come while the function is as it is, and what was learned is beside what each next batch takes.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _slower(deadline_s: float, effort: Effort) -> dict[str, float]:
         )
         for number, name in enumerate(("before", "slower", "after")):
             begin, end = number * phase_s, (number + 1) * phase_s
-            _note(found, f"until learned {name}", _until_learned(server, factor, end))
+            _note(found, f"until learned {name}", _until_learned(server, end))
             server.run(end)
         server.run()
         for number, name in enumerate(("before", "slower", "after")):
@@ -133,7 +133,7 @@ def _hangs(deadline_s: float, effort: Effort) -> dict[str, float]:
         server.run(phase_s)
         while not hung:
             server.step()
-        _note(found, "until learned", _until_learned(server, lambda _: 1.0, 2 * phase_s + _HANGS_S))
+        _note(found, "until learned", _until_learned(server, 2 * phase_s + _HANGS_S))
         server.run()
         for name, begin, end in (
             ("before", 0.0, phase_s - deadline_s),
@@ -149,14 +149,17 @@ def _note(found: dict[str, list[float]], name: str, value: float) -> None:
     found.setdefault(name, []).append(value)
 
 
-def _until_learned(server: Server, factor: Callable[[float], float], until: float) -> float:
-    """Run some batches; return after how many it is known, and stays known, what a full one takes."""
+def _until_learned(server: Server, until: float) -> float:
+    """Run some batches; return after how many it is known, and stays known, what the next one takes."""
     unknown = batches = 0
-    while batches < _LOOK and server.now < until and server.step():
+    while batches < _LOOK and server.now < until:
+        known = [server.known_s(size) for size in range(_BATCH + 1)]
+        if not server.step():
+            break
         batches += 1
-        known_s = server.known_s(_BATCH)
-        now_s = _FULL_S * factor(server.ran[-1].started)
-        if known_s is None or abs(known_s / now_s - 1) > _NEAR:
+        ran = server.ran[-1]
+        known_s = known[ran.size]
+        if known_s is None or abs(known_s / (ran.ended - ran.started) - 1) > _NEAR:
             unknown = batches
     return _LOOK if unknown == batches else unknown
 

@@ -57,6 +57,16 @@ def test_a_function_that_has_changed_is_known_within_ten_batches(factor: float) 
     assert times.seconds(32) == pytest.approx(factor * cost(32), rel=0.15)
 
 
+@pytest.mark.parametrize("factor", [4.0, 0.25])
+def test_a_change_is_not_taken_for_spread(factor: float) -> None:
+    """Else calls would be refused for long after it that could be answered in time."""
+    times = learned([32] * 50)
+    times.caution = 1.0
+    for _ in range(10):
+        times.ran(32, factor * cost(32))
+    assert times.safe_seconds(32) < 1.3 * times.seconds(32)
+
+
 def test_one_batch_that_hangs_is_forgotten_within_ten_batches() -> None:
     times = learned([32] * 50)
     times.ran(32, 40 * cost(32))

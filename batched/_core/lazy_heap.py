@@ -12,7 +12,7 @@ from weakref import ref
 
 from batched._core.call import Call
 
-_FEW = 64
+FEW = 64
 
 EntryT = TypeVar("EntryT")
 RankT = TypeVar("RankT", float, tuple[float, int])
@@ -30,7 +30,7 @@ class LazyHeap(Generic[EntryT, RankT]):
         self.entries: list[tuple[RankT, int, EntryT]] = []
         self._known: set[EntryT] = set()
         self._rank_of: Callable[[EntryT], RankT | None] = rank_of
-        self._limit = _FEW
+        self._limit = FEW
         self._order = count()
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class LazyHeap(Generic[EntryT, RankT]):
             heap[:] = [each for each in heap if self._rank_of(each[2]) is not None]
             heapify(heap)
             self._known = {each[2] for each in heap}
-            self._limit = max(_FEW, 2 * len(heap))
+            self._limit = max(FEW, 2 * len(heap))
 
     def first(self) -> EntryT | None:
         """Return the entry of the least rank, None if there is no entry."""
@@ -100,7 +100,7 @@ class Deadlines:
         self._heap: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)
         self.entries: list[tuple[float, int, ref[Call]]] = self._heap.entries
         self._lists: deque[ref[Call]] = deque()
-        self._limit = _FEW
+        self._limit = FEW
 
     def add(self, call: Call, deadline: float) -> None:
         """Watch `call`."""
@@ -110,7 +110,7 @@ class Deadlines:
             if len(self._lists) > self._limit:
                 # Calls of which nothing waits would pile up behind one of which something does.
                 self._lists = deque([each for each in self._lists if _deadline_of(each) is not None])
-                self._limit = max(_FEW, 2 * len(self._lists))
+                self._limit = max(FEW, 2 * len(self._lists))
 
     def next(self) -> float:
         """Return the next deadline, `inf` if there is none."""
@@ -121,7 +121,7 @@ class Deadlines:
         lists = self._lists
         while lists and ((first := lists[0]()) is None or not first.waiting):
             lists.popleft()
-        oldest = (each() for each in islice(lists, _FEW))
+        oldest = (each() for each in islice(lists, FEW))
         return [call for call in oldest if call is not None and call.waiting]
 
     def first(self) -> Call | None:

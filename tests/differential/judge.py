@@ -12,7 +12,7 @@ from weakref import WeakSet
 from batched import BatchError, ClosedError, OverloadError, QueueFullError
 from tests.differential.plan import Ask, Plan, pieces_of, serial_of
 from tests.differential.work import (
-    _FATAL,
+    FATAL,
     CallbackFault,
     Fault,
     Work,
@@ -217,7 +217,7 @@ class Judge:
         number, batch_number = error.args
         batch = self.work.batches[batch_number]
         fault = self.plan.fault_of(number)
-        kinds = {"returned": (Fault,), "raised": (Fault, StopIteration), "fatal": _FATAL}.get(fault or "", ())
+        kinds = {"returned": (Fault,), "raised": (Fault, StopIteration), "fatal": FATAL}.get(fault or "", ())
         if type(error) not in kinds or number not in batch.numbers or batch.instance != ask.instance:
             return "the function did not raise it"
         if number in numbers:
@@ -253,7 +253,7 @@ class Judge:
 
 
 def _is_traced(error: BaseException) -> bool:
-    return isinstance(error, (Fault, StopIteration, *_FATAL)) and len(error.args) == 2
+    return isinstance(error, (Fault, StopIteration, *FATAL)) and len(error.args) == 2
 
 
 def _parts(results: Any) -> dict[Any, Any]:

@@ -41,7 +41,7 @@ class CallbackFault(Exception):
     """What `length`, `group_by` and `cache_key` raise for an item."""
 
 
-_FATAL: tuple[type[BaseException], ...] = (
+FATAL: tuple[type[BaseException], ...] = (
     Fatal,
     SystemExit,
     KeyboardInterrupt,
@@ -249,7 +249,7 @@ class Work:
                 plain = step is None and not self.plan.awaits and serial_of(number) % 5 == 0
                 raise (StopIteration if plain else Fault)(number, batch.number)
             if fault == "fatal":
-                raise _FATAL[serial_of(number) % len(_FATAL)](number, batch.number)
+                raise FATAL[serial_of(number) % len(FATAL)](number, batch.number)
 
     def went_wrong(self, batch: Batch, numbers: list[int]) -> str:
         """Return, and note, what is wrong with the results of a batch: "short", "nothing" or ""."""

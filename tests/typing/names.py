@@ -1,6 +1,6 @@
 """What a user annotates with: each name of `batched.typing`, and those of `batched.aio`.
 
-Never run, but read by both type checkers, as `api.py` is.
+Never run, but read by both type checkers, as `lists.py` says.
 """
 
 from __future__ import annotations

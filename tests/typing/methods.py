@@ -1,0 +1,157 @@
+"""What type checkers make of methods of each kind, and of objects, that are decorated.
+
+Never run, but read by both type checkers, as `lists.py` says.
+"""
+# pyright: reportUnnecessaryTypeIgnoreComment=true
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar, assert_type
+
+import numpy as np
+import numpy.typing as npt
+
+import batched
+from batched import BatchedFunction, Stats
+
+V = TypeVar("V")
+
+
+def plain(sentences: list[str]) -> list[int]:
+    return [len(sentence) for sentence in sentences]
+
+
+class Model:
+    @batched.dynamically
+    def embed(self, sentences: list[str]) -> list[bytes]:
+        return [sentence.encode() for sentence in sentences]
+
+    @batched.dynamically(batch_size=64, name="embed")
+    def with_options(self, sentences: list[str]) -> list[bytes]:
+        return [sentence.encode() for sentence in sentences]
+
+    @batched.dynamically
+    async def coroutine(self, sentences: list[str]) -> list[bytes]:
+        return [sentence.encode() for sentence in sentences]
+
+    @batched.dynamically(64)
+    async def coroutine_with_options(self, sentences: list[str]) -> list[bytes]:
+        return [sentence.encode() for sentence in sentences]
+
+    @batched.dynamically
+    @staticmethod
+    def static(sentences: list[str]) -> list[int]:
+        return plain(sentences)
+
+    @staticmethod
+    @batched.dynamically
+    def static_outside(sentences: list[str]) -> list[int]:
+        return plain(sentences)
+
+    @batched.dynamically(batch_size=64)
+    @classmethod
+    def of_class(cls, sentences: list[str]) -> list[int]:
+        return plain(sentences)
+
+    def encode(self, sentences: Sequence[str], normalize: bool = True) -> npt.NDArray[np.float32]:
+        return np.zeros(len(sentences), np.float32)
+
+    def __call__(self, sentences: list[str]) -> list[int]:
+        return plain(sentences)
+
+
+class Submodel(Model):
+    pass
+
+
+def methods(model: Model) -> None:
+    assert_type(model.embed, BatchedFunction[str, bytes])
+    assert_type(model.with_options, BatchedFunction[str, bytes])
+    assert_type(model.coroutine, BatchedFunction[str, bytes])
+    assert_type(model.coroutine_with_options, BatchedFunction[str, bytes])
+    assert_type(Submodel().embed, BatchedFunction[str, bytes])
+
+    assert_type(model.embed("one"), bytes)
+    assert_type(model.embed(["one"]), list[bytes])
+    assert_type(model.embed(sentences="one"), bytes)
+    assert_type(model.embed(sentences=["one"]), list[bytes])
+    assert_type(model.embed.submit("one"), Future[bytes])
+    assert_type(model.embed.submit(["one"]), Future[list[bytes]])
+    assert_type(model.embed.map(["one"]), Iterator[bytes])
+    assert_type(model.embed.options(priority="bulk"), BatchedFunction[str, bytes])
+    assert_type(model.embed.options(deadline_ms=5)(["one"]), list[bytes])
+
+
+async def async_methods(model: Model, source: AsyncIterator[str]) -> None:
+    assert_type(await model.embed.acall("one"), bytes)
+    assert_type(await model.embed.acall(["one"]), list[bytes])
+    assert_type(model.embed.amap(source), AsyncIterator[bytes])
+    assert_type(await model.coroutine.acall("one"), bytes)
+
+
+async def through_the_class(model: Model, source: AsyncIterator[str]) -> None:
+    assert_type(Model.embed(model, "one"), bytes)
+    assert_type(Model.embed(model, ["one"]), list[bytes])
+    assert_type(Model.embed(model, sentences="one"), bytes)
+    assert_type(Model.embed(model, sentences=["one"]), list[bytes])
+    assert_type(Model.with_options(Submodel(), "one"), bytes)
+    assert_type(await Model.embed.acall(model, "one"), bytes)
+    assert_type(await Model.embed.acall(model, ["one"]), list[bytes])
+    assert_type(await Model.coroutine.acall(model, sentences=["one"]), list[bytes])
+    assert_type(Model.embed.submit(model, "one"), Future[bytes])
+    assert_type(Model.embed.submit(model, ["one"]), Future[list[bytes]])
+    assert_type(Model.embed.map(model, ["one"]), Iterator[bytes])
+    assert_type(Model.embed.amap(model, ["one"]), AsyncIterator[bytes])
+    assert_type(Model.embed.amap(model, source), AsyncIterator[bytes])
+
+
+def static_and_class_methods(model: Model) -> None:
+    assert_type(model.static, BatchedFunction[str, int])
+    assert_type(Model.static, BatchedFunction[str, int])
+    assert_type(model.static_outside, BatchedFunction[str, int])
+    assert_type(Model.static_outside, BatchedFunction[str, int])
+    assert_type(model.of_class, BatchedFunction[str, int])
+    assert_type(Model.of_class, BatchedFunction[str, int])
+    assert_type(Submodel.of_class, BatchedFunction[str, int])
+    assert_type(Model.of_class(["one"]), list[int])
+
+
+def bound_and_callable(model: Model) -> None:
+    assert_type(batched.dynamically(model.encode, batch_size=64), BatchedFunction[str, Any])
+    assert_type(batched.dynamically(model), BatchedFunction[str, int])
+    assert_type(batched.dynamically(model, 64), BatchedFunction[str, int])
+
+
+class Echo(Generic[V]):
+    @batched.dynamically
+    def twice(self, items: list[V]) -> list[tuple[V, V]]:
+        return [(item, item) for item in items]
+
+
+def generic(echo: Echo[int], words: Echo[str]) -> None:
+    assert_type(echo.twice, BatchedFunction[int, tuple[int, int]])
+    assert_type(echo.twice(1), tuple[int, int])
+    assert_type(words.twice(["one"]), list[tuple[str, str]])
+
+
+def stats() -> None:
+    assert_type(Model().embed.stats, Stats)
+
+
+def wrong_items(model: Model) -> None:
+    model.embed(3)  # type: ignore[call-overload]
+    Model.embed("one")  # type: ignore[call-overload]
+    Model.embed(model, 3)  # type: ignore[call-overload]
+    Model.embed.submit(model, 3)  # type: ignore[call-overload]
+
+
+async def wrong_items_async(model: Model) -> None:
+    await Model.embed.acall(model, 3)  # type: ignore[call-overload]
+
+
+def wrong_places() -> None:
+    repr(Model.embed.stats)  # type: ignore[attr-defined]
+    Model.embed.options(priority="bulk")  # type: ignore[attr-defined]
+    Model.embed.shutdown()  # type: ignore[attr-defined]

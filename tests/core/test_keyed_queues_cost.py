@@ -26,6 +26,7 @@ class CountedQueue(Queue):
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> type[CountedQueue]:
+    """Queues that count how often they are looked at."""
     monkeypatch.setattr("batched._core.keyed_queues.Queue", CountedQueue)
     CountedQueue.asked = 0
     return CountedQueue

@@ -93,6 +93,7 @@ def call(loop: Loop, deadline: float) -> Sleeper:
 
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
+    """A loop whose clock is that of the alarms, and is turned by hand."""
     made = Loop()
     monkeypatch.setattr(alarms, "monotonic", lambda: made.now)
     return made

@@ -39,6 +39,7 @@ UNFINISHED = "import batched\nbatched.dynamically("
 
 @pytest.fixture(scope="module")
 def editor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Editor]:
+    """An editor that has opened a file which uses the package."""
     with Editor(tmp_path_factory.mktemp("opened"), TEXT, search=PACKAGE.parent) as editor:
         yield editor
 

@@ -6,8 +6,10 @@ from typing import Any
 
 
 async def echo(items: list[Any]) -> list[Any]:
+    """Answer each item by itself, on an event loop."""
     return items
 
 
 def plain_echo(items: list[Any]) -> list[Any]:
+    """Answer each item by itself."""
     return items

@@ -43,6 +43,7 @@ def check_identities(figures: Figures) -> None:
 
 
 def is_cumulative(key: tuple[str, ...]) -> bool:
+    """Whether the figure only grows."""
     return key[0].endswith(("_total", "_bucket", "_count", "_sum"))
 
 

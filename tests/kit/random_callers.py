@@ -18,10 +18,12 @@ class Odd(Exception):
 
 
 def answer(item: int) -> Any:
+    """Return what the function makes of one item."""
     return Odd(item) if item % 97 == 0 else item * 3
 
 
 def function(items: list[int]) -> list[Any]:
+    """Answer a batch; some batches fail, and large ones take a millisecond."""
     if any(item % 1009 == 0 for item in items):
         raise ValueError("a whole batch fails")
     if len(items) > 20:
@@ -30,6 +32,7 @@ def function(items: list[int]) -> list[Any]:
 
 
 def short_of_memory(items: list[int]) -> list[Any]:
+    """Answer a batch, unless it is larger than the memory."""
     if len(items) > 24:
         raise MemoryError
     return function(items)
@@ -127,6 +130,7 @@ class Caller:
 
 
 def array_function(features: dict[str, Any]) -> dict[str, Any]:
+    """Answer a batch of arrays; as `function` does, some fail and large ones take a while."""
     x = features["x"]
     if random.random() < 0.02:
         raise ValueError("a whole batch fails")

@@ -18,12 +18,13 @@ STARTUP_S = 200.0  # 30 to 60 are usual
 
 
 def port() -> int:
+    """Return a port that is free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-# So that a test knows who is in a batch.
+# So that a test knows which calls are in a batch.
 WHEN_FULL: Any = {"timeout_ms": 1000 * PATIENCE_S, "adaptive": False}
 
 
@@ -46,7 +47,7 @@ class Probe:
 
     @batched.dynamically(timeout_ms=0)
     def count(self, starts: list[int]) -> Iterator[list[str]]:
-        """Count, for ever if nobody leaves or finishes."""
+        """Count, for ever if no caller leaves or finishes."""
         step = 0
         while not self.over.wait(0.01):
             yield [f"{start + step} of {len(starts)}\n" for start in starts]
@@ -152,4 +153,5 @@ def fill(probe: Client, count: int) -> list[Any]:
 
 
 def answers(responses: list[Any]) -> list[Any]:
+    """Wait for the answers to calls of a replica."""
     return [response.result(timeout_s=PATIENCE_S) for response in responses]

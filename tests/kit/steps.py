@@ -30,7 +30,7 @@ class Steps:
             while True:
                 self.entered.release()
                 if not self._open:
-                    assert self._passes.acquire(timeout=PATIENCE_S), "nobody opened the gate"
+                    assert self._passes.acquire(timeout=PATIENCE_S), "the gate was not opened"
                 pieces = self.rows(items, step)
                 if pieces is None:
                     return
@@ -62,4 +62,5 @@ def counting(items: list[int], step: int) -> list[Any] | None:
 
 
 def endless(items: list[Any], step: int) -> list[Any]:
+    """Each item has one more piece at each step."""
     return [(item, step) for item in items]

@@ -1,7 +1,7 @@
 """What must hold, in sessions: `nox --list` shows them, `nox -s lint` runs one, `nox` those that are quick.
 
 They run in the environment that nox is in, where the `dev` extra is: an environment for each would hold
-another torch. Those that need other versions, or the wheel, make one without torch. What
+another torch. Those that need other versions, the wheel, or pytest-run-parallel make one without torch. What
 follows `--` is for the command of a session: `nox -s tests -- tests/core`.
 """
 

@@ -74,6 +74,32 @@ def test_the_setup_installs_an_extra_that_exists_with_the_torch_of_ci() -> None:
     assert {"nox", "pre-commit", "pyright", "ruff"} <= tools
 
 
+@pytest.mark.parametrize("room", ["api", "collate", "core", "drivers", "parts", "policy"])
+def test_a_file_of_tests_is_named_after_its_module(room: str) -> None:
+    """It has the name of a module of its room, or of one that lies in no room, and may go on after that."""
+    modules = {path.stem for folder in (PACKAGE, PACKAGE / f"_{room}") for path in folder.iterdir()}
+    starts = tuple(f"test_{module}_" for module in modules)
+    files = [path.stem for path in (ROOT / "tests" / room).glob("test_*.py")]
+    assert [file for file in files if not f"{file}_".startswith(starts)] == []
+
+
+def test_test_modules_import_no_other_and_do_not_sleep() -> None:
+    """The soak takes real time; `asyncio.sleep(0)` is no sleep, but the next turn of a loop."""
+    strays = []
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            match node:
+                case ast.ImportFrom(str(module), names):
+                    is_stray = any("test_" in each for each in (module, *(alias.name for alias in names)))
+                case ast.Call(ast.Name("sleep") | ast.Attribute(_, "sleep"), [seconds]):
+                    is_stray = ast.unparse(seconds) != "0" and file.parent.name != "soak"
+                case _:
+                    is_stray = False
+            if is_stray:
+                strays.append(f"{file}:{node.lineno}: {ast.unparse(node)}")
+    assert strays == []
+
+
 @pytest.mark.parametrize("room", sorted(path.name for path in (ROOT / "tests").iterdir() if path.is_dir()))
 def test_every_room_of_the_tests_is_told(room: str) -> None:
     """What its tests say."""

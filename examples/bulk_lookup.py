@@ -44,7 +44,7 @@ class People:
 
     @aio.dynamically(batch_size=500, timeout_ms=0)
     async def name_batched(self, keys: list[int]) -> list[str | None]:
-        """Return the names of many people with one query; None where there is nobody."""
+        """Return the names of many people with one query; None for a key that has none."""
         marks = ",".join("?" * len(keys))
         query = f"SELECT id, name FROM people WHERE id IN ({marks})"  # noqa: S608  question marks only
         async with self.connection.execute(query, keys) as cursor:
@@ -84,7 +84,7 @@ async def serve(fetch: Fetch, keys: list[int], handlers: int) -> Outcome:
 async def compare(requests: int, handlers: int, console: Console) -> bool:
     """Serve the same requests both ways, print how fast, and return whether the answers are the same."""
     source = random.Random(0)  # noqa: S311  not a secret
-    keys = [source.randrange(ROWS + 10) for _ in range(requests)]  # some of nobody
+    keys = [source.randrange(ROWS + 10) for _ in range(requests)]  # some have no name
     alone, together = [], []
     with tempfile.TemporaryDirectory() as folder:
         async with aiosqlite.connect(Path(folder) / "people.db") as connection:

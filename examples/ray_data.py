@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as Ray asks of those who have no GPU
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as Ray asks where there is no GPU
 
 import numpy as np
 import ray
@@ -45,7 +45,7 @@ class Partition:
         self.embedder = SentenceEmbedder()
 
     def __call__(self, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Add the vectors to the rows, and who made them in batches of what size."""
+        """Add the vectors to the rows, with the process that made them and the size of its batches."""
         vectors = self.embedder.embed_alike(rows["sentence"].tolist())
         count = len(vectors)
         mean_size = self.embedder.embed_alike.stats.avg_batch_size
@@ -124,7 +124,7 @@ async def ask_online(search: DeploymentHandle, queries: Sequence[str]) -> list[M
 
 
 def show_partitions(rows: Sequence[Row], seconds: float) -> None:
-    """Print who embedded how much."""
+    """Print which process embedded how much."""
     print(f"{len(rows)} sentences embedded in {seconds:.1f} s, the start of the actors included.")
     for actor in sorted({row["actor"] for row in rows}):
         mine = [row for row in rows if row["actor"] == actor]

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import batched
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as Ray asks of those who have no GPU
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as Ray asks where there is no GPU
 
 import httpx
 import numpy as np

@@ -84,7 +84,7 @@ def _product() -> Function:
 
 
 def _rate(fn: Any, callers: int, calls: int) -> float:
-    """Return the answers a second that callers get, who each come straight back for the next number."""
+    """Return the answers a second of callers that come straight back for the next number."""
     numbers = iter(range(calls))
 
     async def caller() -> None:

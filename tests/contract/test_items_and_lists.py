@@ -52,7 +52,7 @@ def test_a_list_subclass_is_many_items_and_answered_by_a_plain_list(flavour: Fla
 
 
 def test_the_callers_list_is_copied_at_the_door(flavour: Flavour) -> None:
-    """What a caller does to its list afterwards, or the function to its own, reaches nobody."""
+    """What a caller does to its list afterwards, or the function to its own, reaches no one else."""
     gate = Gate(lambda xs: [xs.pop(0) for _ in range(len(xs))], shut=True)
     fn = flavour.decorate(gate, batch_size=2, timeout_ms=0)
     items = [1, 2, 3, 4]

@@ -14,7 +14,7 @@ from tests.kit.held import hold
 
 
 def test_callers_share_a_batch_that_is_bound_late(flavour: Flavour) -> None:
-    """Who comes while a batch runs is together in the next, and a full batch needs no window."""
+    """Calls that come while a batch runs are together in the next, and a full batch needs no window."""
     gate, fn, first = hold(flavour, batch_size=4, timeout_ms=1)
     futures = [flavour.start(fn, index) for index in range(6)]
     gate.open()

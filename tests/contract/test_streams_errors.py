@@ -16,7 +16,7 @@ from tests.kit.steps import Steps
 
 
 def test_an_error_mid_stream_reaches_all_live_consumers(streaming: Flavour) -> None:
-    """After their pieces; who has ended before is not told, and each has its own copy."""
+    """After their pieces; a caller that has ended before is not told, and each has its own copy."""
 
     def rows(items: list[int], step: int) -> list[Any]:
         if step == 2:
@@ -182,7 +182,7 @@ def test_a_generator_that_cannot_be_closed_is_logged(
 
 @pytest.mark.parametrize("known", [False, True])
 def test_out_of_memory_before_the_first_piece_divides_the_batch(streaming: Flavour, known: bool) -> None:
-    """Nobody has got anything yet; later the pieces cannot be taken back, so it is an error."""
+    """No caller has got anything yet; later the pieces cannot be taken back, so it is an error."""
 
     def rows(items: list[int], step: int) -> list[Any] | None:
         if len(items) > 2 and step == int(known):

@@ -109,7 +109,7 @@ def test_cancelling_at_shutdown_spares_the_stream_that_runs(streaming: Flavour) 
     "options", [{"group_by": lambda item: 0}, {"max_queue_size": 4}], ids=["keys", "bound"]
 )
 def test_a_stream_that_is_late_at_the_door_harms_nobody(streaming: Flavour, options: dict[str, Any]) -> None:
-    """It raises `TimeoutError`, and who waits beside it gets its pieces."""
+    """It raises `TimeoutError`, and a caller that waits beside it gets its pieces."""
     steps = Steps(lambda items, step: items if not step else None)
     fn = streaming.decorate(steps, batch_size=4, timeout_ms=100, adaptive=False, **options)
     waiting = streaming.stream(fn, 1)

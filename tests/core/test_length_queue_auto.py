@@ -1,4 +1,4 @@
-"""Lengths that nobody has named: strings of a function that pads, without any option."""
+"""Lengths that are not named: strings of a function that pads, without any option."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 async def held(items: list[Any]) -> list[Any]:
-    """Answer once all who call at the start have come."""
+    """Answer once all callers of the start have come."""
     await asyncio.sleep(0)
     return items
 
@@ -69,7 +69,7 @@ def test_tasks_that_share_a_context_are_woken_one_after_another(fn: Any, run: Ru
 
 
 def test_one_of_a_batch_can_cancel_another(fn: Any, run: Run) -> None:
-    """Who is first to be woken ends those behind it, with the reason it gives, before they go on."""
+    """The first to be woken ends those behind it, with the reason it gives, before they go on."""
 
     async def main() -> None:
         tasks: list[asyncio.Task[Any]] = []

@@ -179,7 +179,7 @@ class Caller:
         got = future.result()
         self.judge.answered(ask, got)
         deadline = time.monotonic() + 5
-        while not told and time.monotonic() < deadline:  # callbacks run after those who wait are woken
+        while not told and time.monotonic() < deadline:  # callbacks run after the callers that wait are woken
             time.sleep(0)
         if len(told) != 1:
             self.judge.work.violated(f"{len(told)} callbacks of one future\n    asked: {ask}")

@@ -69,7 +69,7 @@ class Judge:
             return
         for place, one in enumerate(got):
             self.element(ask, place, one)
-        got.clear()  # nobody else may notice
+        got.clear()  # no other caller may notice
 
     def element(self, ask: Ask, place: int, got: Any) -> None:
         """Check the answer of one item, or of all rows of one call of arrays."""
@@ -111,7 +111,7 @@ class Judge:
                     self._violated(ask, f"row {at} of {place}, {name}: {one!r}, not {other[name][0]!r}")
                     return
             for one in part if isinstance(part, list) else [part]:
-                one[...] = -7  # nobody else may notice
+                one[...] = -7  # no other caller may notice
 
     def _without_zeros(self, padded: Any, length: int) -> Any:
         """Return a row without the zeros that are there for padding; as it is if there are others."""

@@ -76,7 +76,7 @@ def test_embed_features_measures_all_four_ways_and_verifies_the_answers() -> Non
 @pytest.mark.skipif(not HAS_TORCH, reason="needs torch")
 @pytest.mark.timeout(120)
 def test_generate_text_streams_to_every_caller_what_it_would_get_alone() -> None:
-    """Seven callers, of whom one leaves early, share batches; every text is compared."""
+    """Seven callers, of which one leaves early, share batches; every text is compared."""
     example = subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / "generate_text.py", "--characters", "30"],
         check=False,

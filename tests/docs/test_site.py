@@ -1,4 +1,4 @@
-"""The site: what is published, and what nobody would notice without a reader's browser."""
+"""The site: what is published, and what would go unnoticed without a reader's browser."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.kit.kept import driver_of, kept_by
 
 
 def test_a_thread_that_a_woken_caller_starts_is_on_its_own_loop(run: Any) -> None:
-    """Also while the loop that has woken it waits for that thread, and so wakes nobody else."""
+    """Also while the loop that has woken it waits for that thread, and so wakes no other caller."""
     fn = aio.dynamically(echo, timeout_ms=0)
 
     def elsewhere(item: int) -> Any:
@@ -207,7 +207,7 @@ def test_what_is_learned_is_that_of_the_loop_that_has_learned_most() -> None:
 def test_a_loop_is_not_taken_for_one_that_is_gone_and_had_its_id(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A caller who was never resumed may keep a queue that nobody will come back to."""
+    """A caller that was never resumed may keep a queue to which none will come back."""
     fn = aio.dynamically(AsyncGate(shut=False), timeout_ms=0)
     monkeypatch.setattr(event_loop, "id", lambda _: 7, raising=False)
     loop = asyncio.new_event_loop()

@@ -72,7 +72,7 @@ def test_each_way_to_call_works_on_a_loop_of_each_kind(runner: Any, decorate: An
 
 @pytest.mark.parametrize("on_loop", [False, True], ids=["thread", "loop"])
 def test_a_deadline_frees_a_caller_on_a_loop_of_each_kind(runner: Any, on_loop: bool) -> None:
-    """While the function runs; who waits longer is answered."""
+    """While the function runs; a caller that waits longer is answered."""
 
     async def main() -> None:
         gate: Any = AsyncGate() if on_loop else Gate(shut=True)

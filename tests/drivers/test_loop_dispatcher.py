@@ -30,7 +30,7 @@ def test_all_who_come_in_one_turn_of_the_loop_share_a_batch(run: Any) -> None:
 
 
 def test_who_comes_while_a_batch_awaits_is_in_the_next(run: Any, wakes_at_once: bool) -> None:
-    """One batch at a time; those just answered, who come straight back, are in it too."""
+    """One batch at a time; callers that were just answered, and come straight back, are in it too."""
 
     async def main() -> None:
         gate = AsyncGate()

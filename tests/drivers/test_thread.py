@@ -11,7 +11,7 @@ from tests.kit.gate import PATIENCE_S, Gate
 
 
 def test_two_loops_and_threads_share_one_worker() -> None:
-    """Each gets its own answers, one after another and at once; a closed loop harms nobody."""
+    """Each gets its own answers, one after another and at once; a closed loop harms no other."""
     gate = Gate(lambda xs: [x * 2 for x in xs], shut=True)
     fn = batched.dynamically(gate, batch_size=3, timeout_ms=60_000)
 

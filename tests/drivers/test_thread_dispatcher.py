@@ -43,7 +43,7 @@ def test_an_exception_thrown_into_the_worker_does_not_end_it(caplog: pytest.LogC
 def test_what_a_worker_has_just_chosen_is_answered_too_when_an_exception_hits_it(
     items: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Between two batches as well: nobody waits for a batch that was taken and never ran."""
+    """Between two batches as well: no caller waits for a batch that was taken and never ran."""
     gate = Gate(shut=True)
     fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
     running = fn.submit(1)

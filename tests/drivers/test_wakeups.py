@@ -105,7 +105,7 @@ def test_of_very_many_loops_each_is_told_of_its_own_calls() -> None:
 
 
 def test_a_loop_that_is_closed_keeps_no_calls() -> None:
-    """Nobody will ever come for them."""
+    """No caller will ever come for them."""
     loop = Loop()
     told = loop.call_on()
     calls = [weakref.ref(told)]
@@ -135,7 +135,7 @@ def test_a_wake_up_that_is_interrupted_is_made_up_for() -> None:
 
 
 def test_who_is_told_goes_on_after_an_interruption() -> None:
-    """Those behind the caller who was being released are released in the next turn."""
+    """Those behind the caller that was being released are released in the next turn."""
 
     async def main() -> None:
         loop = Loop()

@@ -198,7 +198,7 @@ def test_whatever_clients_send_at_once_each_gets_the_answer_to_its_own(service: 
 
 
 def whatever(service: Service, source: random.Random, name: str) -> None:
-    """Ask in one of many ways, right or wrong, and see to it that nobody else's name comes back."""
+    """Ask in one of many ways, right or wrong, and see to it that no other caller's name comes back."""
     route = source.choice(ROUTES)
     texts = [f"{name} {index}" for index in range(source.randint(1, 40))]
     place = source.randrange(len(texts))

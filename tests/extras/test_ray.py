@@ -122,7 +122,7 @@ def test_callers_of_one_batch_each_read_their_own_stream(probe: Client) -> None:
 
 
 def test_a_reader_that_leaves_frees_its_place(probe: Client) -> None:
-    """Without it the function would count for ever, and nobody else would ever be served."""
+    """Without it the function would count for ever, and no other caller would ever be served."""
     import httpx
 
     with httpx.stream("GET", probe.url, params={"start": 0}, timeout=PATIENCE_S) as reply:

@@ -1,7 +1,7 @@
 """The service of the examples with a small function, which the tests hold at a gate and watch.
 
-Its vectors are the letters of the texts, so that an answer tells whose it is. The gate is a file: who holds
-its lock keeps every batch waiting. That works from another process, also when the service takes no more
+Its vectors are the letters of the texts, so that an answer tells whose it is. The gate is a file: while its
+lock is held, every batch waits. That works from another process, also when the service takes no more
 connections. Every batch is noted in another file.
 """
 

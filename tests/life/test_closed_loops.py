@@ -62,7 +62,7 @@ def test_aclose_waits_for_the_running_batches_of_all_loops() -> None:
 
 
 def test_aclose_drains_a_window_and_does_not_wait_for_a_loop_that_has_stopped(run: Any) -> None:
-    """What waits for company is run at once; what waits on a loop nobody runs has nobody to run it."""
+    """What waits for company is run at once; what waits on a loop that has stopped cannot be."""
     fn = aio.dynamically(echo, timeout_ms=60_000)
     stopped = asyncio.new_event_loop()
     task = stopped.create_task(fn(0))

@@ -25,7 +25,7 @@ EXITS = {
             return items
         chatty.submit(1); entered.wait(10)
     """,
-    "futures nobody waits for": "[double.submit(item) for item in range(1000)]",
+    "futures that are not waited for": "[double.submit(item) for item in range(1000)]",
     "in a window": """
         @batched.dynamically(timeout_ms=600_000)
         def patient(items):

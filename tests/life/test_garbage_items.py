@@ -67,7 +67,7 @@ def test_outputs_do_not_outlive_their_batch() -> None:
 
 
 def test_a_loop_that_is_closed_with_a_wake_up_pending_is_collected() -> None:
-    """And what it was to be woken for: nobody will run it."""
+    """And what it was to be woken for: it will never run."""
     gate = Gate(shut=True)
     fn = batched.dynamically(gate, timeout_ms=0)
     inbox = driver_of(fn).batcher.inbox
@@ -152,7 +152,7 @@ def test_a_future_that_is_dropped_lets_go_of_its_results() -> None:
 
 
 def test_nothing_is_kept_of_calls_that_were_cancelled_at_the_door(run: Any) -> None:
-    """Where they waited for room: neither they nor their contexts, while nobody else calls."""
+    """Where they waited for room: neither they nor their contexts, while no other caller calls."""
     request = contextvars.ContextVar[Any]("request")
 
     class Item:

@@ -1,4 +1,4 @@
-"""The embedding service over HTTP, beside the same without batching, two floors and four other servers."""
+"""Requests/s and latency of the embedding service over HTTP, beside no batching, floors and four servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences of many lengths, embedded by MiniLM for concurrent callers, beside other batchers.
+"""Throughput and latency of sentences that MiniLM embeds for concurrent callers, beside other batchers.
 
 What callers of one sentence each get through every library, as a share of `encode` of all sentences as one
 list, which is free to sort them. Every library has a process of its own, which loads the model once; in each

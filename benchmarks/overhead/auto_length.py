@@ -1,4 +1,4 @@
-"""Strings, whose length does not matter to the function: the default `length="auto"` beside `length=None`."""
+"""The time of strings whose length does not matter: the default `length="auto"` beside `length=None`."""
 
 from __future__ import annotations
 

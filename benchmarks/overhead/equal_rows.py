@@ -1,4 +1,4 @@
-"""One call of 100,000 rows of 64 numbers, beside a loop over slices that copies each, and 0.1.5."""
+"""The time of a call of 100,000 rows of 64 numbers, beside a loop over slices that copies each, and 0.1.5."""
 
 from __future__ import annotations
 

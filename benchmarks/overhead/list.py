@@ -1,4 +1,4 @@
-"""One list, answered by a function that does next to nothing, beside the function over slices and 0.1.5."""
+"""The time of a list, for a function that does almost nothing, beside the function over slices and 0.1.5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One list from a task, in both flavours, beside the function over slices and other batchers for loops."""
+"""The time of one list from a task, in both flavours, beside the function over slices and other batchers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call of a method, until it is queued and all the way round, beside the same call of a function."""
+"""The time of a call of a method, until it is queued and all the way round, beside a call of a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plain call with every option set, of the decorator and of the call, beside the same call with none."""
+"""The time of a call with every option set, of the decorator and of the call, beside the call with none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Padding and cutting single rows of three features and many lengths, beside a fill by hand and 0.1.5."""
+"""The time to pad and cut single rows of three features and many lengths, beside a fill by hand and 0.1.5."""
 
 from __future__ import annotations
 

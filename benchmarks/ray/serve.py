@@ -1,4 +1,4 @@
-"""Calls in one replica of a local Ray, with a thread and on its loop, beside Ray's own `@serve.batch`.
+"""Latency and CPU of calls in one replica of a local Ray, in both flavours, beside Ray's own `@serve.batch`.
 
 The same function with the same options, in one process and on one event loop, in turns. The calls are made
 inside the replica, so that what Ray's router and HTTP cost is in none of the figures.

@@ -120,3 +120,5 @@ class CallChanges(TypedDict, total=False):
     """Default: False. Return an exception in its item's place, as `asyncio.gather` does, instead of raising
     the first.
     """
+    attempt: int
+    """Default: 1. How often the caller has asked, with this call."""

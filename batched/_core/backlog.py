@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.options import Options
+from batched._policy.coming_back import ComingBack
 from batched._policy.service_time import ServiceTime
 from batched.errors import OverloadError
 
@@ -24,11 +25,8 @@ if TYPE_CHECKING:
     from batched._core.calls import Calls
 
 _FLOOD = 16  # batches in a row before which calls were turned away: then a long queue only adds to waits
-_FEW = 1 / 20  # of the items of a batch: if more are turned away, callers come back too soon
-_STEP = 1.1
-_MOST_SPACING = 64.0
+_PROMISED = 1.25  # batches that may wait then, where a call has come back as it was told
 _LATELY = 1 / 16
-_LONGEST_S = 60.0  # after which a caller may come back
 _IDLE = 8  # batches that could have run since the last one: what was learned may be wrong by now
 
 
@@ -52,11 +50,10 @@ class Backlog:
         # Small items that wait, and will be too late for the next batch if that is full.
         self._losing = 0
         self._losing_before = 0.0
-        self._promised = 0.0
+        self._coming_back = ComingBack()
         self._items = self._cycle_s = 0.0  # of a batch, and from the end of one to the end of the next
         self._flooded = 0  # batches in a row before which calls were turned away
         self._turned_away = 0  # items, since the last batch started
-        self._spacing = 1.0  # of the times at which callers may come back, relative to what they take
         self._now = 0.0  # when something last happened
         self._has_begun = False
         self.is_used: bool = False
@@ -91,17 +88,14 @@ class Backlog:
             self._losing_before = self._free_at + self.times.safe_seconds(self._calls.queue.batch_size)
             self._losing = self._count_losing()
             self._note_overload()
-            if not self._calls.queue.items:  # callers that were sent away have been overtaken by the end
-                self._promised = 0.0
+            if not self._calls.queue.items:
+                self._coming_back.all_came()
 
     def _note_overload(self) -> None:
         """Note whether calls were turned away since the last batch started."""
         turned_away = self._turned_away > 0
         self._flooded = self._flooded + 1 if turned_away else 0
-        is_many = self._turned_away > _FEW * self._items
-        self._spacing = (
-            min(self._spacing * _STEP, _MOST_SPACING) if is_many else max(self._spacing / _STEP, 1.0)
-        )
+        self._coming_back.started(self._turned_away, self._items)
         self._turned_away = 0
         self.times.caution += _LATELY * (turned_away - self.times.caution)
 
@@ -163,10 +157,15 @@ class Backlog:
         queue = self._calls.queue
         large = items > queue.threshold if call.bulk is None else call.bulk
         ahead = queue.ahead(items, call, large=large) + len(self._calls.inbox.arriving) - self._losing
+        if has_come_back(call):
+            self._coming_back.came(items)
+        elif self._cycle_s:
+            ahead += self._coming_back.expected((self._starts_at(ahead, items, now)[0] - now) / self._cycle_s)
         start, own = self._starts_at(ahead, items, now)
         too_long = start + self.times.safe_seconds(own) - call.deadline
         if self._flooded >= _FLOOD and not large:
-            too_long = max(too_long, (ahead + items - queue.batch_size) * self._each_s())
+            room = queue.batch_size * (_PROMISED if has_come_back(call) else 1.0)
+            too_long = max(too_long, (ahead + items - room) * self._each_s())
         if too_long <= 0.0 or self.is_free(now, items):
             if call.deadline < self._losing_before:
                 self._losing += items
@@ -201,25 +200,15 @@ class Backlog:
     def overload(self, call: Call, too_long: float, now: float) -> OverloadError:
         """Return the error of `call`, for which what waits takes `too_long` by so many seconds."""
         self._turned_away += call.size
-        retry_after_s = self._promise(call.size, too_long, now)
+        if has_come_back(call):
+            self._coming_back.refused_again(call.size)
+        retry_after_s = self._coming_back.after_s(too_long, call.size * self._each_s(), now)
         error = OverloadError(
             f"{call.overdue(self._name)}: it was refused, as what waits takes {too_long * 1000:.3g} ms too "
             f"long; come back after {retry_after_s:.3g} s"
         )
         error.retry_after_s = retry_after_s
         return error
-
-    def _promise(self, items: int, shorter: float, now: float) -> float:
-        """Return when a caller of `items` may come back: what waits has to be `shorter` by so many seconds.
-
-        Callers that come back are given different times: as many as the function can answer, and fewer while
-        the places are taken by others before.
-        """
-        promised = max(self._promised, now + max(shorter, 0.0))  # other threads may change it meanwhile
-        if promised > now + _LONGEST_S:  # not all callers come back
-            promised = now + _LONGEST_S / 2
-        self._promised = promised + items * self._each_s() * self._spacing
-        return promised - now
 
     def _each_s(self) -> float:
         """Return the seconds that an item takes in full batches."""
@@ -240,4 +229,12 @@ class Backlog:
     def retry_after_s(self, items: int, too_many: int) -> float | None:
         """Return when a call of `items` may come back, for which `too_many` wait; None if not known."""
         self.begin()
-        return self._promise(items, too_many * self._each_s(), self._now) if self.times.is_known else None
+        if not self.times.is_known:
+            return None
+        each_s = self._each_s()
+        return self._coming_back.after_s(too_many * each_s, items * each_s, self._now)
+
+
+def has_come_back(call: Call) -> bool:
+    """Whether the caller of `call` says that it was refused before."""
+    return getattr(call, "attempt", 1) > 1

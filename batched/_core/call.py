@@ -48,6 +48,7 @@ class Call(TaskAwaitable):
 
     __slots__ = (
         "arrived",
+        "attempt",
         "bulk",
         "context",
         "deadline",
@@ -73,6 +74,8 @@ class Call(TaskAwaitable):
     )
 
     # Unset to begin with.
+    attempt: int
+    """How often its caller has asked, with this call, if it says so."""
     failed_at: int
     """Where in a list the first items are that have failed so far."""
     flow: object

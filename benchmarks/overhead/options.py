@@ -55,7 +55,12 @@ EVERY_OPTION: dict[str, Any] = {
     "cache_key": _itself,
     "name": "every option",
 }
-CALL_OPTIONS: dict[str, Any] = {"deadline_ms": 60_000, "priority": "bulk", "return_exceptions": True}
+CALL_OPTIONS: dict[str, Any] = {
+    "deadline_ms": 60_000,
+    "priority": "bulk",
+    "return_exceptions": True,
+    "attempt": 2,
+}
 
 Round = Callable[[Any, Effort], float]
 

@@ -40,6 +40,8 @@ class Fate:
     """The wait that the batcher expected when it came, if it is asked."""
     is_returning: bool = False
     """Whether its client was told before to come back."""
+    told_s: float | None = None
+    """After how many seconds its client may come back, if it was refused."""
 
     @property
     def latency(self) -> float:
@@ -59,8 +61,10 @@ class Ran:
 class Client(Caller):
     """Calls, thinks and calls again; where it was told when to come back, it comes back then."""
 
-    def __init__(self, think_s: Draw, seed: str) -> None:
+    def __init__(self, think_s: Draw, seed: str, *, says_so: bool) -> None:
         super().__init__(think_s, seed)
+        self.says_so = says_so
+        """Whether its call tells then that it has come back."""
         self.is_returning = False
         """Whether the call that it made last was one that was told to come back."""
         self._told_s: float | None = None
@@ -166,6 +170,8 @@ class Server:
             self._due[call] = math.inf if seconds is None else at + seconds
             if self._tells and seconds is not None:
                 call.deadline = at + seconds
+            if isinstance(call.waiter, Client) and call.waiter.is_returning and call.waiter.says_so:
+                call.attempt = 2
             if self._asks:
                 self._expected[call] = self._backlog.wait_s(1, at)
             if self._refuses(call):
@@ -197,7 +203,8 @@ class Server:
         is_returning = isinstance(client, Client) and client.is_returning
         del self._due[call]
         expected = self._expected.pop(call, None)
-        self.fates.append(Fate(call.arrived, now, end, expected, is_returning))
+        told_s = getattr(call.error, "retry_after_s", None)
+        self.fates.append(Fate(call.arrived, now, end, expected, is_returning, told_s))
         if isinstance(client, Client):
             client.told(call.error)
         self._traffic.answer(call, now)

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, takewhile
+from itertools import chain, product, takewhile
 from random import Random
-from statistics import median
+from statistics import fmean, median
 
 from batched._core.options import Options
 from benchmarks.kit.measure import Effort
@@ -62,11 +62,12 @@ def _error(load: float, effort: Effort) -> dict[str, float]:
     return {"error": median(off)}
 
 
-def _returning(times: float, effort: Effort) -> dict[str, float]:
+def _returning(times: float, says_so: bool, effort: Effort) -> dict[str, float]:  # noqa: FBT001
     """Return how many of the calls that come back when told are admitted, and answered on time."""
     deadline_s = times * _FULL_S
     clients = round(2 * _CAPACITY * (_THINK_S + deadline_s))
-    traffic = Traffic(*(Client(exponential(_THINK_S), f"{number}") for number in range(clients)))
+    think_s = exponential(_THINK_S)
+    traffic = Traffic(*(Client(think_s, f"{number}", says_so=says_so) for number in range(clients)))
     server = _server(traffic, deadline_s, asks=False)
     warm_s = 2 * effort.of(*_WARM_S)
     server.run(warm_s + effort.of(*_SECONDS))
@@ -77,6 +78,7 @@ def _returning(times: float, effort: Effort) -> dict[str, float]:
     return {
         "admitted": admitted / max(1, len(some)),
         "on time": on_time / max(1, len(some)),
+        "told": fmean(fate.told_s for fate in server.fates if fate.told_s is not None),
         "goodput": all_on_time / (server.now - warm_s) / _CAPACITY,
     }
 
@@ -94,16 +96,20 @@ def _rows() -> Iterator[Row]:
         turns = Turns({"ours": _contender(partial(_error, load))}, rounds=1)
         what = f"expected wait, median error at {load:g} times the capacity"
         yield Row(what, what, turns, "ours all", _NUMBER, _ERROR, "ours error")
-    for times in _DEADLINES:
-        turns = Turns({"ours": _contender(partial(_returning, times))}, rounds=1)
+    for times, says_so in product(_DEADLINES, (True, False)):
+        turns = Turns({"ours": _contender(partial(_returning, times, says_so))}, rounds=1)
         where = f"at twice the capacity, deadline of {times:g} full batches"
+        where += ", and say so" if says_so else ", and do not say so"
         for name, words in (
             ("admitted", "admitted of those that come back"),
             ("on time", "on time of those that come back"),
             ("goodput", "on time of the capacity, where clients come back"),
         ):
             what = f"{words} {where}"
-            yield Row(f"expected wait: {what}", what, turns, "ours all", _NUMBER, _ADMITTED, f"ours {name}")
+            goal = _ADMITTED if says_so or name == "goodput" else None
+            yield Row(f"expected wait: {what}", what, turns, "ours all", _NUMBER, goal, f"ours {name}")
+        what = f"seconds until clients may come back {where}"
+        yield Row(f"expected wait: {what}", what, turns, "ours all", _NUMBER, None, "ours told")
 
 
 ROWS = tuple(_rows())

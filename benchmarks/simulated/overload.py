@@ -1,8 +1,8 @@
 """Calls on time at 0.9 to 3 times the capacity, simulated, beside the most that any rule can answer.
 
-Calls come for the time of 100 full batches. The most in hindsight also has what waits in the end: with
-deadlines of ten full batches 109 batches. In a flood our queue is one batch, so that latency is short then
-and after, and it answers 101 of them.
+Calls come for the time of 300 full batches. The most in hindsight also has what waits in the end: with
+deadlines of ten full batches 309 batches. In a flood our queue is one batch, so that latency is short then
+and after, and it answers 301 of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GOODPUT = Goal(0.95, at_least=True)  # of the most that any rule can answer on 
 _LATE = Goal(0.01)  # of the items that ran
 _NEEDLESS = Goal(0.001)  # of the calls
 _SEEDS = range(8)  # of each deadline and load, which makes 200
-_BATCHES = (100, 15)  # the time that counts, in full batches
+_BATCHES = (300, 15)  # the time that counts, in full batches
 
 
 class Overload(Program):

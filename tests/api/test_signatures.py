@@ -101,6 +101,7 @@ def test_the_signatures_of_what_changes_options_say_all_names() -> None:
         "deadline_ms",
         "priority",
         "return_exceptions",
+        "attempt",
     ]
     for parameter in inspect.signature(fn.configure).parameters.values():
         assert (parameter.kind, parameter.default) == (parameter.KEYWORD_ONLY, ...)

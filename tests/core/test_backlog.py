@@ -137,6 +137,25 @@ def test_callers_are_sent_away_for_longer_while_many_come_back_too_soon() -> Non
     assert last > 1.5 * first > 0.0
 
 
+def test_places_are_kept_for_callers_that_have_come_back() -> None:
+    """In a flood a call of a first attempt is refused for them, and they are let in after it."""
+    service = Service()
+    for _ in range(40):
+        batch = service.start()
+        for _ in range(2 * FULL):
+            service.push(allowed_s=4 * FULL_S)
+        for _ in range(FULL):
+            service.push(allowed_s=4 * FULL_S, attempt=2)
+        service.now += FULL_S
+        if batch:
+            service.driver.finish(batch, service.now)
+    service.start()
+    first = [service.push(allowed_s=4 * FULL_S) for _ in range(FULL)]
+    back = [service.push(allowed_s=4 * FULL_S, attempt=2) for _ in range(FULL)]
+    assert sum(call.error is None for call in first) < FULL / 4
+    assert all(call.error is None for call in back)
+
+
 def test_a_bound_on_the_delay_is_one_on_the_items_that_take_so_long() -> None:
     """Of two full batches may be waited for, and one more can fill up."""
     service = Service(max_queue_delay_ms=2.5 * FULL_S * 1000)

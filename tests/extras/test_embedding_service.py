@@ -104,10 +104,11 @@ def test_what_would_be_late_is_refused_at_once_and_told_when_to_come_back(
             for _ in range(10):  # so long that what was learned is above the deadline
                 service.stat("queue_size")
             if number == 5:  # by now it is known how long batches take
-                late = service.ask("late", route, headers={"x-deadline-ms": "1"})
+                late = service.ask("late", route, headers={"x-deadline-ms": "1", "x-attempt": "2"})
         assert letters(answers.pop()) == "first"
     assert letters(late) == (503, "What waits would take longer than the deadline (x-deadline-ms).")
     assert int(late.headers["retry-after"]) >= 1
+    assert 1 <= int(late.headers["retry-after-ms"]) <= 1000 * int(late.headers["retry-after"])
     assert service.batches() == [["first"]] * 6
     page = service.http.get("/metrics").text.splitlines()
     assert 'batched_refused_items_total{name="embed"} 1.0' in page

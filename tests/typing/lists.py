@@ -104,7 +104,7 @@ async def async_calls(items: list[str], source: AsyncIterator[str]) -> None:
 
 
 def views_and_life() -> None:
-    hurried = bare.options(deadline_ms=200, priority="interactive", return_exceptions=True)
+    hurried = bare.options(deadline_ms=200, priority="interactive", return_exceptions=True, attempt=2)
     assert_type(hurried, BatchedFunction[str, int])
     assert_type(hurried("one"), int)
     assert_type(bare.options(deadline_ms=None, priority=None), BatchedFunction[str, int])

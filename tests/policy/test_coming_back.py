@@ -1,0 +1,73 @@
+"""When refused callers may come back: one after the other, and further apart while that is too soon."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batched._policy.coming_back import ComingBack
+
+
+def times(coming: ComingBack, callers: int, takes_s: float = 1.0) -> list[float]:
+    return [coming.after_s(0.5, takes_s, 0.0) for _ in range(callers)]
+
+
+@given(st.floats(0.01, 1.0), st.integers(2, 20))
+def test_callers_come_back_as_fast_as_the_function_answers(takes_s: float, callers: int) -> None:
+    found = times(ComingBack(), callers, takes_s)
+    assert found[0] == 0.5
+    assert [after - before for before, after in pairwise(found)] == pytest.approx([takes_s] * (callers - 1))
+
+
+def test_no_caller_is_sent_away_for_more_than_a_minute() -> None:
+    """Not all come back."""
+    assert 59.0 < max(times(ComingBack(), 1000)) <= 60.0
+
+
+def test_when_nothing_waits_the_next_caller_comes_at_once() -> None:
+    coming = ComingBack()
+    times(coming, 10)
+    coming.all_came()
+    assert times(coming, 1) == [0.5]
+
+
+def test_as_many_items_are_expected_as_came_back_of_late() -> None:
+    coming = ComingBack()
+    assert coming.expected(1.0) == 0
+    for _ in range(100):
+        coming.came(8)
+        coming.started(0, 32.0)
+    assert (coming.expected(1.0), coming.expected(0.25), coming.expected(0.0)) == (8, 2, 0)
+    for _ in range(100):
+        coming.started(0, 32.0)
+    assert coming.expected(1.0) == 0
+
+
+@pytest.mark.parametrize("say_so", [True, False])
+def test_times_are_further_apart_while_callers_come_back_too_soon(say_so: bool) -> None:
+    """Where callers say that they come back, the others that are refused do not count."""
+    coming = ComingBack()
+
+    def apart_s() -> float:
+        coming.all_came()
+        first, second = times(coming, 2)
+        return second - first
+
+    for _ in range(20):
+        if say_so:
+            coming.came(16)
+        coming.started(32, 32.0)
+    assert (apart_s() == 1.0) is say_so
+    for _ in range(20):
+        if say_so:
+            coming.came(16)
+            coming.refused_again(1)
+        coming.started(32, 32.0)
+    further = apart_s()
+    assert further > 2.0
+    for _ in range(500):
+        coming.started(0, 32.0)
+    assert apart_s() == 1.0

@@ -114,6 +114,7 @@ _MODELS: dict[str, Callable[[], Model]] = {
     "4ms": lambda: _sleeping(4, 0.1),
     "20ms": lambda: _sleeping(20, 0.1),
     "20ms+1ms": lambda: _sleeping(20, 1),
+    "40ms+4ms": lambda: _sleeping(40, 4),
     "minilm": _mini_lm,
     "trouble": _troubled,
 }

@@ -16,7 +16,10 @@ from typing import NamedTuple
 
 from tests.kit.script import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BUILT = ROOT / "docs" / "_build"
+"""The site, if it was built: it has copies of the pages."""
+WRITTEN = [page for page in (ROOT / "docs").rglob("*.md") if not page.is_relative_to(BUILT)]
+PAGES = [ROOT / "README.md", *sorted(WRITTEN)]
 FENCE = re.compile(
     r"^(?P<fence>`{3,})(?P<about>[^`\n]*)\n(?P<text>.*?)^(?P=fence)$", re.DOTALL | re.MULTILINE
 )

@@ -1,7 +1,6 @@
 """The other side of the pages about other libraries: each program named `before.py` runs too.
 
-Those of aiodataloader and of the queue loop are run with their page. That of BentoML is not: it takes minutes
-to install.
+Those of aiodataloader and of the queue loop are run with their page.
 """
 
 from __future__ import annotations
@@ -41,6 +40,24 @@ def installed(requirement: str, folder: Path) -> dict[str, str]:
     return {**os.environ, "PATH": path, "PYTHONPATH": str(folder)}
 
 
+def answered(
+    command: str, files: Written, environment: dict[str, str], path: str, question: object
+) -> object:
+    """Start a server, ask it once, and end it and its workers; return what it has answered."""
+    httpx = pytest.importorskip("httpx")
+    psutil = pytest.importorskip("psutil")
+    folder, port = files
+    server = start(command, port, folder, environment)
+    try:
+        return httpx.post(f"http://127.0.0.1:{port}/{path}", json=question, timeout=30).json()
+    finally:
+        workers = psutil.Process(server.pid).children(recursive=True)
+        end(server)
+        for worker in workers:  # LitServe leaves some of them running
+            if worker.is_running():
+                worker.kill()
+
+
 @pytest.mark.pages
 @pytest.mark.timeout(200)
 def test_a_program_for_batched_0_1_5_runs(written: Callable[[str], Written], tmp_path: Path) -> None:
@@ -54,19 +71,21 @@ def test_a_program_for_batched_0_1_5_runs(written: Callable[[str], Written], tmp
 @pytest.mark.timeout(300)
 def test_litserve_answers_as_our_side_does(written: Callable[[str], Written], tmp_path: Path) -> None:
     """The request is that of the page."""
-    httpx = pytest.importorskip("httpx")
-    psutil = pytest.importorskip("psutil")
-    folder, port = written("litserve")
-    server = start("python before.py", port, folder, installed("litserve", tmp_path / "others"))
-    try:
-        answer = httpx.post(f"http://127.0.0.1:{port}/predict", json={"text": "hello"}, timeout=30)
-        assert answer.json() == {"length": 5}
-    finally:
-        workers = psutil.Process(server.pid).children(recursive=True)
-        end(server)
-        for worker in workers:  # LitServe leaves some of them running
-            if worker.is_running():
-                worker.kill()
+    environment = installed("litserve", tmp_path / "others")
+    answer = answered("python before.py", written("litserve"), environment, "predict", {"text": "hello"})
+    assert answer == {"length": 5}
+
+
+@pytest.mark.pages
+@pytest.mark.timeout(300)
+def test_bentoml_answers_as_our_side_does(written: Callable[[str], Written], tmp_path: Path) -> None:
+    """The command and the request are those of the page."""
+    files = written("bentoml")
+    environment = installed("bentoml", tmp_path / "others")
+    environment |= {"BENTOML_HOME": str(tmp_path / "home"), "BENTOML_DO_NOT_TRACK": "true"}
+    command = f"python -m bentoml serve before:Embedding --port {files[1]}"
+    answer = answered(command, files, environment, "embed", {"texts": ["one", "three"]})
+    assert answer == [3, 5]
 
 
 @pytest.mark.ray

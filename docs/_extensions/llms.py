@@ -1,14 +1,24 @@
-"""Writes each page as Markdown too, llms.txt, which lists these, and llms-full.txt, which has them all."""
+"""Writes each page as Markdown too, llms.txt, which lists these, and llms-full.txt, which has them all.
+
+A link in them that leads nowhere is a warning, which fails a strict build.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import outside
+import readme
 import tables
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
 import batched
+
+logger = logging.getLogger(__name__)
 
 FOLDERS = {
     "": "Start",
@@ -19,6 +29,8 @@ FOLDERS = {
 }
 FIRST_PARAGRAPH = re.compile(r"^# .+\n+(?P<text>(?:(?!```|[|(#]).+\n)+)", re.MULTILINE)
 LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+TO = re.compile(r"(?<=\]\()(?P<to>[^)\s#]+)")
+CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)$", re.DOTALL | re.MULTILINE)
 INCLUDED = re.compile(r"^```\{include\} (?P<path>\S+)\n```$", re.MULTILINE)
 
 
@@ -29,12 +41,12 @@ def write(app: Sphinx, error: Exception | None) -> None:
     out = Path(app.outdir)
     lines = [f"# {app.config.project}", "", f"> {summary()}"]
     texts = []
-    listed = app.env.toctree_includes[app.config.root_doc]
-    others = app.env.found_docs - {app.config.root_doc, *listed}
-    names = sorted([*listed, *sorted(others)], key=place)
+    root = app.config.root_doc
     folder = None
-    for name in names:
-        text = markdown(Path(app.env.doc2path(name)))
+    for name in sorted([root, *app.env.toctree_includes[root]], key=place):
+        page = Path(app.env.doc2path(name))
+        text = readme.readme() if name == root else markdown(page)
+        text = with_pictures(app, page, outside.replaced(text, page))
         Path(out, f"{name}.md").write_text(text, "utf-8")
         texts.append(text.strip())
         if (found := folder_of(name)) != folder:
@@ -43,13 +55,36 @@ def write(app: Sphinx, error: Exception | None) -> None:
         lines.append(f"- [{app.env.titles[name].astext()}]({name}.md){first_sentence(text)}")
     out.joinpath("llms.txt").write_text("\n".join([*lines, ""]), "utf-8")
     out.joinpath("llms-full.txt").write_text("\n\n\n".join(texts) + "\n", "utf-8")
+    for link in dead_links(out):
+        logger.warning("a link in Markdown leads nowhere: %s", link)
+
+
+def with_pictures(app: Sphinx, page: Path, text: str) -> str:
+    """Return the text of a page with links to the pictures that Sphinx has copied into the site."""
+
+    def copied(link: re.Match[str]) -> str:
+        picture = os.path.relpath((page.parent / link["to"]).resolve(), app.srcdir)
+        if picture not in app.env.images:
+            return link["to"]
+        up = "../" * (len(page.relative_to(app.srcdir).parts) - 1)
+        return f"{up}{app.builder.imagedir}/{app.env.images[picture][1]}"
+
+    return TO.sub(copied, text)
+
+
+def dead_links(out: Path) -> Iterator[str]:
+    """Yield the links in the Markdown of the site that lead to no file of it."""
+    for page in sorted([*out.rglob("*.md"), out / "llms.txt"]):
+        for link in TO.findall(CODE.sub("", page.read_text("utf-8"))):
+            if "://" not in link and not (page.parent / link).exists():
+                yield f"{page.relative_to(out)}: {link}"
 
 
 def first_sentence(text: str) -> str:
     """Return the first sentence of a page behind a colon; "" if it begins with something else."""
     found = FIRST_PARAGRAPH.search(text)
     paragraph = LINK.sub(r"\1", " ".join(found["text"].split())) if found else ""
-    sentence = re.match(r".+?(?=[.:](\s|$))", paragraph)
+    sentence = re.match(r".+?(?<!\.)(?=[.:](\s|$))", paragraph)
     return f": {sentence[0]}." if sentence else ""
 
 

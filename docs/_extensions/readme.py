@@ -13,10 +13,14 @@ def put_first(app: Sphinx, name: str, source: list[str]) -> None:
     """Put README before the text of the first page, with links as they are from the folder of the pages."""
     if name == app.config.root_doc:
         app.env.note_dependency(README)
-        text = README.read_text("utf-8").replace("](docs/", "](<here>/")
-        source[0] = (
-            text.replace("](", "](../").replace("](../<here>/", "](").replace("](../#", "](#") + source[0]
-        )
+        source[0] = readme() + source[0]
+
+
+def readme() -> str:
+    """Return README with links as they are from the folder of the pages."""
+    text = README.read_text("utf-8").replace("](CHANGELOG.md)", "](docs/reference/changelog.md)")
+    text = text.replace("](docs/", "](<here>/")
+    return text.replace("](", "](../").replace("](../<here>/", "](").replace("](../#", "](#")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -209,7 +209,7 @@ def picture(cells: list[Cell], file: Path) -> None:
 
     models = [model for model in TITLES if any(cell.model == model for cell in cells)]
     if len(models) == 1 and {cell.server for cell in cells} == {"ours", "plain"}:
-        _draw_two(cells, models[0]).savefig(file, dpi=160)
+        _draw_two(cells, models[0]).savefig(file, dpi=240)
         return
     figure, axes = plt.subplots(
         2, len(models), figsize=(4.2 * len(models), 7), layout="constrained", squeeze=False
@@ -251,15 +251,18 @@ def picture(cells: list[Cell], file: Path) -> None:
 
 
 def _draw_two(cells: list[Cell], model: str) -> Any:
-    """Return a figure of requests/s and p99 of one model, with batching and without it, as bars."""
+    """Return a figure of requests/s and p99 of one model, with batching and without it, as bars.
+
+    It is small beside its letters, so that they can be read on a telephone.
+    """
     from matplotlib import pyplot as plt  # noqa: PLC0415  only for a picture
 
     connections = sorted({cell.connections for cell in cells})
     columns = [_Cells(cells, model, number) for number in connections]
-    figure, panels = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained")
+    figure, panels = plt.subplots(1, 2, figsize=(6.2, 2.5), layout="constrained")
     for panel, title, of, form in (
-        (panels[0], "requests a second (more is better)", _rate, "{:.0f}"),
-        (panels[1], "p99 latency in seconds (less is better)", _p99, "{:.2f}"),
+        (panels[0], "requests/s (more is better)", _rate, "{:.0f}"),
+        (panels[1], "p99 in seconds (less is better)", _p99, "{:.2f}"),
     ):
         for server, label, shift, colour in (
             ("plain", "plain FastAPI", -0.2, "0.7"),
@@ -268,7 +271,7 @@ def _draw_two(cells: list[Cell], model: str) -> Any:
             heights = [column.middle(server, of) or 0.0 for column in columns]
             places = [place + shift for place in range(len(connections))]
             bars = panel.bar(places, heights, 0.38, label=label, color=colour)
-            panel.bar_label(bars, [form.format(height) for height in heights], fontsize=9)
+            panel.bar_label(bars, [form.format(height) for height in heights], fontsize=10)
         panel.set_title(title, fontsize=11)
         panel.set_xticks(
             range(len(connections)), [f"{number} client{'s' * (number > 1)}" for number in connections]

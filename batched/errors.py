@@ -29,7 +29,7 @@ class QueueFullError(RuntimeError):
 
 
 class OverloadError(TimeoutError):
-    """A call cannot be answered within its `deadline_ms`, because of what waits: it was refused early."""
+    """A call cannot be answered within its `deadline_ms`, behind calls that wait: it was refused early."""
 
     retry_after_s: float | None = None
     """After how many seconds such a call should be answered in time."""

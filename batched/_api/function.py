@@ -181,9 +181,9 @@ class DecoratedFunction(Bindable[DriverT]):
     def expected_wait_ms(self, items: int = 1) -> float | None:
         """Return how long a call of so many items that came now would wait for its answer, in milliseconds.
 
-        From what waits, the age of the batches that run, and the time that batches have taken so far; None
-        while that is not known. With `batched.aio` it is that of the running loop or, where none runs, of the
-        loop with the longest wait.
+        From the items in the queue, the age of the batches that run, and the time that batches have taken so
+        far; None while that is not known. With `batched.aio` it is that of the running loop or, where none
+        runs, of the loop with the longest wait.
         """
         seconds = self._driver.expected_wait_s(an_int(1)("items", items))
         return None if seconds is None else seconds * 1000

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Collator(Protocol):
-    """How arguments become calls, many inputs one, and one output many. Knows no caller, nor what waits."""
+    """How arguments become calls, many inputs one, and one output many. Knows no caller, and no queue."""
 
     chunk_size: int | None
     """How many elements of a `map` travel as one call at most; None for as many as share a batch."""

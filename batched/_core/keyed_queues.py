@@ -59,7 +59,7 @@ class KeyedQueues:
         tenants: Tenants | None = None,
     ) -> None:
         self.lengths = lengths  # what is known of the lengths of items, if they are measured
-        self.tenants = tenants  # what waits of each, if tenants take turns, as they do within each key
+        self.tenants = tenants  # whose items wait, if tenants take turns, as they do within each key
         self._new = partial(kind, tenants=tenants)
         if lengths is not None:
             self._new = partial(self._new, lengths=lengths)

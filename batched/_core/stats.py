@@ -106,7 +106,7 @@ class Stats:
     total_rejected: int
     """Not taken from callers, because the queue had no room."""
     total_refused: int
-    """Not taken from callers, because what waits would have made them late."""
+    """Not taken from callers, because the calls ahead of them would have made them late."""
     total_cached: int
     """Answered by the cache, or by an equal item in flight; not counted as accepted."""
     total_batches: int

@@ -1,4 +1,4 @@
-"""The tenants of a batcher, as `fair_by` names them: what waits of each, and its right to room in the queue.
+"""The tenants of a batcher, as `fair_by` names them: the items of each in the queue, and its share of it.
 
 A bounded queue that is full has an equal share of its bound for each tenant. A tenant that has less gets in:
 in the place of the newest calls of the tenant that has most or, if calls wait for room, before the calls of

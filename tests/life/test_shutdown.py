@@ -234,7 +234,7 @@ def test_a_worker_ends_though_a_task_that_the_function_left_behind_exits() -> No
         finally:
             raise SystemExit
 
-    kept = []
+    kept: list[asyncio.Task[None]] = []
 
     async def function(items: list[int]) -> list[int]:
         kept.append(asyncio.create_task(lingering()))
@@ -249,3 +249,4 @@ def test_a_worker_ends_though_a_task_that_the_function_left_behind_exits() -> No
             await fn.aclose()
 
     asyncio.run(close())
+    assert isinstance(kept[0].exception(), SystemExit)  # else it is logged in another test

@@ -90,12 +90,24 @@ def version_of(session: nox.Session, command: str) -> str:
 def suite(session: nox.Session, command: str, *options: str, **named: dict[str, str]) -> None:
     """Run the default suite with the Python of `command`, and note in `RAN` what became of its tests."""
     version = version_of(session, command)
+    # What is an experiment is not to hold up the rest, should a test hang.
+    limit = ("timeout", "1200") if version.endswith("t") else ()
+    RAN[version] = run_tests(session, *limit, command, "-m", "pytest", *options, *session.posargs, **named)
+
+
+def must_pass(session: nox.Session, command: str, *options: str, **named: dict[str, str]) -> None:
+    """Run tests with the Python of `command`; the session fails with them."""
+    counted = run_tests(session, command, "-m", "pytest", *options, **named)
+    session.log(str(counted))
+    if not counted.is_good:
+        session.error("tests failed")
+
+
+def run_tests(session: nox.Session, *run: str, **named: dict[str, str]) -> Counted:
+    """Run tests on two processes, and few that failed once more; return what became of them."""
     is_good, ran, failed, skipped = True, 0, list[str](), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        # What is an experiment is not to hold up the rest, should a test hang.
-        limit = ("timeout", "1200") if version.endswith("t") else ()
-        run = (*limit, command, "-m", "pytest", *options, *session.posargs)
         try:
             session.run(*run, f"--junitxml={report}", *WORKERS, external=True, **named)
         except CommandFailed:
@@ -108,13 +120,12 @@ def suite(session: nox.Session, command: str, *options: str, **named: dict[str, 
                 failed.append(str(test.get("name")))
         if not is_good and 0 < len(failed) <= FEW:
             try:
-                append = ["--cov-append"] if "--cov" in options else []
+                append = ["--cov-append"] if "--cov" in run else []
                 session.run(*run, "--last-failed", *append, external=True, **named)
                 is_good = True
             except CommandFailed:
                 pass
-    delayed = failed if is_good else []
-    RAN[version] = Counted(is_good and ran > 0, ran, len(failed), skipped, delayed)
+    return Counted(is_good and ran > 0, ran, len(failed), skipped, failed if is_good else [])
 
 
 @nox.session
@@ -126,9 +137,8 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def public(session: nox.Session) -> None:
     """The tests of all flavours and of the drivers, with nothing of asyncio that it does not promise."""
-    python(
-        session, "pytest", *WORKERS, "--public-asyncio", "tests/contract", "tests/drivers", *session.posargs
-    )
+    rooms = ("tests/contract", "tests/drivers")
+    must_pass(session, sys.executable, "--public-asyncio", *rooms, *session.posargs)
 
 
 @nox.session
@@ -162,9 +172,7 @@ def lowest(session: nox.Session) -> None:
         oldest = ("--system-certs", "--resolution", "lowest-direct")
         python(session, "uv", "pip", "install", "-q", "--python", folder, *oldest, *needed())
         command = str(Path(folder, COMMANDS, "python"))
-        session.run(
-            command, "-m", "pytest", *WORKERS, *(session.posargs or NEIGHBOURS), env={"PYTHONPATH": "."}
-        )
+        must_pass(session, command, *(session.posargs or NEIGHBOURS), env={"PYTHONPATH": "."})
 
 
 @nox.session
@@ -238,7 +246,7 @@ def try_distributions(session: nox.Session, tests: list[str]) -> None:
         shutil.rmtree(unpacked / PACKAGE)
         with session.chdir(unpacked):
             alone = {"PYTHONPATH": "", "PYTHONUTF8": "1"}  # Windows reads files in another encoding
-            session.run(command, "-m", "pytest", *WORKERS, *tests, env=alone)
+            must_pass(session, command, *tests, env=alone)
 
 
 @nox.session
@@ -326,7 +334,7 @@ def bench(session: nox.Session) -> None:
 def soak(session: nox.Session) -> None:
     """What happens rarely: the long tests, and all others with their full numbers."""
     python(session, "pytest", "-m", "soak", *session.posargs)
-    python(session, "pytest", *WORKERS, THOROUGH, *session.posargs)
+    must_pass(session, sys.executable, THOROUGH, *session.posargs)
 
 
 @nox.session

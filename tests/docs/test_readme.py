@@ -12,6 +12,7 @@ import batched
 from tests.kit.script import PACKAGE, ROOT
 
 README = (ROOT / "README.md").read_text()
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 def test_it_is_one_page() -> None:
@@ -48,10 +49,14 @@ def test_the_two_commands_come_first() -> None:
 
 def test_no_page_and_no_extra_names_an_exact_version() -> None:
     """Users keep the libraries that they have; what CI takes stands in its constraints."""
-    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert not re.findall(r"pip install .*==", README)
-    assert not [each for extra in requirements.values() for each in extra if "==" in each]
-    assert not [each for each in requirements["demo"] if each.startswith("torch")]
+    assert not [file for file in texts() if re.search(r"pip install .*==", file.read_text("utf-8"))]
+    assert not [each for requirements in EXTRAS.values() for each in requirements if "==" in each]
+
+
+def test_torch_is_in_the_extras_of_the_tests_and_of_the_examples_only() -> None:
+    """Those who use it have the torch that they want."""
+    named = [(extra, each) for extra in EXTRAS for each in EXTRAS[extra] if each.startswith("torch")]
+    assert sorted(named) == [("examples", "torch>=2.4"), ("test", "torch>=2.4")]
 
 
 def texts() -> Iterator[Path]:

@@ -44,7 +44,10 @@ def end_silently(task: asyncio.Task[Any]) -> None:
 
 
 def call_before_threads_are_joined(function: Callable[[], object]) -> None:
-    """Have `function` called when the interpreter ends, before that waits for threads that are no daemons."""
+    """Have `function` called when the interpreter ends, before that waits for threads that are no daemons.
+
+    The public way comes after that wait: there batchers are to be shut down before their interpreter ends.
+    """
     getattr(threading, "_register_atexit", atexit.register)(function)
 
 

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import importlib.util
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import batched
 from batched import BlockingCallWarning, aio
 from batched._core.task_awaitable import TaskAwaitable
 from batched._drivers import private_python
+from batched._locks import RLock
 from tests.kit.functions import echo, plain_echo
 from tests.kit.gate import PATIENCE_S, Gate, turns
 
@@ -24,8 +26,14 @@ PLACES = {"_drivers/private_python.py", "_core/task_awaitable.py"}
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(asyncio, "_get_running_loop"), (asyncio.Task, "_log_destroy_pending"), (sys, "_current_frames")],
-    ids=["running loop", "log of pending tasks", "frames of threads"],
+    [
+        (asyncio, "_get_running_loop"),
+        (asyncio.Task, "_log_destroy_pending"),
+        (sys, "_current_frames"),
+        (threading, "_register_atexit"),
+        (RLock, "_is_owned"),
+    ],
+    ids=["running loop", "log of pending tasks", "frames of threads", "end of threads", "owner of a lock"],
 )
 def test_a_private_part_of_python_is_still_there(owner: Any, name: str) -> None:
     """On a Python that fails this the package takes its public way: slower, or with more in the log."""
@@ -47,6 +55,8 @@ def private_parts(file: Path) -> set[str]:
             case ast.ImportFrom(str(module), names) if not module.startswith("batched"):
                 found |= {alias.name for alias in names}
             case ast.Constant(str(name)) if name.startswith("_asyncio"):
+                found.add(name)
+            case ast.Call(ast.Name("getattr"), [_, ast.Constant(str(name)), *_]):
                 found.add(name)
     return {name for name in found if name.startswith("_") and not name.startswith("__")}
 

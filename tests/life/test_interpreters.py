@@ -10,14 +10,23 @@ from tests.kit.script import run_script
 
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="interpreters are public from Python 3.14 on")
-@pytest.mark.parametrize("ends", ["fn.shutdown()", "pass"], ids=["shut down", "left running"])
-def test_a_batcher_works_in_an_interpreter_inside_another_and_ends_with_it(ends: str) -> None:
+@pytest.mark.parametrize(
+    ("begins", "ends"),
+    [
+        ("pass", "fn.shutdown()"),
+        ("pass", "pass"),
+        ("import threading; del threading._register_atexit", "fn.shutdown()"),
+    ],
+    ids=["shut down", "left running", "shut down, with nothing that Python does not promise"],
+)
+def test_a_batcher_works_in_an_interpreter_inside_another_and_ends_with_it(begins: str, ends: str) -> None:
     """From threads, with deadlines, and on a loop."""
     run_script(f"""
         from concurrent import interpreters
 
         interpreter = interpreters.create()
         interpreter.exec('''if True:
+            {begins}
             import asyncio
             import batched
             from batched import aio

@@ -35,8 +35,11 @@ COMMANDS = "Scripts" if os.name == "nt" else "bin"  # of a virtual environment
 CONSTRAINTS = Path(".ci/constraints.txt")
 NEIGHBOURS = [f"tests/{room}" for room in ("api", "collate", "contract", "docs", "extras", "life", "parts")]
 """Rooms whose tests use other libraries."""
-SHARED = [f"tests/{room}" for room in ("contract", "core", "drivers", "parts", "policy")]
-"""Rooms of what threads share."""
+SHARED = [
+    f"tests/{room}"
+    for room in ("api", "collate", "contract", "core", "drivers", "extras", "life", "parts", "policy")
+]
+"""Rooms of tests that run the package itself, not pages or benchmarks."""
 PYTHONS = Path("/var/tmp/batched-pythons")  # noqa: S108  as `.ci/pythons` has it
 """Where `.ci/pythons` has the Pythons that it gets."""
 VERSION = """
@@ -177,7 +180,7 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session
 def parallel(session: nox.Session) -> None:
-    """Tests of five rooms, each in two threads at once, on this Python and on a free-threaded one.
+    """The tests of the package, in two threads at once, on this Python and on a free-threaded one.
 
     With pytest-run-parallel, and without torch. The free-threaded Python is the one that `.ci/pythons` has
     built, if it has. Tests that threads cannot run at once are marked `thread_unsafe`, with the reason.

@@ -52,7 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 STATE_MACHINE = "Hypothesis has its source parsed, which threads cannot at once"
-LOG = "all threads write to one log"
+SHARED = {"caplog": "all threads write to one log", "registry": "a page has the batchers of all threads"}
+"""Fixtures that a test cannot use in several threads at once, and why."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,8 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if issubclass(getattr(item, "cls", None) or object, unittest.TestCase):
             item.add_marker(pytest.mark.thread_unsafe(reason=STATE_MACHINE))
-        if "caplog" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.thread_unsafe(reason=LOG))
+        for name in SHARED.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.thread_unsafe(reason=SHARED[name]))
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         if is_missing(parameters):
             item.add_marker(pytest.mark.skip(reason="needs torch"))

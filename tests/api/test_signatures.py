@@ -53,6 +53,7 @@ def test_type_checkers_see_the_options_of_the_table(seen: Any, function: Any) ->
     assert get_type_hints(seen) == named
 
 
+@pytest.mark.thread_unsafe(reason="threads cannot parse source at once")
 def test_editors_show_the_default_and_the_first_sentence_of_an_option() -> None:
     """Of each option: what stands below its name is all that an editor knows."""
     shown = {}

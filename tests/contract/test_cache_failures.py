@@ -153,22 +153,22 @@ def test_an_item_that_is_no_key_needs_a_cache_key(flavour: Flavour) -> None:
     assert keyed.stats.total_cached == 1
 
 
-class Moody:
-    """A key that compares well only as long as it is asked nicely."""
-
-    fails = False
-
-    def __hash__(self) -> int:
-        return 1
-
-    def __eq__(self, other: object) -> bool:
-        if Moody.fails:
-            raise ZeroDivisionError("moody")
-        return self is other
-
-
 def test_a_key_that_cannot_be_compared_leaves_no_call_waiting(flavour: Flavour) -> None:
     """A list that fails half-way through takes its first items back: others ask for them anew."""
+
+    class Moody:
+        """A key that compares well only as long as it is asked nicely."""
+
+        fails = False
+
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            if Moody.fails:
+                raise ZeroDivisionError("moody")
+            return self is other
+
     gate = Gate(shut=True)
     fn = flavour.decorate(gate, batch_size=1, timeout_ms=0, cache={}, cache_key=lambda item: item[1])
     busy = flavour.start(fn, ("busy", Moody()))

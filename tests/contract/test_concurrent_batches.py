@@ -66,6 +66,7 @@ def test_parts_of_one_list_run_at_once(flavour: Flavour) -> None:
     flavour.close(fn)
 
 
+@pytest.mark.thread_unsafe(reason=POOL)
 def test_parts_that_end_in_reverse_come_together_in_order(flavour: Flavour) -> None:
     """Each part waits for the one behind it."""
     ended = [threading.Event() for _ in range(5)]

@@ -94,6 +94,7 @@ def test_a_future_that_shares_a_run_in_flight_has_a_deadline_of_its_own() -> Non
     assert patient.result(PATIENCE_S) == "a"
 
 
+@pytest.mark.thread_unsafe(reason="looks at all threads of the process")
 def test_one_thread_watches_all_futures_and_ends_with_them() -> None:
     """A thousand deadlines need one thread; none is left when all are answered, or the batcher has ended."""
     gate = Gate(shut=True)

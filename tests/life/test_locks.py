@@ -28,6 +28,7 @@ def alarm() -> Any:
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends a signal")
+@pytest.mark.thread_unsafe(reason="signals come to the main thread")
 @pytest.mark.usefixtures("alarm", "untraced")
 @pytest.mark.timeout(method="thread")  # the other method has the timer that the test takes for itself
 def test_an_interrupt_leaves_the_lock_free() -> None:

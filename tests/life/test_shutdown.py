@@ -15,6 +15,8 @@ from batched import ClosedError
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.threads import workers
 
+PROCESS = "looks at all threads of the process"
+
 
 def test_cancelling_at_shutdown_spares_all_that_runs() -> None:
     """Three batches run, the rest is cancelled."""
@@ -53,6 +55,7 @@ def test_a_closer_waits_for_all_batches() -> None:
     asyncio.run(close())
 
 
+@pytest.mark.thread_unsafe(reason=PROCESS)
 @pytest.mark.parametrize("close", ["shutdown", "aclose"])
 def test_a_closer_waits_for_a_worker_that_was_one_too_many(close: str) -> None:
     """That worker still closes its own event loop, where a task of the user may end."""
@@ -107,6 +110,7 @@ def test_a_closer_waits_for_a_worker_that_was_one_too_many(close: str) -> None:
         assert workers("too many") == []
 
 
+@pytest.mark.thread_unsafe(reason=PROCESS)
 def test_shutdown_leaves_no_thread_while_the_number_of_workers_falls() -> None:
     """All threads have ended when it returns, those too that were about to leave anyway."""
     for _ in range(20):
@@ -172,6 +176,7 @@ def test_shutdown_from_inside_the_batch_function_cannot_wait() -> None:
     fn.shutdown()
 
 
+@pytest.mark.thread_unsafe(reason=PROCESS)
 def test_the_with_statement_drains() -> None:
     """At its end everything submitted has been answered and the thread is gone."""
     before = set(workers())  # some of which may end meanwhile: other tests' functions are collected

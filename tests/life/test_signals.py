@@ -76,6 +76,7 @@ def test_a_call_after_an_interrupted_start_of_a_worker_is_answered(
     fn.shutdown()
 
 
+@pytest.mark.thread_unsafe(reason="signals come to the main thread")
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that sends a signal")
 # The signal may come in a destructor, where no exception can be raised, only shown.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -23,12 +23,16 @@ _STEPS = 3000  # some 0.2 ms an item
 
 
 def spin(items: list[int]) -> list[int]:
-    """Return the items, after a while in which nothing but this thread's own numbers is touched."""
+    """Return the items, after a while in which nothing but this thread's own numbers is touched.
+
+    Constants below 257 are counted for no thread. For a larger one in an imported module 3.13t counts
+    references from all threads in one place: two threads are then slower than one.
+    """
     answers = []
     for item in items:
         number = item
         for step in range(_STEPS):
-            number = (number * 31 + step) & 0xFFFF
+            number = (number * 31 + step) & 0xFF
         answers.append(item if number >= 0 else number)
     return answers
 

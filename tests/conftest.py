@@ -129,6 +129,14 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], 
 
 
 @pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """The log, without what asyncio says of earlier tests' tasks when they are collected."""
+    gc.collect()
+    caplog.clear()
+    return caplog
+
+
+@pytest.fixture
 def untraced() -> Iterator[None]:
     """Trace neither the test nor the threads that it starts.
 

@@ -142,7 +142,8 @@ class Backlog:
         if not self.times.is_known:
             return None
         queue = self._calls.queue
-        ahead = queue.ahead(items, None, large=items > queue.threshold) + len(self._calls.inbox.arriving)
+        large = items > queue.threshold
+        ahead = queue.ahead(items, None, large=large) + self._arriving(items, large=large)
         start, own = self._starts_at(ahead, items, now)
         if self._cycle_s:  # as many come until then as came of late
             own = min(own + round(self._items / self._cycle_s * (start - now)), max(queue.batch_size, own))
@@ -156,7 +157,7 @@ class Backlog:
         items = call.unanswered  # without those that a cache knows
         queue = self._calls.queue
         large = items > queue.threshold if call.bulk is None else call.bulk
-        ahead = queue.ahead(items, call, large=large) + len(self._calls.inbox.arriving) - self._losing
+        ahead = queue.ahead(items, call, large=large) + self._arriving(items, large=large) - self._losing
         if has_come_back(call):
             self._coming_back.came(items)
         elif self._cycle_s:
@@ -174,6 +175,14 @@ class Backlog:
         error = self.overload(call, too_long, now)
         call.missing = call.waiting = 0  # nothing is left to be cancelled
         raise error
+
+    def _arriving(self, items: int, *, large: bool) -> int:
+        """Return how many items that are not in the queue yet go ahead of a call of `items`."""
+        arriving = self._calls.inbox.arriving
+        if not large:
+            return len(arriving)  # of one item nearly all, and there may be thousands
+        turn = max(items, self._calls.queue.batch_size)
+        return sum([min(call.size, turn) for call in arriving[:]])
 
     def is_free(self, now: float, items: int = 0) -> bool:
         """Whether `items` that come, and those that wait, may run though they seem late: that may be wrong.

@@ -185,6 +185,17 @@ def test_a_large_call_takes_turns_with_a_list_and_is_not_refused_for_it() -> Non
     assert isinstance(service.push(4 * FULL, allowed_s=4 * FULL_S).error, OverloadError)
 
 
+def test_a_list_that_has_just_come_counts_with_all_its_items() -> None:
+    """The worker has not yet taken it out of the inbox; to a later list it is what a list in the queue is."""
+    service = Service()
+    service.push(FULL)
+    service.start()
+    service.driver.batcher.inbox.arriving.append(service.call(100 * FULL))
+    arriving = service.driver.batcher.backlog.wait_s(2 * FULL, service.now)
+    assert arriving == pytest.approx(5 * FULL_S, rel=0.2)
+    assert isinstance(service.push(2 * FULL, allowed_s=4 * FULL_S).error, OverloadError)
+
+
 @pytest.mark.parametrize("attribute", ["key", "tenant"])
 def test_a_call_is_not_refused_for_what_waits_of_another_key_or_tenant(attribute: str) -> None:
     """These take turns; a call of the one of which much waits is refused."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import batched
+from tests.kit.page import BUILT
 from tests.kit.script import PACKAGE, ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -64,7 +65,8 @@ def texts() -> Iterator[Path]:
     yield from ROOT.glob("*.md")
     yield from PACKAGE.rglob("*.py")
     for folder in ("docs", "examples", "benchmarks", ".github"):
-        yield from (file for file in (ROOT / folder).rglob("*") if file.suffix in {".md", ".py", ".yml"})
+        files = (file for file in (ROOT / folder).rglob("*") if not file.is_relative_to(BUILT))
+        yield from (file for file in files if file.suffix in {".md", ".py", ".yml"})
 
 
 def test_nothing_is_installed_from_the_index_under_our_name() -> None:

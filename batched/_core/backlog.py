@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _FLOOD = 16  # batches in a row before which calls were turned away: then a long queue only adds to waits
 _PROMISED = 1.25  # batches that may wait then, where a call has come back as it was told
 _LATELY = 1 / 16
+_SPARE = 0.5  # of the time of one item: where a slot was free for longer, this is no flood
 _IDLE = 8  # batches that could have run since the last one: what was learned may be wrong by now
 
 
@@ -87,15 +88,17 @@ class Backlog:
             self._free_at = self._next_end(now)
             self._losing_before = self._free_at + self.times.safe_seconds(self._calls.queue.batch_size)
             self._losing = self._count_losing()
-            self._note_overload()
+            self._note_overload(now)
             if not self._calls.queue.items:
                 self._coming_back.all_came()
 
-    def _note_overload(self) -> None:
+    def _note_overload(self, now: float) -> None:
         """Note whether calls were turned away since the last batch started."""
         turned_away = self._turned_away > 0
-        self._flooded = self._flooded + 1 if turned_away else 0
-        self._coming_back.started(self._turned_away, self._items)
+        # Where only the rule of floods turns calls away, nothing else would end it.
+        is_spare = now - self._ended > _SPARE * self.times.seconds(1)
+        self._flooded = self._flooded + 1 if turned_away and not is_spare else 0
+        self._coming_back.started(self._turned_away, self._items, self._calls.queue.batch_size)
         self._turned_away = 0
         self.times.caution += _LATELY * (turned_away - self.times.caution)
 
@@ -157,22 +160,25 @@ class Backlog:
         items = call.unanswered  # without those that a cache knows
         queue = self._calls.queue
         large = items > queue.threshold if call.bulk is None else call.bulk
-        ahead = queue.ahead(items, call, large=large) + self._arriving(items, large=large) - self._losing
+        arriving = self._arriving(items, large=large) - self._losing
+        ahead = queue.ahead(items, call, large=large) + arriving
         if has_come_back(call):
-            self._coming_back.came(items)
+            if not large and self._too_long(call, 0, items, now) <= 0.0:  # else no place would help it
+                self._coming_back.came(items)
         elif self._cycle_s:
-            ahead += self._coming_back.expected((self._starts_at(ahead, items, now)[0] - now) / self._cycle_s)
-        start, own = self._starts_at(ahead, items, now)
-        too_long = start + self.times.safe_seconds(own) - call.deadline
+            coming = self._coming_back.expected((self._starts_at(ahead, items, now)[0] - now) / self._cycle_s)
+            if coming:
+                ahead = queue.ahead(items, call, large=large, coming=coming) + arriving
+        too_long = self._too_long(call, ahead, items, now)
         if self._flooded >= _FLOOD and not large:
             room = queue.batch_size * (_PROMISED if has_come_back(call) else 1.0)
-            too_long = max(too_long, (ahead + items - room) * self._each_s())
+            too_long = max(too_long, (queue.of_its_key(call, ahead) + items - room) * self._each_s())
         if too_long <= 0.0 or self.is_free(now, items):
             if call.deadline < self._losing_before:
                 self._losing += items
             return
         self._calls.inbox.refused.append(items)
-        error = self.overload(call, too_long, now)
+        error = self.overload(call, too_long, now, in_vain=self._too_long(call, 0, items, now) > 0.0)
         call.missing = call.waiting = 0  # nothing is left to be cancelled
         raise error
 
@@ -183,6 +189,12 @@ class Backlog:
             return len(arriving)  # of one item nearly all, and there may be thousands
         turn = max(items, self._calls.queue.batch_size)
         return sum([min(call.size, turn) for call in arriving[:]])
+
+    def _too_long(self, call: Call, ahead: int, items: int, now: float) -> float:
+        """Return how late `call`, of `items`, would be behind so many items, by what is known."""
+        start, own = self._starts_at(ahead, items, now)
+        late: float = start + self.times.safe_seconds(own) - (call.deadline or 0.0)
+        return late
 
     def is_free(self, now: float, items: int = 0) -> bool:
         """Whether `items` that come, and those that wait, may run though they seem late: that may be wrong.
@@ -206,12 +218,19 @@ class Backlog:
         batches, last = divmod(max(ahead, 0) + items - 1, size)
         return max(now, self._free_at) + batches * size * self._each_s(), last + 1
 
-    def overload(self, call: Call, too_long: float, now: float) -> OverloadError:
-        """Return the error of `call`, for which what waits takes `too_long` by so many seconds."""
-        self._turned_away += call.size
-        if has_come_back(call):
-            self._coming_back.refused_again(call.size)
-        retry_after_s = self._coming_back.after_s(too_long, call.size * self._each_s(), now)
+    def overload(self, call: Call, too_long: float, now: float, *, in_vain: bool = False) -> OverloadError:
+        """Return the error of `call`, for which what waits takes `too_long` by so many seconds.
+
+        A call that is late though nothing waits, one `in_vain`, is no sign of overload.
+        """
+        if not in_vain:
+            self._turned_away += call.size
+            if has_come_back(call):
+                self._coming_back.refused_again(call.size)
+        # A list of many batches takes turns with others: they are not to stay away for all of it.
+        has_place = call.size <= self._calls.queue.batch_size
+        takes_s = call.size * self._each_s()
+        retry_after_s = self._coming_back.after_s(too_long, takes_s, now, has_place=has_place)
         error = OverloadError(
             f"{call.overdue(self._name)}: it was refused, as what waits takes {too_long * 1000:.3g} ms too "
             f"long; come back after {retry_after_s:.3g} s"

@@ -144,12 +144,12 @@ class Queue:
         """How many items of small calls wait."""
         return self.items - self._large_items
 
-    def ahead(self, items: int, call: Call | None, *, large: bool) -> int:
+    def ahead(self, items: int, call: Call | None, *, large: bool, coming: int = 0) -> int:
         """Return how many items that wait go ahead of a call of `items`, as turns have it; `call`, if known.
 
-        Needs no lock: it is an estimate, and rather too low.
+        So many small ones are `coming`. Needs no lock: it is an estimate, and rather too low.
         """
-        small = self.items - self._large_items
+        small = self.items - self._large_items + coming
         ahead = self._large_items if large else small
         if self.tenants is not None:
             if call is not None and hasattr(call, "tenant"):
@@ -158,6 +158,10 @@ class Queue:
             each = _READ_AHEAD * self.batch_size if hasattr(call, "flow") else max(items, self.batch_size)
             ahead = min(ahead, self._large.flows * each)
         return small + ahead if large else ahead
+
+    def of_its_key(self, call: Call, ahead: int) -> int:  # noqa: ARG002  all are of one key
+        """Return how many items of those that go `ahead` of `call` have its key. Needs no lock."""
+        return ahead
 
     def small_calls(self) -> Iterable[Call]:
         """Return the small calls, in the order in which they are taken; of some nothing waits any more."""

@@ -105,15 +105,16 @@ class LoopDispatcher(Dispatcher):
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start a task that chooses and runs the next batch."""
-        self._stop_timer()
-        self.inbox.wake_after = None
         self._busy += 1
-        self._driver.resting.pop(self._key, None)
         try:
+            self._stop_timer()
+            self.inbox.wake_after = None
+            self._driver.resting.pop(self._key, None)
             BatchTask(self, loop, self._driver.task_name)
         except BaseException:  # Ctrl-C
             self._busy -= 1
             self.inbox.wake_after = 1
+            self._ask(self._replan)  # the timer is gone
             raise
 
     # -- for the tasks ------------------------------------------------------------------------------------
@@ -204,9 +205,13 @@ class LoopDispatcher(Dispatcher):
 
     def plan(self, loop: asyncio.AbstractEventLoop) -> None:
         """Plan what a free slot does."""
-        with self:
-            delay = self._look(self.batcher.plan)
-        self._wait(delay, loop)
+        try:
+            with self:
+                delay = self._look(self.batcher.plan)
+            self._wait(delay, loop)
+        except BaseException:  # Ctrl-C: the timer may be gone
+            self._ask(self._replan)
+            raise
 
     def _look(self, look: Callable[[float], LookT]) -> LookT | None:
         """Return what `look`, a step of the batcher, finds; None after a fault. Needs the lock."""

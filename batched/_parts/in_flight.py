@@ -122,6 +122,19 @@ class Miss:
         return self._in_flight.land(self, part)
 
 
+def _is_far_behind(item: Item, call: CachedCall) -> bool:
+    """Whether `item` is of a list of which much waits, as it lands with all of that."""
+    run = None if item.miss is None else item.miss.call
+    if run is None or call.bulk:
+        return False
+    waiting = sum([part.waiting for part in run.parts or (run,)])
+    return waiting > max(_FAR, _TIMES * call.size)
+
+
+_FAR = 64  # items, two batches of the default size: to run an item twice is worth no less
+_TIMES = 8
+
+
 class InFlight:
     """The items in flight of one batcher. Used with its lock, so nothing here calls the user's cache."""
 
@@ -145,7 +158,7 @@ class InFlight:
             if call.results[place] is not UNKNOWN:
                 continue
             item = self._items.get(key)
-            if item is None:
+            if item is None or _is_far_behind(item, call):
                 self._items[key] = item = missed[place] = Item(key)
             else:
                 call.hits += 1 if call.many else call.size

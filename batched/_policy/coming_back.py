@@ -36,9 +36,10 @@ class ComingBack:
         """Return how many items will come back until so many batches have run."""
         return round(self._each_batch * batches)
 
-    def started(self, refused: int, items: float) -> None:
-        """Note a batch, which has some `items`: so many were refused since the last one."""
-        self._each_batch += _LATELY * (self._came - self._each_batch)
+    def started(self, refused: int, items: float, most: int) -> None:
+        """Note a batch, which has some `items`, `most` at most: so many were refused since the last one."""
+        # For more than a batch there are no places, however many come, or however often the same ones do.
+        self._each_batch += _LATELY * (min(self._came, most) - self._each_batch)
         is_too_soon = self._again > 0 if self._each_batch >= 1.0 else refused > _FEW * items
         spacing = self._spacing * _FURTHER if is_too_soon else self._spacing / _CLOSER
         self._spacing = min(max(spacing, 1.0), _MOST_SPACING)
@@ -48,13 +49,15 @@ class ComingBack:
         """Forget the times: nothing waits, so the next caller may come at once."""
         self._promised = 0.0
 
-    def after_s(self, shorter_s: float, takes_s: float, now: float) -> float:
+    def after_s(self, shorter_s: float, takes_s: float, now: float, *, has_place: bool = True) -> float:
         """Return after how long a caller may come back: what waits has to be shorter by so many seconds.
 
-        The items of its call take `takes_s`.
+        The items of its call take `takes_s`. The next caller has its turn after that, if this one `has_place`
+        in the line of all.
         """
         promised = max(self._promised, now + max(shorter_s, 0.0))  # other threads may change it meanwhile
         if promised > now + _LONGEST_S:  # not all callers come back
             promised = now + _LONGEST_S / 2
-        self._promised = promised + takes_s * self._spacing
+        if has_place:
+            self._promised = promised + takes_s * self._spacing
         return promised - now

@@ -24,6 +24,7 @@ _DOUBLES = 3  # ... which doubles so often with each in a row that is slower, or
 _CHANGED = 0.5  # the logarithm of a change: such a batch tells of the function, not of its size
 _OUTLIER = 4.0  # times the expected: no batch counts for more
 _SPREAD = 1 / 16  # the weight of one batch in the spread
+_USUAL = 3.0  # standard deviations: a jump from one batch to the next may be so large
 _SAFE = 2.3  # standard deviations: chosen so that less than one executed item in a hundred is late
 _HAND_OUT_S = 300e-6  # from the end of a batch until its callers have their answers
 _FORGET = 256  # batches: a level of which there was none since is forgotten, as it may only have seemed slow
@@ -64,8 +65,8 @@ class ServiceTime:
             expected = self.seconds(size)
             seconds = min(seconds, _OUTLIER * expected)
             off = log(seconds / expected)
-            # From one batch to the next, and only so much of it: a change of the function is no spread.
-            jump = min(abs(off - self._off), _CHANGED)
+            # From one batch to the next, and no more of it at once than was usual: a change is no spread.
+            jump = min(abs(off - self._off), max(_CHANGED, _USUAL * sqrt(self._variance)))
             self._variance += _SPREAD * (jump * jump / 2 - self._variance)
             self._alike = self._alike + 1 if off * self._off > 0.0 and off * off > self._variance else 0
             self._off = off

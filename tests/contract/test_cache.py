@@ -91,6 +91,22 @@ def test_equal_items_in_flight_run_once(flavour: Flavour) -> None:
     nothing_is_left(fn)
 
 
+def test_a_call_does_not_wait_for_the_rest_of_a_long_list(flavour: Flavour) -> None:
+    """An item of a list has its answer with all of the list: here it runs again, and sooner."""
+    gate = Gate(shut=True)
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=0, cache={})
+    many = flavour.start(fn, list(range(400)))
+    gate.wait_for_batch()
+    single = flavour.start(fn, 1)
+    few = flavour.start(fn, [398, 399])
+    gate.let_through(3)
+    assert (single.result(PATIENCE_S), few.result(PATIENCE_S)) == (1, [398, 399])
+    assert not many.done()
+    gate.open()
+    assert many.result(PATIENCE_S) == list(range(400))
+    nothing_is_left(fn)
+
+
 @pytest.mark.parametrize("items", ["a", 7, ["a", "b"], ["a", "c"]])
 def test_what_lands_after_the_cache_was_asked_does_not_run_twice(
     flavour: Flavour, monkeypatch: pytest.MonkeyPatch, items: Any

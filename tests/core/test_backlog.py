@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -154,6 +155,107 @@ def test_places_are_kept_for_callers_that_have_come_back() -> None:
     back = [service.push(allowed_s=4 * FULL_S, attempt=2) for _ in range(FULL)]
     assert sum(call.error is None for call in first) < FULL / 4
     assert all(call.error is None for call in back)
+
+
+def _flood(service: Service, batches: int = 40, allowed_s: float = 4 * FULL_S, **told: Any) -> None:
+    """Have three times as many calls come as the function can answer."""
+    for _ in range(batches):
+        batch = service.start()
+        for _ in range(3 * FULL):
+            service.push(allowed_s=allowed_s, **told)
+        service.now += cost(batch.size if batch else 1)
+        if batch:
+            service.driver.finish(batch, service.now)
+
+
+def _bursts(service: Service, bursts: int) -> list[int]:
+    """Have two batches come at once, and then nothing, again and again; return how many calls are let in."""
+    found = []
+    for _ in range(bursts):
+        calls = [service.push(allowed_s=10 * FULL_S) for _ in range(2 * FULL)]
+        while service.run():
+            pass
+        service.now += 2 * FULL_S
+        found.append(sum(call.error is None for call in calls))
+    return found
+
+
+def test_a_flood_ends_where_the_function_has_time_to_spare() -> None:
+    """Though the rule of floods itself has turned calls away before each batch."""
+    service = Service()
+    assert _bursts(service, 3) == [2 * FULL] * 3
+    _flood(service)
+    assert _bursts(service, 5)[2:] == [2 * FULL] * 3
+
+
+def test_calls_that_no_rest_would_help_are_no_flood() -> None:
+    """Their deadline is shorter than their own batch takes."""
+    service = Service()
+    for _ in range(40):
+        batch = service.start()
+        service.push(allowed_s=cost(1) / 2)
+        service.push()
+        service.now += cost(1)
+        if batch:
+            service.driver.finish(batch, service.now)
+    service.start()
+    assert all(service.push(allowed_s=10 * FULL_S).error is None for _ in range(2 * FULL))
+
+
+@pytest.mark.parametrize(("size", "allowed_s"), [(1, cost(1) / 2), (10 * FULL, FULL_S)])
+def test_no_place_is_kept_for_callers_that_it_would_not_help(size: int, allowed_s: float) -> None:
+    """Those that no rest would make in time, nor lists that take turns with others."""
+    service = Service()
+    for _ in range(40):
+        batch = service.start()
+        service.push()
+        for _ in range(2 * FULL):
+            service.push(size, allowed_s=allowed_s, attempt=2)
+        service.now += cost(1)
+        if batch:
+            service.driver.finish(batch, service.now)
+    service.start()
+    assert all(service.push(allowed_s=2 * FULL_S).error is None for _ in range(FULL // 2))
+
+
+def test_a_list_of_many_batches_sends_no_other_caller_away_for_longer() -> None:
+    service = Service()
+    service.push(FULL)
+    service.start()
+    for _ in range(2 * FULL):
+        service.push()
+    before = service.push(allowed_s=FULL_S).error
+    assert isinstance(service.push(1000 * FULL, allowed_s=FULL_S).error, OverloadError)
+    after = service.push(allowed_s=FULL_S).error
+    assert isinstance(before, OverloadError)
+    assert isinstance(after, OverloadError)
+    assert after.retry_after_s == pytest.approx(before.retry_after_s, abs=0.1 * FULL_S)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "queue"), [("key", KeyedQueues), ("tenant", lambda *sizes: _with_tenants(*sizes))]
+)
+def test_a_flood_of_one_key_or_tenant_that_comes_back_shuts_out_no_other(attribute: str, queue: Any) -> None:
+    """The other's call has its turn in the next batches, and is let in."""
+    service = Service(queue)
+
+    def push(name: str, attempt: int) -> Call:
+        call = service.call(1, 4 * FULL_S)
+        call.attempt = attempt
+        setattr(call, attribute, name)
+        service.driver.push(call)
+        return call
+
+    others = []
+    for _ in range(60):
+        batch = service.start()
+        for number in range(3 * FULL):
+            push("crowd", 1 + number % 2)
+        others.append(push("other", 1))
+        service.now += cost(batch.size if batch else 1)
+        if batch:
+            service.driver.finish(batch, service.now)
+    assert sum(isinstance(call.error, OverloadError) for call in others) <= 3
 
 
 def test_a_bound_on_the_delay_is_one_on_the_items_that_take_so_long() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from batched import QueueFullError, aio
 from batched._drivers import event_loop
+from batched._drivers.loop_dispatcher import LoopDispatcher
 from tests.kit.functions import echo
 from tests.kit.gate import PATIENCE_S, AsyncGate, turns
 from tests.kit.loops import KINDS, eager, noting
@@ -199,3 +200,25 @@ def test_a_deadline_that_is_far_starts_nothing(kind: str, options: dict[str, Any
 
     with asyncio.Runner(loop_factory=lambda: noting(kind)) as runner:
         runner.run(main())
+
+
+@pytest.mark.parametrize("name", ["_stop_timer", "_wait"])
+def test_a_ctrl_c_while_a_loop_plans_loses_no_call(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The timer of the last plan is gone by then; the loop plans once more when it goes on."""
+    fn = aio.dynamically(echo, timeout_ms=60_000, adaptive=False)
+    right = getattr(LoopDispatcher, name)
+
+    def interrupted(self: LoopDispatcher, *args: Any) -> None:
+        right(self, *args)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    loop = asyncio.new_event_loop()
+    call = loop.create_task(fn(1))
+    loop.run_until_complete(turns())
+    fn.configure(timeout_ms=1)
+    monkeypatch.setattr(LoopDispatcher, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(turns())
+    assert loop.run_until_complete(asyncio.wait_for(call, PATIENCE_S)) == 1
+    loop.close()

@@ -39,10 +39,10 @@ def test_as_many_items_are_expected_as_came_back_of_late() -> None:
     assert coming.expected(1.0) == 0
     for _ in range(100):
         coming.came(8)
-        coming.started(0, 32.0)
+        coming.started(0, 32.0, 32)
     assert (coming.expected(1.0), coming.expected(0.25), coming.expected(0.0)) == (8, 2, 0)
     for _ in range(100):
-        coming.started(0, 32.0)
+        coming.started(0, 32.0, 32)
     assert coming.expected(1.0) == 0
 
 
@@ -59,15 +59,33 @@ def test_times_are_further_apart_while_callers_come_back_too_soon(say_so: bool) 
     for _ in range(20):
         if say_so:
             coming.came(16)
-        coming.started(32, 32.0)
+        coming.started(32, 32.0, 32)
     assert (apart_s() == 1.0) is say_so
     for _ in range(20):
         if say_so:
             coming.came(16)
             coming.refused_again(1)
-        coming.started(32, 32.0)
+        coming.started(32, 32.0, 32)
     further = apart_s()
     assert further > 2.0
     for _ in range(500):
-        coming.started(0, 32.0)
+        coming.started(0, 32.0, 32)
     assert apart_s() == 1.0
+
+
+def test_places_are_kept_for_no_more_than_a_batch() -> None:
+    """However many come back, or however often the same ones do."""
+    coming = ComingBack()
+    for _ in range(200):
+        coming.came(1000)
+        coming.started(0, 32.0, 32)
+    assert coming.expected(1.0) == 32
+
+
+def test_a_caller_without_a_place_reads_the_line_and_does_not_move_it() -> None:
+    """A list of many batches, which takes turns with others."""
+    coming = ComingBack()
+    first, second = times(coming, 2)
+    assert coming.after_s(30.0, 100.0, 0.0, has_place=False) == 30.0
+    (third,) = times(coming, 1)
+    assert third - second == second - first

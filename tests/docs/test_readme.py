@@ -55,7 +55,7 @@ def test_no_page_and_no_extra_names_an_exact_version() -> None:
 
 
 def test_torch_is_in_the_extras_of_the_tests_and_of_the_examples_only() -> None:
-    """Those who use it have the torch that they want."""
+    """Users have the torch that they want."""
     named = [(extra, each) for extra in EXTRAS for each in EXTRAS[extra] if each.startswith("torch")]
     assert sorted(named) == [("examples", "torch>=2.4"), ("test", "torch>=2.4")]
 

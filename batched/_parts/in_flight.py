@@ -11,6 +11,9 @@ from batched._parts.store import UNKNOWN
 if TYPE_CHECKING:
     from batched._parts.cache import CachingCollator
 
+_FAR = 64  # items, two batches of the default size: to run an item twice is worth no less
+_TIMES = 8
+
 
 class Watch:
     """The result of one key, once it has landed, for all callers that were asking the cache for it.
@@ -129,10 +132,6 @@ def _is_far_behind(item: Item, call: CachedCall) -> bool:
         return False
     waiting = sum([part.waiting for part in run.parts or (run,)])
     return waiting > max(_FAR, _TIMES * call.size)
-
-
-_FAR = 64  # items, two batches of the default size: to run an item twice is worth no less
-_TIMES = 8
 
 
 class InFlight:

@@ -35,7 +35,8 @@ class ServiceTime:
 
     def __init__(self) -> None:
         self._batches = 0
-        self._speed = 1.0  # of late, relative to what the levels say
+        self.speed: float = 1.0
+        """Of late, relative to what the levels say."""
         self._least = self._most = 0  # sizes of batches that ran
         self._off = 0.0  # the logarithm of what the last batch took, relative to what was expected
         self._alike = 0  # batches in a row that were all slower, or all faster, than the spread explains
@@ -60,7 +61,7 @@ class ServiceTime:
         number = (size - 1).bit_length()
         level = self._levels.get(number)
         if level is None:
-            self._levels[number] = _Level(size, seconds / self._speed)
+            self._levels[number] = _Level(size, seconds / self.speed)
         else:
             expected = self.seconds(size)
             seconds = min(seconds, _OUTLIER * expected)
@@ -70,22 +71,22 @@ class ServiceTime:
             self._variance += _SPREAD * (jump * jump / 2 - self._variance)
             self._alike = self._alike + 1 if off * self._off > 0.0 and off * off > self._variance else 0
             self._off = off
-            self._speed *= exp(_FOLLOW * 2 ** min(self._alike, _DOUBLES) * off)
+            self.speed *= exp(_FOLLOW * 2 ** min(self._alike, _DOUBLES) * off)
             if abs(off) < _CHANGED:
-                level.add(size, seconds / self._speed)
+                level.add(size, seconds / self.speed)
         self._levels[number].seen_at = self._batches
         if not self._batches % _FORGET:
             since = self._batches - _FORGET
             self._levels = {at: each for at, each in self._levels.items() if each.seen_at > since}
             for each in self._levels.values():  # else noise takes the speed to 0 or to infinity in the end
-                each.seconds *= self._speed
-            self._speed = 1.0
+                each.seconds *= self.speed
+            self.speed = 1.0
         levels = [self._levels[each] for each in sorted(self._levels)]
         self._most = max(each.most for each in levels)
         self._least = min(each.least for each in levels)
         self._curve = (
             [each.size for each in levels],
-            list(accumulate((each.seconds * self._speed for each in levels), max)),
+            list(accumulate((each.seconds * self.speed for each in levels), max)),
         )
 
     def seconds(self, size: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -24,8 +25,9 @@ FENCE = re.compile(
     r"^(?P<fence>`{3,})(?P<about>[^`\n]*)\n(?P<text>.*?)^(?P=fence)$", re.DOTALL | re.MULTILINE
 )
 INSTALL = "pip install "
-PORT = "8000"
-"""The port that all pages name; each gets a free one in its place, so that pages can run at once."""
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+PORT = re.compile("8000|6379")
+"""The port of a page's server; each page gets a free one in its place, so that pages can run at once."""
 
 
 class Block(NamedTuple):
@@ -64,6 +66,12 @@ class Page:
         """The libraries that it needs and that are not installed."""
         return [name for name in self.needs if not is_installed(name)]
 
+    @property
+    def missing_servers(self) -> list[str]:
+        """The programs of its servers that are not there, and that no `pip install` brings."""
+        commands = [block.text.split()[0] for block in self.blocks if block.name == "server"]
+        return [name for name in commands if shutil.which(name, path=PATH) is None]
+
     def examples(self) -> str:
         """Return the examples as one script, in which each line has the number that it has on the page."""
         script: list[str] = []
@@ -76,7 +84,7 @@ class Page:
         """Write its files into `folder`, with `port` in the place of the one that they name."""
         for block in self.blocks:
             if block.name and block.kind != "sh" and not block.kind.startswith("{"):
-                Path(folder, block.name).write_text(block.text.replace(PORT, str(port)), "utf-8")
+                Path(folder, block.name).write_text(PORT.sub(str(port), block.text), "utf-8")
 
     def run(self, folder: Path, *, time_limit_s: float = 100.0) -> None:
         """Run all of it in `folder`: first its files are written, then commands are given, then examples run.
@@ -85,16 +93,16 @@ class Page:
         """
         port = str(free_port())
         environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "HF_HUB_OFFLINE": "1"}
-        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+        environment["PATH"] = PATH
         self.write_files(folder, int(port))
-        examples = self.examples().replace(PORT, port)
+        examples = PORT.sub(port, self.examples())
         Path(folder, "examples_of_the_page.py").write_text(examples, "utf-8")
         with ExitStack() as servers:
             for block in self.blocks:
                 if block.kind != "sh":
                     continue
                 lines = [line for line in block.text.splitlines() if not line.startswith(INSTALL)]
-                command = "\n".join(lines).replace(PORT, port).strip()
+                command = PORT.sub(port, "\n".join(lines)).strip()
                 if block.name == "server":
                     servers.callback(end, start(command, int(port), folder, environment))
                 elif command:

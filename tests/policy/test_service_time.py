@@ -106,7 +106,7 @@ def test_noise_does_not_add_up() -> None:
     """The speed and the levels, of which each time is the product, stay what they are."""
     random = Random(1)
     times = learned([random.choice([1, 2, 8, 32]) for _ in range(100 * 256)], _noisy(random))
-    assert 0.1 < times._speed < 10.0  # noqa: SLF001  what is told is right until a float is too small
+    assert 0.1 < times.speed < 10.0  # what is told is right until a float is too small
     assert times.seconds(32) == pytest.approx(1.3 * cost(32), rel=0.35)
 
 

@@ -47,7 +47,8 @@ def test_batches_stream_at_once(streaming: Flavour) -> None:
     """As many as there may be."""
     streaming.needs_threads()
     steps = Steps(endless)
-    fn = streaming.decorate(steps, batch_size=1, timeout_ms=0, max_concurrent_batches=3)
+    many = 1_000_000_000  # pieces may wait: on a busy machine a consumer falls far behind
+    fn = streaming.decorate(steps, batch_size=1, timeout_ms=0, max_concurrent_batches=3, max_pieces=many)
     streams = [streaming.stream(fn, item) for item in range(3)]
     for step in range(5):
         assert [next(stream) for stream in streams] == [(item, step) for item in range(3)]

@@ -150,8 +150,13 @@ class KeyedQueues:
         return min(self.items + coming, own + others * batches * self.batch_size)
 
     def of_its_key(self, call: Call, ahead: int) -> int:
-        """Return how many items of those that go `ahead` of `call` have its key. Needs no lock."""
-        entry = self._entries.get(getattr(call, "key", None))
+        """Return how many items of those that go `ahead` of `call` have its key, all if it has several.
+
+        Needs no lock.
+        """
+        if not hasattr(call, "key"):
+            return ahead
+        entry = self._entries.get(call.key)
         return 0 if entry is None else min(ahead, entry.queue.items)
 
     def small_calls(self) -> tuple[Call, ...]:

@@ -90,6 +90,18 @@ def test_a_call_of_a_key_that_came_back_is_dropped_from_the_right_queue() -> Non
     assert groups.items == 1
 
 
+def test_what_goes_ahead_of_a_call_is_counted_by_its_key() -> None:
+    """All of it for a call that has several keys, and so none of its own."""
+    driver, groups = driver_of(batch_size=4)
+    for number in range(10):
+        driver.push(call_of(number % 2, arrived=float(number)))
+    assert groups.of_its_key(call_of(0, arrived=10.0), 9) == 5
+    assert groups.of_its_key(call_of(2, arrived=10.0), 9) == 0
+    divided = call_of(0, arrived=10.0)
+    del divided.key
+    assert groups.of_its_key(divided, 9) == 9
+
+
 def test_a_list_that_comes_late_has_one_batch_ahead_of_small_calls_not_more() -> None:
     """What large calls did not use while none waited is saved up for one batch."""
     driver, _ = driver_of(batch_size=2, threshold=1)

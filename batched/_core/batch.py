@@ -23,6 +23,8 @@ class Batch:
         "begun",
         "failed",
         "has_lists",
+        "is_apart",
+        "isolation",
         "least_shapes",
         "padded",
         "real",
@@ -43,6 +45,8 @@ class Batch:
         self.least_shapes: Any = None  # what they are padded to at least, as parts of a call have to be alike
         self.real: int = 0  # elements, for collators that pad
         self.padded: int = 0  # the same with their padding
+        self.isolation: Isolation | None = None  # the search for items that fail which it is a part of
+        self.is_apart: bool = False  # whether it had room for items that waited, but had another key
         self._overwritten: list[Any] = []  # items that errors have replaced, until `clear`
 
     def __len__(self) -> int:
@@ -60,10 +64,6 @@ class Batch:
 
     precedes_other_half: bool = False
     """Whether it is the first half of a batch that failed, and there is another."""
-    isolation: Isolation | None = None
-    """The search for the items that fail which it is a part of; None of most batches."""
-    is_apart: bool = False
-    """Whether it had room for items that waited, but had another key."""
 
     def halves(self, error: BaseException | None, isolation: Isolation | None) -> list[Half]:
         """Return two batches of the items that are still wanted, one or none if there are no more.
@@ -232,7 +232,7 @@ class Batch:
 class Half(Batch):
     """A part of a batch that failed, and runs again."""
 
-    __slots__ = ("error", "isolation", "precedes_other_half")
+    __slots__ = ("error", "precedes_other_half")
 
     def __init__(
         self, slices: list[Slice], size: int, error: BaseException | None, isolation: Isolation | None
@@ -240,21 +240,13 @@ class Half(Batch):
         super().__init__(slices, size, StartReason.RETRY)
         self.error = error
         """What its calls have met: they get it if the search is given up."""
-        self.isolation: Isolation | None = isolation
+        self.isolation = isolation
         self.precedes_other_half: bool = False
 
     def clear(self) -> None:
         """Drop the references to the calls, and to the error: its traceback leads to their items."""
         super().clear()
         self.error = None
-
-
-class ApartBatch(Batch):
-    """A batch that had room for items that waited, but had another key."""
-
-    __slots__ = ()
-
-    is_apart = True
 
 
 def _is_wanted(piece: Slice) -> bool:

@@ -104,8 +104,10 @@ class Batcher:
     def pop(self, now: float) -> Batch:
         """Remove and return the next batch, for which `plan` has just said that it is due."""
         retries = self.running.retries
-        most = self.next_batch.options.batch_size
-        batch = retries.pop(most) if retries.batches else self.next_batch.take(now)
+        if retries.batches:
+            batch: Batch = retries.pop(self.next_batch.options.batch_size)
+        else:
+            batch = self.next_batch.take(now)
         self.running.since[batch] = now
         if self.backlog.is_used:
             self.backlog.started(now)

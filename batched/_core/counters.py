@@ -61,9 +61,10 @@ class Counters:
         """Return the items and the seconds of the last runs."""
         return [(size, duration) for _, size, duration in self._runs]
 
-    def left(self, slices: list[Slice], items: int, started: float) -> None:
+    def left(self, slices: list[Slice], items: int, started: float, failed: int = 0) -> None:
         """Count `items` of a batch that has `started`, which will not run again, and how long they waited."""
         self.processed += items
+        self.failed += failed
         if len(slices) == items:
             self._waits[1] += [started - call.arrived for call, _, _ in slices]
         else:

@@ -78,8 +78,8 @@ class LengthQueue(Queue):
     def take(self, room: int) -> Batch:
         """Remove and return the next batch, of at most `room` items; at least so many must wait."""
         rule = self.lengths
-        if not (rule.is_used or self._remainders):
-            return super().take(room)
+        if not (rule.is_used or self._remainders.ranges):
+            return Queue.take(self, room)  # half of what `super()` would take, for each batch
         rule.how = Choice.ARRIVAL
         if self._goes_by_arrival(room):
             self._led = self._passed_over[False] = self._passed_over[True] = False
@@ -105,7 +105,7 @@ class LengthQueue(Queue):
         """Whether the next batch is that of a queue without lengths, as most are where padding is cheap."""
         lengths = self.lengths
         return (
-            not self._remainders
+            not self._remainders.ranges
             and lengths.budget is None
             and (not lengths.reorders or not lengths.cost.per_length or self._are_near_singles(room))
         )
@@ -125,7 +125,7 @@ class LengthQueue(Queue):
         small_items = self.items - self._large_items
         small = self._first(self._small, look)
         large = self._first(self._large, look)
-        return _Sight(small, large[: self._most_large(small_items, look, large)], small_items, room)
+        return _Sight(small, large[: self._most_of(large, small_items, look)], small_items, room)
 
     def _by_arrival(self, sight: _Sight) -> tuple[list[Item], int, bool]:
         """Return the batch in order of arrival, the share of large calls in it, and whether it is crowded.
@@ -171,9 +171,9 @@ class LengthQueue(Queue):
         self._credit = min(max(credit - large_taken, 0.0), self._most_saved)
         self._large_items -= large_taken
 
-    def _most_large(self, small_items: int, room: int, large: list[Item] | None = None) -> int:
+    def _most_of(self, large: list[Item], small_items: int, room: int) -> int:
         """Return how many items of `large`, the waiting ones of large calls, the next batch may have."""
-        most = super()._most_large(small_items, room)
+        most = self._most_large(small_items, room)
         cost = self.lengths.cost
         if not large or not cost.each or self.large_limit is None or most > self.large_limit:
             return most
@@ -215,25 +215,22 @@ class _Remainders:
     """The places that wait, as ranges, of calls of which other items wait than just the last ones."""
 
     def __init__(self) -> None:
-        self._ranges: dict[Call, list[_Range]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._ranges)
+        self.ranges: dict[Call, list[_Range]] = {}
 
     def of(self, call: Call) -> list[_Range]:
         """Return from where to where items of `call` wait."""
-        return self._ranges.get(call) or [(call.size - call.waiting, call.size)]
+        return self.ranges.get(call) or [(call.size - call.waiting, call.size)]
 
     def forget(self, call: Call) -> None:
         """Note that no item of `call` waits any more."""
-        self._ranges.pop(call, None)
+        self.ranges.pop(call, None)
 
     def drop(self, call: Call, after: int) -> int:
         """Forget the items of `call` that wait `after` a place; return how many items that was."""
         ranges = [(start, min(stop, after)) for start, stop in self.of(call) if start < after]
         left = sum(stop - start for start, stop in ranges)
         if left:
-            self._ranges[call] = ranges
+            self.ranges[call] = ranges
         else:
             self.forget(call)
         return call.waiting - left
@@ -255,7 +252,7 @@ class _Remainders:
             if not call.waiting or ranges == [(call.size - call.waiting, call.size)]:
                 self.forget(call)
             else:
-                self._ranges[call] = ranges
+                self.ranges[call] = ranges
         return slices
 
 

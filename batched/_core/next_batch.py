@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from batched._core.batch import ApartBatch, Batch
+from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.calls import Calls
 from batched._core.early_drop import EarlyDrop
@@ -15,6 +15,9 @@ from batched._policy.best_size import BestSize
 from batched._policy.length_cost import LengthCost
 from batched._policy.lengths import Lengths
 from batched._policy.window import StartReason, Window
+
+_SHORT_S = 200e-6  # a batch that takes less tells little of sizes and lengths: ...
+_OF_SHORT = 8  # ... of so many in a row one is learned from
 
 
 class NextBatch:
@@ -41,6 +44,7 @@ class NextBatch:
         self._reason = StartReason.FULL  # why the next batch is due, as the look finds that finds it due
         self.policy: Any = new_window(options, self._cost)
         self.sizes: BestSize | None = None
+        self._passed = 0  # short batches in a row, which are not learned from
         self.apply_options(options)
 
     def configure(self, options: Options) -> None:
@@ -183,7 +187,7 @@ class NextBatch:
         batch: Batch = queue.take(self._room(queue, now))
         queues.taken(batch, now)
         if reason != StartReason.FULL and not queue.items and queues.items:
-            batch = ApartBatch(batch.slices, batch.size)
+            batch.is_apart = True
         batch.reason = reason
         return batch
 
@@ -197,6 +201,7 @@ class NextBatch:
 
     def _room(self, queue: Any, now: float) -> int:
         """Return how many items the next batch of `queue` has, at most."""
+        room: int = queue.batch_size if queue.items >= queue.batch_size else queue.items
         sizes, deadlines = self.sizes, self._calls.deadlines
         if sizes is not None and sizes.is_due:
             spare_s = deadlines.next() - now if deadlines.entries else inf
@@ -205,8 +210,7 @@ class NextBatch:
                 if self._lengths is not None:  # they are not used; in batches of this size they may tell more
                     self._lengths.looks = True
                 return size
-        room: int = min(queue.batch_size, queue.items)
-        if self._calls.deadlines.entries and self._early_drop.is_on:
+        if deadlines.entries and self._early_drop.is_on:
             room = min(self._early_drop.choose(queue, room, now), queue.items)
         return room
 
@@ -219,23 +223,35 @@ class NextBatch:
 
     def learn(self, batch: Batch, answered: int, started: float, now: float) -> None:
         """Learn from `batch`, which has ended and `answered` so many calls."""
-        lengths = self._lengths
-        if lengths is not None and batch.failed < batch.size:
-            lengths.ran(batch, now - started)
-        if self.sizes is not None and not batch.failed:
-            self._learn_size(self.sizes, batch.size, started, now)
         if self._backlog.is_used:
             self._backlog.ended(batch, started, now)
-        policy = self.policy
-        if not policy.learns:
-            return
-        if policy.is_suspended:
-            self._calls.policy_listens = self._holds_back = policy.resumes(batch.size, now - started)
-            return
-        measured = started if batch.failed < batch.size else None
-        policy.done(batch.size, len(batch.slices), answered, now, measured)
-        self._calls.queue.large_limit = policy.large_limit
-        self._calls.policy_listens = self._holds_back = not policy.is_suspended
+        is_passed = self._passed and now - started < _SHORT_S
+        if self.policy.learns and not (is_passed and self.policy.is_suspended):
+            self._learn_when_to_wait(batch, answered, started, now)
+        if is_passed:
+            self._passed -= 1
+        else:
+            self._learn_sizes_and_lengths(batch, started, now)
+
+    def _learn_when_to_wait(self, batch: Batch, answered: int, started: float, now: float) -> None:
+        policy, calls = self.policy, self._calls
+        has_worked = batch.failed < batch.size
+        if not policy.is_suspended:
+            policy.done(batch.size, len(batch.slices), answered, now, started if has_worked else None)
+            calls.queue.large_limit = policy.large_limit
+        elif has_worked:
+            others_came = answered > 0 and bool(calls.inbox.arriving or calls.queue.items)
+            policy.ran_suspended(batch.size, now - started, others_came=others_came)
+        calls.policy_listens = self._holds_back = not policy.is_suspended
+
+    def _learn_sizes_and_lengths(self, batch: Batch, started: float, now: float) -> None:
+        lengths, sizes = self._lengths, self.sizes
+        if lengths is not None and batch.failed < batch.size:
+            lengths.ran(batch, now - started)
+        if sizes is not None and not batch.failed:
+            self._learn_size(sizes, batch.size, started, now)
+        is_at_rest = (sizes is None or sizes.is_at_rest) and not self._uses_lengths
+        self._passed = _OF_SHORT - 1 if is_at_rest and now - started < _SHORT_S else 0
 
     def _learn_size(self, sizes: BestSize, size: int, started: float, now: float) -> None:
         """Learn what a batch of `size` items takes, and go on with the size that serves best."""

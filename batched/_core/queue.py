@@ -190,9 +190,14 @@ class Queue:
         """
         slices: list[Slice] = []
         small_items = self.items - self._large_items
-        self._credit = min(self._credit + room * RESERVE, self._most_saved)
+        credit = self._credit + room * RESERVE
+        self._credit = credit if credit < self._most_saved else self._most_saved
         left = room
-        large = min(self._most_large(small_items, room), self._large_items)
+        large = self._large_items
+        if large:
+            large = min(self._most_large(small_items, room), large)
+        else:
+            self._without_small = 0
         if small_items >= room and large:
             # At least one item in the end, however small the batches.
             reserved = min(int(self._credit), max(int(room * PAID_OUT), 1), large)

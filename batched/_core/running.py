@@ -66,7 +66,7 @@ class Running:
                 return
             for half in self.retries.given_up(batch):
                 done = half.fail(half.error or error, self._collator)
-                self._count(half, started)
+                self._calls.counters.left(half.slices, half.size, started, half.failed)
                 self._end(half, done, now)
         self._end(batch, batch.fail(error, self._collator, streams=self._streams), now)
 
@@ -113,8 +113,9 @@ class Running:
             if batch.failed:
                 done += self._calls.drop_rest(batch.calls)
             if started is not None:  # else it did not run, or a fault came in the way: it is counted
-                self._calls.counters.ran(batch, now - started)
-                self._count(batch, started)
+                counters = self._calls.counters
+                counters.ran(batch, now - started)
+                counters.left(batch.slices, batch.size, started, batch.failed)
                 answered = len(done)
                 if self._streams:  # of which some have ended before
                     answered = sum(not call.missing and call.left is None for call in batch.calls)
@@ -122,12 +123,6 @@ class Running:
         finally:  # also after a fault of this library
             self._calls.answer(done)
             self._release(batch, done)
-
-    def _count(self, batch: Batch, started: float) -> None:
-        """Count the items of `batch`, which will not run again."""
-        counters = self._calls.counters
-        counters.failed += batch.failed
-        counters.left(batch.slices, batch.size, started)
 
     def _release(self, batch: Batch, done: list[Call]) -> None:
         """Drop the items of calls that have failed, and release the inputs of calls that have ended."""

@@ -35,11 +35,14 @@ class Dispatcher(ABC):
 
     def __exit__(self, *_: object) -> None:
         calls = self.batcher.calls
-        landed = interrupt = None
+        answered = released = gone = landed = interrupt = None
         try:
-            answered, calls.answered = calls.answered, []
-            released, calls.released = calls.released, []
-            gone, calls.gone = calls.gone, []
+            if calls.answered:
+                answered, calls.answered = calls.answered, []
+            if calls.released:
+                released, calls.released = calls.released, []
+            if calls.gone:
+                gone, calls.gone = calls.gone, []
             if calls.let_in:
                 self._let_in(calls.let_in)
                 calls.let_in.clear()

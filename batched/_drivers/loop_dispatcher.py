@@ -6,7 +6,7 @@ import asyncio
 import logging
 from asyncio import get_running_loop
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from batched._core.batch import Batch
 from batched._drivers.batch_task import BatchTask
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from batched._core.call import Call
     from batched._drivers.event_loop import LoopDriver
-
-LookT = TypeVar("LookT")
 
 _logger = logging.getLogger("batched")
 
@@ -132,8 +130,12 @@ class LoopDispatcher(Dispatcher):
 
     def next(self, loop: asyncio.AbstractEventLoop) -> Batch | None:
         """Remove and return the next batch; None if none is due: the task is to end."""
-        with self:
-            found = self._look(self.batcher.next)
+        with self as batcher:
+            try:
+                found = batcher.next(monotonic())
+            except Exception as fault:  # noqa: BLE001  of this library
+                self._give_up(fault)
+                found = None
         if not isinstance(found, Batch):
             self._busy -= 1
             self._wait(found, loop)
@@ -206,20 +208,16 @@ class LoopDispatcher(Dispatcher):
     def plan(self, loop: asyncio.AbstractEventLoop) -> None:
         """Plan what a free slot does."""
         try:
-            with self:
-                delay = self._look(self.batcher.plan)
+            with self as batcher:
+                try:
+                    delay = batcher.plan(monotonic())
+                except Exception as fault:  # noqa: BLE001  of this library
+                    self._give_up(fault)
+                    delay = None
             self._wait(delay, loop)
         except BaseException:  # Ctrl-C: the timer may be gone
             self._ask(self._replan)
             raise
-
-    def _look(self, look: Callable[[float], LookT]) -> LookT | None:
-        """Return what `look`, a step of the batcher, finds; None after a fault. Needs the lock."""
-        try:
-            return look(monotonic())
-        except Exception as fault:  # noqa: BLE001  of this library
-            self._give_up(fault)
-            return None
 
     def _wait(self, delay: float | None, loop: asyncio.AbstractEventLoop) -> None:
         """Have a task start after `delay` seconds, at the next call if that is None, if there may be one."""

@@ -23,7 +23,8 @@ _COLD = 2  # cohorts: until then the plain window holds, ...
 _WARM = 6  # ... and until then no batch waits: sizes must differ to tell the fixed cost from that of an item
 _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
 _LARGE = 5.0  # fixed costs that a chunk of a large call may take
-_OF_ALIKE = 8  # of so many batches that answered no call, one is learned from
+_OF_ALIKE = 8  # of so many batches that are alike, one is learned from
+_LONE = 32  # batches in a row of one call each, while no other call came: a lone caller
 _NOT_FELT_S = 20e-6  # waking a worker takes as long, so a lower fixed cost is not worth a wait
 
 
@@ -35,7 +36,8 @@ class AdaptiveWindow(Window):
 
     Until it has seen some cohorts, this is the plain window. What is learned fades within tens of batches. It
     costs O(1) for each call and batch, on the worker's side, after the callers have been released. Where the
-    fixed cost is so small that no wait pays, it is suspended: it learns and holds back nothing.
+    fixed cost is so small that no wait pays, or calls come one at a time, it is suspended: it holds back
+    nothing, and of what batches cost it learns in samples.
     """
 
     learns = True
@@ -54,7 +56,8 @@ class AdaptiveWindow(Window):
         self._ended = inf
         self._ended_answered = 0
         self._popped = 0.0  # when a batch started
-        self._unanswered = 0  # batches that answered no call
+        self._alike = 0  # batches that answered no call, or ran while this was suspended
+        self._lone = 0  # batches in a row of one call, while no other call came
         self.large_limit: int | None = None
         """So many items of large calls may share a batch while small ones come; None: all."""
         self.is_suspended = False
@@ -131,9 +134,8 @@ class AdaptiveWindow(Window):
         Batches in the midst of a list answer no call. They begin no cohort, and they are alike.
         """
         if not answered:
-            self._unanswered += 1
-            if self._unanswered % _OF_ALIKE == 0 and started is not None:
-                self._learn_cost(size, now - started)
+            if started is not None:
+                self._sample_cost(size, now - started)
             return
         if self._ended <= now:
             self._begin_cohort()
@@ -144,19 +146,31 @@ class AdaptiveWindow(Window):
             self._learn_cost(size, now - started)
         if self._bursts.has_news:
             self._bursts.learn(self._cohorts.unit, self._held.late_s, self._items_per_call)
-            self.is_suspended = self._cost.fixed < _NOT_FELT_S and self._cohorts.count >= _WARM
+            is_in_vain = self._cost.fixed < _NOT_FELT_S or self._lone >= _LONE
+            self.is_suspended = is_in_vain and self._cohorts.count >= _WARM
 
-    def resumes(self, size: int, duration: float) -> bool:
-        """Return whether a batch of `size` items took so long that it is suspended no longer."""
+    def ran_suspended(self, size: int, duration: float, *, others_came: bool) -> None:
+        """Learn that a batch has ended while this was suspended; go on if that may pay again.
+
+        It may if the batch took longer than was known, or if `others_came` while it ran.
+        """
         cost = self._cost
-        if duration <= 2.0 * (cost.fixed + cost.each * size) + _NOT_FELT_S:
-            return False
+        is_slow = duration > 2.0 * (cost.fixed + cost.each * size) + _NOT_FELT_S
+        if not is_slow and not (others_came and cost.fixed >= _NOT_FELT_S):
+            self._sample_cost(size, duration)
+            return
         self.is_suspended = False
+        self._lone = 0
         # The calls that came while it was suspended have not been reported.
         self._ended = inf
         self._cohorts.forget()
         self._bursts.forget()
-        return True
+
+    def _sample_cost(self, size: int, duration: float) -> None:
+        """Learn what a batch costs from one of several that are alike."""
+        self._alike += 1
+        if self._alike % _OF_ALIKE == 0:
+            self._learn_cost(size, duration)
 
     def _learn_cost(self, size: int, duration: float) -> None:
         """Learn what a batch costs, and so how many items of large calls take a few times the fixed cost."""
@@ -188,6 +202,7 @@ class AdaptiveWindow(Window):
     def _begin_cohort(self) -> None:
         """Begin with the cohort of the batch that ended last."""
         others_waited = self._bursts.last > self._popped
+        self._lone = self._lone + 1 if self._ended_answered == 1 and not others_waited else 0
         self._cohorts.begin(self._ended, self._ended_answered, self._cost.fixed, others_waited=others_waited)
         self._ended = inf
 

@@ -73,6 +73,8 @@ class BestSize:
         self._at = self._top  # the level of the size in use
         self.is_due: bool = False
         """Whether `try_size` is to be asked."""
+        self.is_at_rest: bool = False
+        """Whether batches are too short to be compared."""
         self._batches = 0
         self._ended = 0.0
         self._usual_s = 2 * SHORT_S  # that a batch takes, where it is short
@@ -151,7 +153,8 @@ class BestSize:
         idle = started - self._ended - OVERHEAD_S
         self._ended = now
         self._usual_s += (min(seconds, 2 * SHORT_S) - self._usual_s) / _SETTLED
-        if self._usual_s < SHORT_S and self._at == self._top:
+        self.is_at_rest = self._usual_s < SHORT_S and self._at == self._top
+        if self.is_at_rest:
             self.is_due = False
             return
         # A long pause counts as a few batches: a night without calls says little about the morning.

@@ -70,7 +70,7 @@ class Window:
     learns = False
     """Whether calls and batches are to be reported to it, as to an `AdaptiveWindow`."""
     is_suspended = False
-    """Whether batches are so short that no wait can save anything: only `resumes` is asked then."""
+    """Whether no wait can save anything: then it is told only of batches, by `ran_suspended`."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s

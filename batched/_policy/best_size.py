@@ -223,15 +223,14 @@ class BestSize:
 
     def _best_smaller(self) -> int | None:
         """Return the level of the best smaller size, None if it is not better than larger batches now."""
+        known = [level for level in range(self._at + 1) if self._larger[level].is_known]
         prices = {
             level: seen.each * self._price(level)
-            for level in range(self._at)
+            for level in range(max(known, default=0))  # a limit that no batch exceeds would change nothing
             if (seen := self._limited_to(level)) is not None
         }
         best = min(prices, key=prices.__getitem__, default=self._at)
-        larger = [
-            (level, seen) for level in range(best + 1, self._at + 1) if (seen := self._larger[level]).is_known
-        ]
+        larger = [(level, self._larger[level]) for level in known if level > best]
         if not larger:
             return None
         items = sum(seen.items for _, seen in larger)

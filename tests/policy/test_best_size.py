@@ -69,6 +69,15 @@ def test_the_best_size_is_found(cost: Cost, best: int, seed: int) -> None:
     assert worker.sizes.size == best
 
 
+@pytest.mark.parametrize("most", [32, 64, 256])
+def test_a_limit_that_no_batch_exceeds_is_no_smaller_size(most: int) -> None:
+    """32 callers, of which one or the other is late: two tiles for nearly as many. So one tile is better."""
+    worker = Worker(BestSize(most), tiles)
+    for _ in range(2000):
+        worker.run(1, waiting=worker.random.randint(26, 32))
+    assert worker.sizes.size == 16
+
+
 @pytest.mark.parametrize("most", [2, 3, 24, 33, 1000])
 def test_any_number_may_be_the_most(most: int) -> None:
     """Sizes are powers of two up to it, and itself."""

@@ -44,7 +44,8 @@ class NextBatch:
         self._reason = StartReason.FULL  # why the next batch is due, as the look finds that finds it due
         self.policy: Any = new_window(options, self._cost)
         self.sizes: BestSize | None = None
-        self._passed = 0  # short batches in a row, which are not learned from
+        self._passed = 0  # short batches that are not learned from, as one was
+        self._ended = 0.0  # when the last batch ended
         self.apply_options(options)
 
     def configure(self, options: Options) -> None:
@@ -201,7 +202,7 @@ class NextBatch:
 
     def _room(self, queue: Any, now: float) -> int:
         """Return how many items the next batch of `queue` has, at most."""
-        room: int = queue.batch_size if queue.items >= queue.batch_size else queue.items
+        room: int = min(queue.batch_size, queue.items)
         sizes, deadlines = self.sizes, self._calls.deadlines
         if sizes is not None and sizes.is_due:
             spare_s = deadlines.next() - now if deadlines.entries else inf
@@ -232,6 +233,7 @@ class NextBatch:
             self._passed -= 1
         else:
             self._learn_sizes_and_lengths(batch, started, now)
+        self._ended = now
 
     def _learn_when_to_wait(self, batch: Batch, answered: int, started: float, now: float) -> None:
         policy, calls = self.policy, self._calls
@@ -240,8 +242,9 @@ class NextBatch:
             policy.done(batch.size, len(batch.slices), answered, now, started if has_worked else None)
             calls.queue.large_limit = policy.large_limit
         elif has_worked:
-            others_came = answered > 0 and bool(calls.inbox.arriving or calls.queue.items)
-            policy.ran_suspended(batch.size, now - started, others_came=others_came)
+            call, start, _ = batch.slices[0]
+            has_company = len(batch.slices) > 1 or (not start and call.arrived < self._ended)
+            policy.ran_suspended(batch.size, now - started, has_company=has_company)
         calls.policy_listens = self._holds_back = not policy.is_suspended
 
     def _learn_sizes_and_lengths(self, batch: Batch, started: float, now: float) -> None:

@@ -191,7 +191,7 @@ class Queue:
         slices: list[Slice] = []
         small_items = self.items - self._large_items
         credit = self._credit + room * RESERVE
-        self._credit = credit if credit < self._most_saved else self._most_saved
+        self._credit = min(self._most_saved, credit)
         left = room
         large = self._large_items
         if large:

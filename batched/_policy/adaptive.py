@@ -149,14 +149,15 @@ class AdaptiveWindow(Window):
             is_in_vain = self._cost.fixed < _NOT_FELT_S or self._lone >= _LONE
             self.is_suspended = is_in_vain and self._cohorts.count >= _WARM
 
-    def ran_suspended(self, size: int, duration: float, *, others_came: bool) -> None:
-        """Learn that a batch has ended while this was suspended; go on if that may pay again.
+    def ran_suspended(self, size: int, duration: float, *, has_company: bool) -> None:
+        """Learn that a batch has ended while this was suspended; go on if waits may pay again.
 
-        It may if the batch took longer than was known, or if `others_came` while it ran.
+        They may if the batch took longer than was known, or its call `has_company`: others in the batch, or
+        in the one that ran as it came.
         """
         cost = self._cost
         is_slow = duration > 2.0 * (cost.fixed + cost.each * size) + _NOT_FELT_S
-        if not is_slow and not (others_came and cost.fixed >= _NOT_FELT_S):
+        if not is_slow and not (has_company and cost.fixed >= _NOT_FELT_S):
             self._sample_cost(size, duration)
             return
         self.is_suspended = False

@@ -29,7 +29,7 @@ _CALLERS: dict[str, Callable[[], Traffic]] = {
 }
 _ALLOWED_BATCH_S, _ALLOWED_CALL_S = 7e-6, 0.4e-6
 
-Told = list[tuple[str, tuple[Any, ...]]]
+Told = list[tuple[str, tuple[Any, ...], dict[str, Any]]]
 
 
 @cache
@@ -39,20 +39,24 @@ def _told(words: str, calls: int) -> tuple[Told, int, int]:
 
     class Telling(AdaptiveWindow):
         def arrived(self, times: list[float]) -> None:
-            told.append(("arrived", (times,)))
+            told.append(("arrived", (times,), {}))
             super().arrived(times)
 
         def start_at(self, *args: Any) -> float:
-            told.append(("start_at", args))
+            told.append(("start_at", args, {}))
             return super().start_at(*args)
 
         def popped(self, *args: Any) -> None:
-            told.append(("popped", args))
+            told.append(("popped", args, {}))
             super().popped(*args)
 
         def done(self, *args: Any) -> None:
-            told.append(("done", args))
+            told.append(("done", args, {}))
             super().done(*args)
+
+        def ran_suspended(self, *args: Any, **named: Any) -> None:
+            told.append(("ran_suspended", args, named))
+            super().ran_suspended(*args, **named)
 
     outcome = simulate(Shipped(32, Telling(0.005, 32)), _CALLERS[words](), _SERVICE, calls=calls)
     return told, outcome.batches, len(outcome.latencies)
@@ -79,11 +83,11 @@ def _allowed(words: str) -> Contender:
 def _replayed(told: Told) -> float:
     """Return the seconds that it takes to hear all of it."""
     window = AdaptiveWindow(0.005, 32)
-    calls = [(getattr(window, name), args) for name, args in told]
+    calls = [(getattr(window, name), args, named) for name, args, named in told]
     gc.collect()
     started = perf_counter()
-    for function, args in calls:
-        function(*args)
+    for function, args, named in calls:
+        function(*args, **named)
     return perf_counter() - started
 
 

@@ -19,6 +19,7 @@ from batched._policy.lengths import Lengths
 pytestmark = pytest.mark.usefixtures("batches_are_long")
 
 KNEE = 8
+MOST = Options().batch_size
 
 
 class Backlog:
@@ -54,7 +55,7 @@ class Backlog:
 @pytest.mark.parametrize("timeout_ms", [0, 5])
 def test_the_size_that_serves_best_is_found_and_told(queue: Any, timeout_ms: float) -> None:
     backlog = Backlog(Options(timeout_ms=timeout_ms), queue)
-    assert set(backlog.run(20)) == {32}
+    assert set(backlog.run(20)) == {MOST}
     assert backlog.driver.stats(backlog.now).best_batch_size is None
     backlog.run(1000)
     last = backlog.run(100)
@@ -64,15 +65,15 @@ def test_the_size_that_serves_best_is_found_and_told(queue: Any, timeout_ms: flo
     assert "serves best" in str(stats)
 
 
-@pytest.mark.parametrize(("deadline_s", "sizes"), [(0.5, {32}), (10.0, {KNEE})])
+@pytest.mark.parametrize(("deadline_s", "sizes"), [(0.5, {MOST}), (10.0, {KNEE})])
 def test_no_call_waits_for_a_trial_that_takes_a_good_part_of_its_time(
     deadline_s: float, sizes: set[int]
 ) -> None:
-    """A full batch takes 32 ms here. With time enough the best size is found, as without deadlines."""
+    """A full batch takes 90 ms here. With time enough the best size is found, as without deadlines."""
     backlog = Backlog(Options(), deadline_s=deadline_s)
     assert set(backlog.run(1000)) >= sizes
     assert set(backlog.run(10)) <= sizes | {KNEE // 2, 2 * KNEE}
-    assert (set(backlog.sizes) == {32}) is (sizes == {32})
+    assert (set(backlog.sizes) == {MOST}) is (sizes == {MOST})
 
 
 def test_batches_of_other_sizes_are_looked_at_for_what_length_costs() -> None:
@@ -110,7 +111,7 @@ def test_where_lengths_are_known_their_rule_decides() -> None:
     """They explain what a batch takes."""
     lengths = Lengths(reorders=True, padded=False)
     backlog = Backlog(Options(), partial(LengthQueue, lengths=lengths))
-    assert set(backlog.run(500)) == {32}
+    assert set(backlog.run(500)) == {MOST}
 
 
 def test_configure_begins_anew_only_with_another_batch_size() -> None:
@@ -121,7 +122,7 @@ def test_configure_begins_anew_only_with_another_batch_size() -> None:
     backlog.driver.batcher.configure(Options(batch_size=16))
     assert backlog.run(3) == [16] * 3
     backlog.driver.batcher.configure(Options(adaptive=False))
-    assert set(backlog.run(500)) == {32}
+    assert set(backlog.run(500)) == {MOST}
 
 
 def test_no_trial_is_larger_than_what_fits_into_memory() -> None:
@@ -140,9 +141,28 @@ def test_short_batches_tell_nothing() -> None:
             backlog.driver.push(backlog.call())
         assert backlog.driver.delay(backlog.now) == 0.0
         batch = backlog.driver.pop(backlog.now)
-        assert batch.size == 32
+        assert batch.size == MOST
         backlog.now += 1e-6 * batch.size
         backlog.driver.finish(batch, backlog.now)
+
+
+def test_of_short_batches_in_a_row_one_in_eight_is_learned_from() -> None:
+    """And each long one, at once."""
+    backlog = Backlog(Options())
+    sizes = backlog.driver.batcher.next_batch.sizes
+    learned_from: list[float] = []
+
+    def ran(_: int, started: float, now: float) -> None:
+        learned_from.append(now - started)
+
+    sizes.ran = ran
+    sizes.is_at_rest = True
+    for seconds in [1e-6] * 80 + [0.001] * 5 + [1e-6] * 9:
+        backlog.driver.push(backlog.call())
+        batch = backlog.driver.pop(backlog.now)
+        backlog.now += seconds
+        backlog.driver.finish(batch, backlog.now)
+    assert [round(each, 6) for each in learned_from] == [1e-6] * 10 + [0.001] * 5 + [1e-6] * 2
 
 
 def test_once_lengths_are_used_their_rule_decides() -> None:
@@ -154,5 +174,5 @@ def test_once_lengths_are_used_their_rule_decides() -> None:
     assert backlog.driver.stats(backlog.now).best_batch_size == KNEE
     lengths.is_used = True
     backlog.run(2)
-    assert set(backlog.run(500)) == {32}
+    assert set(backlog.run(500)) == {MOST}
     assert backlog.driver.stats(backlog.now).best_batch_size is None

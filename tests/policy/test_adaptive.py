@@ -92,6 +92,36 @@ def test_a_fast_function_that_becomes_slow_is_learned_anew() -> None:
     assert server.held[-100:] == [0.0] * 100
 
 
+@pytest.mark.parametrize("callers", [2, 20])
+def test_it_rests_while_calls_come_one_at_a_time(callers: int) -> None:
+    """Whatever the function takes. Once others come, they share batches as if it had never rested."""
+    server = adaptive()
+    server.call(0, soon)
+    server.run(100)
+    assert server.patience.is_suspended
+    for _ in range(callers - 1):
+        server.call(server.now + 0.001, soon)
+    server.run(100)
+    assert not server.patience.is_suspended
+    assert server.batches[-20:] == [callers] * 20
+
+
+def test_what_batches_take_is_learned_while_it_rests() -> None:
+    """In samples: the figures follow a function that becomes slower bit by bit."""
+    server = adaptive()
+    server.call(0, soon)
+    server.run(100)
+    for _ in range(40):
+        server.slow *= 1.02
+        server.run(20)
+    assert server.patience.is_suspended
+    learned = server.driver.stats(server.now).learned
+    assert learned is not None
+    assert (learned.batch_ms + learned.item_ms) / 1000 == pytest.approx(
+        server.slow * (FIXED_S + EACH_S), rel=0.15
+    )
+
+
 def test_batches_that_fail_teach_nothing_about_time() -> None:
     """They end at once; yet their callers come back like others."""
     server = adaptive()

@@ -54,7 +54,11 @@ class BatchTask:
                 if batch is None:
                     return
                 RUNNING.set(batch)
-                parts = await self._run(batch)
+                if dispatcher.streams:
+                    step = partial(dispatcher.step, batch)
+                    await walk_steps(batch.run(dispatcher.collator), step, dispatcher.name, _turn)
+                else:
+                    parts = batch.split(await batch.run(dispatcher.collator), dispatcher.collator)
             except BaseException as raised:  # noqa: BLE001  for the callers to handle, whatever it is
                 if isinstance(raised, GeneratorExit) and (batch is None or RUNNING.get(None) is not batch):
                     return  # not raised by the function: loop and callers are gone, and the task with them
@@ -82,16 +86,6 @@ class BatchTask:
 
     def _had_turn(self) -> None:
         self._owes_turn = False
-
-    async def _run(self, batch: Batch) -> list[Any]:
-        """Run the batch function; return the part of each call, nothing if the function streams."""
-        dispatcher = self._dispatcher
-        collator = dispatcher.collator
-        if not dispatcher.streams:
-            parts: list[Any] = batch.split(await batch.run(collator), collator)
-            return parts
-        await walk_steps(batch.run(collator), partial(dispatcher.step, batch), dispatcher.name, _turn)
-        return []
 
     def _is_cancelled(self) -> bool:
         """Whether this task is to end, even if the batch function has not listened."""

@@ -37,17 +37,15 @@ class Dispatcher(ABC):
         calls = self.batcher.calls
         answered = released = gone = landed = interrupt = None
         try:
-            if calls.answered:
+            if calls.answered or calls.released:
                 answered, calls.answered = calls.answered, []
-            if calls.released:
                 released, calls.released = calls.released, []
             if calls.gone:
                 gone, calls.gone = calls.gone, []
             if calls.let_in:
                 self._let_in(calls.let_in)
                 calls.let_in.clear()
-            if calls.in_flight is not None:
-                landed = calls.in_flight.take_landed()
+            landed = calls.in_flight and calls.in_flight.take_landed()
             has_moved, calls.inbox.has_moved = calls.inbox.has_moved, False
         finally:
             self.lock.release()

@@ -63,7 +63,7 @@ class Dynamically(Protocol):
 @overload
 def dynamically(
     func: Callable[..., Awaitable[R]],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -72,7 +72,7 @@ def dynamically(
 @overload
 def dynamically(
     func: Callable[..., R],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -80,7 +80,7 @@ def dynamically(
 ) -> BatchedInference[R]: ...
 @overload
 def dynamically(
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,

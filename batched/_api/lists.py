@@ -145,7 +145,7 @@ class Dynamically(Protocol):
 @overload
 def dynamically(
     func: ListFunction[T, U],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -154,7 +154,7 @@ def dynamically(
 @overload
 def dynamically(
     func: ColumnsFunction[T1, T2, U],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -163,7 +163,7 @@ def dynamically(
 @overload
 def dynamically(
     func: ListMethod[S, T, U],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -172,7 +172,7 @@ def dynamically(
 @overload
 def dynamically(
     func: ColumnsMethod[S, T1, T2, U],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -181,7 +181,7 @@ def dynamically(
 @overload
 def dynamically(
     func: ListStream[T, U],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -190,7 +190,7 @@ def dynamically(
 @overload
 def dynamically(
     func: ListStreamMethod[S, T, U],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -198,7 +198,7 @@ def dynamically(
 ) -> Method[S, StreamingFunction[T, U]]: ...
 @overload
 def dynamically(
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,

@@ -17,7 +17,7 @@ class Changes(TypedDict, total=False):
     """The options that `configure` changes."""
 
     batch_size: int
-    """Default: 32. The most items in one batch."""
+    """Default: 64. The most items in one batch."""
     timeout_ms: float
     """Default: 5.0. How long an incomplete batch may wait for more items while the worker is idle; 0 never
     waits.

@@ -68,7 +68,7 @@ class Options:
     """Options that are refused, each with the reason."""
 
     batch_size: int = _option(
-        32,
+        64,
         an_int(1),
         "The most items in one batch. Where fewer serve better, full batches have fewer (`adaptive`).",
         live=True,

@@ -133,7 +133,7 @@ class Dynamically(Protocol):
 @overload
 def dynamically(
     func: ListFunction[T, U],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -142,7 +142,7 @@ def dynamically(
 @overload
 def dynamically(
     func: ColumnsFunction[T1, T2, U],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -151,7 +151,7 @@ def dynamically(
 @overload
 def dynamically(
     func: ListMethod[S, T, U],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -160,7 +160,7 @@ def dynamically(
 @overload
 def dynamically(
     func: ColumnsMethod[S, T1, T2, U],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -169,7 +169,7 @@ def dynamically(
 @overload
 def dynamically(
     func: ListStream[T, U],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -178,7 +178,7 @@ def dynamically(
 @overload
 def dynamically(
     func: ListStreamMethod[S, T, U],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -186,7 +186,7 @@ def dynamically(
 ) -> Method[S, StreamingFunction[T, U]]: ...
 @overload
 def dynamically(
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,

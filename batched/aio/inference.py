@@ -45,7 +45,7 @@ class Dynamically(Protocol):
 @overload
 def dynamically(
     func: Callable[..., Awaitable[R]],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -54,7 +54,7 @@ def dynamically(
 @overload
 def dynamically(
     func: Callable[..., R],
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
@@ -62,7 +62,7 @@ def dynamically(
 ) -> BatchedInference[R]: ...
 @overload
 def dynamically(
-    batch_size_: int = 32,
+    batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,

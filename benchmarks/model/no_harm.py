@@ -1,8 +1,8 @@
 """Throughput of real functions whose items tell no length, beside the best fixed `batch_size` in hindsight.
 
 MiniLM on numbers of sentences, so that no length shows, and a product of matrices in numpy; both with one
-thread. The best is chosen of 1, 2, 4 ... 32, the default; 64 is shown beside it. What is learned is learned
-before. A fixed size has all else that the defaults have.
+thread. The best is chosen of 1, 2, 4 ... 64, the default. What is learned is learned before. A fixed size has
+all else that the defaults have.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from benchmarks.model.real_model import make_sentences
 
 _CALLERS = (1, 8, 32, 128)
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
-_DEFAULT = 32
 _SHARE = 0.95  # of the best that the defaults are to reach
-_LEARN = 6  # times as many calls as are measured
+_LEARN = 24  # times as many calls as are measured: half a minute of MiniLM
 _SENTENCES = 512
 _WIDTH = 1024
 
@@ -117,12 +116,9 @@ def _contender(work: Work, callers: int, size: int | None) -> Contender:
 
 
 def _best(samples: Samples) -> Samples:
-    """Return what the best size reaches in the median, of those up to the default and of all."""
-    found: Samples = {}
-    for name, most in (("best size", _DEFAULT), ("best size up to 64", _SIZES[-1])):
-        sizes = [str(size) for size in _SIZES if size <= most and str(size) in samples]
-        found[name] = samples[max(sizes, key=lambda size: median(samples[size]))]
-    return found
+    """Return what the size reaches that is best in the median."""
+    sizes = [str(size) for size in _SIZES if str(size) in samples]
+    return {"best size": samples[max(sizes, key=lambda size: median(samples[size]))]}
 
 
 def _rows(work: Work, callers: int) -> Iterator[Row]:
@@ -131,8 +127,6 @@ def _rows(work: Work, callers: int) -> Iterator[Row]:
     turns = Turns(contenders, rounds=work.rounds, derive=_best)
     what = f"throughput, {work.name}, {callers} callers"
     yield Row(f"no harm: {what}", what, turns, "best size", SHARE, Goal(_SHARE, at_least=True))
-    if callers > _DEFAULT:
-        yield Row(f"no harm: {what}, beside 64 too", what, turns, "best size up to 64", SHARE)
 
 
 _WORKS = (Work("MiniLM", _minilm, 256, 3), Work("a product of matrices", _product, 4096, 9))

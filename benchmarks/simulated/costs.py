@@ -94,9 +94,9 @@ COSTS = (
 
 
 @cache
-def capacity(cost: Cost, most: int) -> float:
+def capacity(cost: Cost) -> float:
     """Return the items a second of batches of the size that is best for the slower half of a run."""
-    return min(max(_rate(half, cost.weight, size) for size in SIZES if size <= most) for half in cost.halves)
+    return min(max(_rate(half, cost.weight, size) for size in SIZES) for half in cost.halves)
 
 
 def _rate(half: Callable[[Sequence[float]], float], weight: Callable[[Random], float], size: int) -> float:

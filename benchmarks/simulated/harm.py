@@ -1,8 +1,7 @@
 """What callers get where full batches may be too large, simulated, beside the best `batch_size` in hindsight.
 
-That is the best of 1, 2, 4 ... 32, the default, once there was time to find it: some seconds, and at a load
-of 90 % the minutes in which calls are answered that have waited since then. Where larger batches only make
-items cheaper, 64 is better still, which rows without a goal show. All meet the same arrivals.
+That is the best of 1, 2, 4 ... 64, the default, once there was time to find it: some seconds, and at a load
+of 90 % the minutes in which calls are answered that have waited since then. All meet the same arrivals.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from benchmarks.simulated.processes import Stream, Traffic, closed, exponential,
 
 _CALLERS = (1, 8, 32, 128)
 _LOADS = (0.3, 0.6, 0.9)  # of the capacity at the best size
-_DEFAULT = 32
 _THINK_S = 0.25e-3
 _SHARE = 0.95  # of the best that the defaults are to reach
 _LEARN, _CALLS = 30_000, 30_000  # before, and while it counts: some 20 s or more each
@@ -32,7 +30,7 @@ def _latency(cost: Cost, callers: int, load: float, size: int | None, effort: Ef
     if callers:
         traffic = Traffic(*closed(callers, exponential(_THINK_S), f"{callers}"))
     else:
-        traffic = Traffic(Stream(poisson_times(load * capacity(cost, _DEFAULT), f"{cost.name} {load}")))
+        traffic = Traffic(Stream(poisson_times(load * capacity(cost), f"{cost.name} {load}")))
     few = 10 if callers == 1 else 1  # of a lone caller, all calls are alike
     mean, rate = serve(
         Options() if size is None else Options(batch_size=size),
@@ -54,13 +52,11 @@ def _contender(cost: Cost, callers: int, load: float, size: int | None) -> Conte
 
 
 def _best(samples: Samples) -> Samples:
-    """Return what the best sizes reach, up to the default and of all."""
-    found: Samples = {}
-    for name, most in (("best", _DEFAULT), ("best up to 64", SIZES[-1])):
-        sizes = [size for size in SIZES if size <= most]
-        found[f"{name} latency"] = [min(samples[f"{size} latency"][0] for size in sizes)]
-        found[f"{name} throughput"] = [max(samples[f"{size} throughput"][0] for size in sizes)]
-    return found
+    """Return what the best sizes reach."""
+    return {
+        "best latency": [min(samples[f"{size} latency"][0] for size in SIZES)],
+        "best throughput": [max(samples[f"{size} throughput"][0] for size in SIZES)],
+    }
 
 
 def _rows(cost: Cost, callers: int, load: float) -> Iterator[Row]:
@@ -70,8 +66,6 @@ def _rows(cost: Cost, callers: int, load: float) -> Iterator[Row]:
     what = f"mean latency, {where}"
     goal = Goal(round(1 / _SHARE, 3))
     yield Row(f"harm: {what}", what, turns, "best latency", TIMES, goal, "ours latency")
-    beside = "best up to 64 latency"
-    yield Row(f"harm: {what}, beside 64 too", what, turns, beside, TIMES, ours="ours latency")
     if callers:
         what = f"throughput, {where}"
         goal = Goal(_SHARE, at_least=True)

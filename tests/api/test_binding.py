@@ -229,7 +229,7 @@ def test_a_batched_function_looks_like_its_function() -> None:
     assert embedder.embed.__wrapped__([1]) == [2]
     assert Embedder.embed.__wrapped__(embedder, [1]) == [2]
     assert "Embedder.embed" in repr(embedder.embed)
-    assert "batch_size=32" in repr(Embedder.embed)
+    assert "batch_size=64" in repr(Embedder.embed)
     assert embedder.embed == embedder.embed
     assert embedder.embed != Embedder(1).embed
     assert len({embedder.embed, embedder.embed, embedder.embed.options(deadline_ms=1)}) == 2
@@ -285,7 +285,7 @@ def test_what_is_shared_by_the_accesses_of_an_instance_is_what_a_caller_sees() -
     hurried = one.embed.options(deadline_ms=PATIENCE_S * 1000)
     one.embed.configure(batch_size=5)
     assert "batch_size=5" in repr(one.embed)
-    assert "batch_size=32" in repr(two.embed)
+    assert "batch_size=64" in repr(two.embed)
     assert (hurried(1), one.embed(1), two.embed(1)) == (2, 2, 3)
     assert one.embed == one.embed != hurried
     assert one.embed.__wrapped__.__self__ is hurried.__wrapped__.__self__ is one

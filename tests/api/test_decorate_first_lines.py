@@ -62,7 +62,7 @@ def test_the_first_example_of_0_1_5(model: Any) -> None:
     assert np.allclose(embeddings, embedder.model.encode(many), atol=1e-5)
     stats = embedder.embed_sentences.stats
     assert (stats.queue_size, stats.total_processed) == (0, 202)
-    assert 0 < stats.avg_batch_size <= 32
+    assert 0 < stats.avg_batch_size <= 64
     assert stats.total_batches > 0 <= stats.avg_processing_time
 
 

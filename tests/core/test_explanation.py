@@ -58,7 +58,7 @@ USUAL = [
         "Length has not mattered: batches are too short for that, or items have none that shows. If the "
         "function pads items of another kind, say how long they are: set length to a function."
     ),
-    "Batches have 20.0 items on average, of at most 32; 10% started full.",
+    "Batches have 20.0 items on average, of at most 64; 10% started full.",
     "No batch is held back: a wait for more calls would cost more than it saves.",
     "Items wait for 2 ms on average, and one in a hundred for 2 ms.",
 ]

@@ -23,7 +23,7 @@ class Padding:
     def __init__(self) -> None:
         self.rng = Random(1)
         self.lengths = AutoLengths(length_in_list)
-        options = Options(timeout_ms=0)
+        options = Options(batch_size=32, timeout_ms=0)
         self.driver = ManualDriver(options, partial(LengthQueue, lengths=self.lengths), COLLATOR)
         self.now = 0.0
         self.padding = 0

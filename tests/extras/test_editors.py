@@ -47,8 +47,8 @@ def editor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Editor]:
 @pytest.mark.parametrize(
     ("place", "shown"),
     [
-        ("dynamically(batch", ["batch_size_: int = 32", "Batch the calls of a function that takes a list."]),
-        ("batch_size=64", ["batch_size: int", "Default: 32. The most items in one batch."]),
+        ("dynamically(batch", ["batch_size_: int = 64", "Batch the calls of a function that takes a list."]),
+        ("batch_size=64", ["batch_size: int", "Default: 64. The most items in one batch."]),
         ("isolate_errors=", ["isolate_errors: bool", "Default: True. When a batch raises"]),
         ("max_queue_size=", ["max_queue_size: int | None", "Default: None. The most items that wait"]),
         ('embed("x")', ["BatchedFunction[str, int]", "Embed texts."]),

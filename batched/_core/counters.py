@@ -20,7 +20,7 @@ class Counters:
     def __init__(self) -> None:
         self.processed: int = 0
         self.accepted: int = 0
-        self.failed = 0
+        self.failed: int = 0
         self.divided = 0
         self.rejected = 0
         self.refused = 0

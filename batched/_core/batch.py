@@ -64,12 +64,17 @@ class Batch:
 
     precedes_other_half: bool = False
     """Whether it is the first half of a batch that failed, and there is another."""
+    others: Half | None = None
+    """What is left of its batch, if it runs ahead of that."""
 
-    def halves(self, error: BaseException | None, isolation: Isolation | None) -> list[Half]:
+    def halves(
+        self, error: BaseException | None, isolation: Isolation | None, *, ahead: bool = False
+    ) -> list[Half]:
         """Return two batches of the items that are still wanted, one or none if there are no more.
 
-        A call is cut only where it is alone, and then both parts are padded as this batch was: outputs of one
-        call that were padded to different lengths need not be alike.
+        The first has as few calls as there can be if it is to run `ahead` of the other. A call is cut only
+        where it is alone, and then both parts are padded as this batch was: outputs of one call that were
+        padded to different lengths need not be alike.
         """
         slices = [piece for piece in self.slices if _is_wanted(piece)]
         ends = list(accumulate(stop - start for _, start, stop in slices))
@@ -81,7 +86,8 @@ class Batch:
             for end, (piece, following) in zip(ends, pairwise(slices), strict=False)
             if piece[0] is not following[0]
         ]
-        middle = min(between, key=lambda end: abs(2 * end - size), default=size // 2)
+        aim = 1 if ahead else size // 2
+        middle = min(between, key=lambda end: abs(end - aim), default=aim)
         parts: tuple[list[Slice], list[Slice]] = [], []
         for end, (call, start, stop) in zip(ends, slices, strict=True):
             cut = min(max(stop - end + middle, start), stop)
@@ -230,9 +236,9 @@ class Batch:
 
 
 class Half(Batch):
-    """A part of a batch that failed, and runs again."""
+    """A part of a batch that failed and runs again, or of one that is divided beforehand."""
 
-    __slots__ = ("error", "precedes_other_half")
+    __slots__ = ("error", "others", "precedes_other_half")
 
     def __init__(
         self, slices: list[Slice], size: int, error: BaseException | None, isolation: Isolation | None
@@ -242,11 +248,12 @@ class Half(Batch):
         """What its calls have met: they get it if the search is given up."""
         self.isolation = isolation
         self.precedes_other_half: bool = False
+        self.others: Half | None = None
 
     def clear(self) -> None:
         """Drop the references to the calls, and to the error: its traceback leads to their items."""
         super().clear()
-        self.error = None
+        self.error = self.others = None
 
 
 def _is_wanted(piece: Slice) -> bool:

@@ -103,12 +103,14 @@ class Batcher:
 
     def pop(self, now: float) -> Batch:
         """Remove and return the next batch, for which `plan` has just said that it is due."""
-        retries = self.running.retries
-        if retries.batches:
-            batch: Batch = retries.pop(self.next_batch.options.batch_size)
+        running, options = self.running, self.next_batch.options
+        if running.retries.batches:
+            batch: Batch = running.retries.pop(options.batch_size)
         else:
             batch = self.next_batch.take(now)
-        self.running.since[batch] = now
+            if running.retries.is_watching and options.isolate_errors:
+                batch = running.retries.ahead(batch)
+        running.since[batch] = now
         if self.backlog.is_used:
             self.backlog.started(now)
         return batch

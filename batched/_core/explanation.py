@@ -154,7 +154,7 @@ def _losses(stats: Stats, _: Options) -> Iterator[str]:
     if stats.isolation_paused:
         yield (
             "No item of the last of them worked, as in an outage: until something works, batches that fail "
-            "do not run again, but for one item now and then."
+            "do not run again."
         )
     elif stats.total_failed:
         yield f"{stats.total_failed} of {stats.total_processed} items failed."

@@ -14,7 +14,7 @@ class Retries:
     """The halves of batches that failed, which run before any other batch.
 
     Of a half that fails, the other half runs before its own halves do. So one that works is found early: that
-    tells an item which fails from an outage. While few are divided, a single item comes first.
+    tells an item which fails from an outage. After an outage, a single item comes first.
     """
 
     __slots__ = ("_pause", "batches", "is_watching", "memory")
@@ -28,7 +28,7 @@ class Retries:
 
     @property
     def is_paused(self) -> bool:
-        """Whether few failed batches are divided: no item of one has worked, and nothing has since."""
+        """Whether failed batches are not divided: no item of one has worked, and nothing has since."""
         return self._pause.is_on
 
     def note_failure(self, batch: Batch, error: BaseException, duration: float, *, isolates: bool) -> bool:
@@ -40,9 +40,7 @@ class Retries:
             return True
         divides = isolates and batch.is_divisible and isinstance(error, Exception)
         if isolation is None:
-            if not divides or is_of_surroundings(error):
-                return False
-            return not self._pause.is_on or self._pause.tries()
+            return divides and not self._pause.is_on and not is_of_surroundings(error)
         isolation.failed(error, duration, is_single=not batch.is_divisible)
         if isolation.found_nothing:
             self._pause.found_nothing()
@@ -50,7 +48,7 @@ class Retries:
 
     def note_success(self, batch: Batch, duration: float, most: int) -> None:
         """Note that `batch` has worked. No batch will have more than `most` items."""
-        self._pause.worked(is_part=batch.isolation is not None)
+        self._pause.worked(is_part=batch.isolation is not None or batch.others is not None)
         if batch.isolation is not None:
             batch.isolation.worked(duration)
         if not batch.failed:
@@ -66,7 +64,7 @@ class Retries:
         isolation = batch.isolation
         begins = isolation is None and batch.size and not is_out_of_memory(error)
         if begins:
-            isolation = Isolation(batch.size, duration, doubtful=self._pause.is_on)
+            isolation = Isolation(batch.size, duration)
         halves = batch.halves(error, isolation)
         while begins and self._pause.is_wary and halves and halves[0].is_divisible:
             halves[:1] = halves[0].halves(error, isolation)  # until the first is a single item
@@ -74,6 +72,19 @@ class Retries:
         for half in reversed(halves):
             self.batches.insert(at, half)
         return gone
+
+    def ahead(self, batch: Batch) -> Batch:
+        """Return what runs first of `batch`, which has just been taken: most often all of it.
+
+        During a pause that may be a single call. The others are the next batch.
+        """
+        if not batch.is_divisible or not self._pause.sends_ahead():
+            return batch
+        first, others = batch.halves(None, None, ahead=True)
+        first.reason = others.reason = batch.reason
+        first.others = others
+        self.batches.append(others)
+        return first
 
     def pop(self, most: int) -> Half:
         """Remove and return the next half; it is divided if `batch_size` is now `most`, and it has more."""
@@ -87,9 +98,12 @@ class Retries:
     def given_up(self, batch: Batch) -> list[Half]:
         """Remove and return the halves that are not to run, now that `batch`, one of them, has failed."""
         isolation = batch.isolation
-        if isolation is None or not isolation.is_given_up:
+        if isolation is not None and isolation.is_given_up:
+            rest = [half for half in self.batches if half.isolation is isolation]
+        elif batch.others is not None and self._pause.is_on:
+            rest = [half for half in self.batches if half is batch.others]
+        else:
             return []
-        rest = [half for half in self.batches if half.isolation is isolation]
         for half in rest:
             self.batches.remove(half)
         return rest

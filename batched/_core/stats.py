@@ -137,7 +137,7 @@ class Stats:
     padding: Padding
     """How much padding the function was given, in elements of arrays or, for lists, in units of `length`."""
     isolation_paused: bool
-    """Whether few failed batches are divided: no item of one has worked, and nothing has since."""
+    """Whether failed batches are not divided: no item of one has worked, and nothing has since."""
     fits_memory: int | None
     """The most items of a batch as far as memory is known to go; None if it has never run out."""
     best_batch_size: int | None
@@ -168,7 +168,7 @@ class Stats:
         if self.chosen:
             rows.append(("chosen by", ", ".join(f"{count} {how}" for how, count in self.chosen.items())))
         if self.total_divided:
-            paused = "; few are until something works" if self.isolation_paused else ""
+            paused = "; none is until something works" if self.isolation_paused else ""
             rows.append(("divided", f"{self.total_divided} batches that failed{paused}"))
         if self.fits_memory is not None:
             rows.append(("fits into memory", f"{self.fits_memory} items"))

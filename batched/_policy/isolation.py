@@ -7,23 +7,19 @@ from math import ceil, log2
 _MORE_FAILURES = 3  # in a row than the halvings that single out one item
 _TIMES_ITS_OWN = 4  # what failures may cost beyond what successes have, in the time of the batch itself
 _NO_CHANCE = 4  # items that fail, each alone, and none that works
-_FIRST_TRY = 4  # batches
-_RAREST_TRY = 64  # batches
 _ALWAYS_ALLOWED_S = 0.25  # failures that take no longer in all are no outage that a caller would feel
 
 
 class Isolation:
     """The search for the items that make a batch fail, and what it has cost so far.
 
-    It is given up once failures in a row, or their cost, are more than single items would explain; one that
-    is `doubtful`, as none worked lately, at the first failure. Runs that work cost nothing: they would have
-    been needed in any case.
+    It is given up once failures in a row, or their cost, are more than single items would explain. Runs that
+    work cost nothing: they would have been needed in any case.
     """
 
-    def __init__(self, size: int, duration: float, *, doubtful: bool = False) -> None:
+    def __init__(self, size: int, duration: float) -> None:
         """Begin with a batch of `size` items that has failed after `duration` seconds."""
         self.is_given_up: bool = False
-        self.is_doubtful: bool = doubtful
         self._has_worked = False
         self._in_a_row = 0
         self._singles = 0
@@ -34,7 +30,6 @@ class Isolation:
     def worked(self, duration: float) -> None:
         """Note that a part has worked."""
         self._has_worked = True
-        self.is_doubtful = False
         self._in_a_row = 0
         self._left_s += duration
 
@@ -45,7 +40,7 @@ class Isolation:
         self._spent_s += duration
         self._left_s -= duration
         is_long = self._in_a_row >= self._most_in_a_row and self._spent_s > _ALWAYS_ALLOWED_S
-        if is_long or self._left_s <= 0.0 or self.is_doubtful or is_of_surroundings(error):
+        if is_long or self._left_s <= 0.0 or is_of_surroundings(error):
             self.is_given_up = True
 
     @property
@@ -55,43 +50,38 @@ class Isolation:
 
 
 class Pause:
-    """Whether failed batches are not divided, as in an outage, and which of them are tried all the same.
+    """Whether failed batches are not divided, as in an outage.
 
     It begins when a search has found nothing, and ends when anything works. Else items that fail would keep
-    it up, where each batch has one. So of the 4th, 8th, 16th ... failed batch, and then of each 64th, one
-    item runs alone. That costs an outage one run more, and where one item of five fails it works four times
-    of five: then the others run again too. From then on, until a whole batch works, each search begins with
-    single items, as larger parts would fail and end it.
+    it up, where each batch has one. So of every other batch one item runs ahead, alone. If it fails, so would
+    its batch: that has failed, and an outage takes no longer than without. Where one item of five fails, it
+    works four times of five. Not of each batch, as a function may be one that fails for a single item only.
+
+    From then on, until a whole batch works, each search begins with single items, as larger parts would fail
+    and end it.
     """
 
     def __init__(self) -> None:
         self.is_on: bool = False
         self.is_wary: bool = False
         """Whether a search begins with a single item."""
-        self._begin()
-
-    def _begin(self) -> None:
-        self._failed = 0
-        self._next = _FIRST_TRY
+        self._was_ahead = False
 
     def found_nothing(self) -> None:
         """Begin, unless it is on."""
         if not self.is_on:
             self.is_on = self.is_wary = True
-            self._begin()
+            self._was_ahead = False
 
     def worked(self, *, is_part: bool) -> None:
         """End: a batch has worked, or a part of one."""
         self.is_on = False
         self.is_wary = self.is_wary and is_part
 
-    def tries(self) -> bool:
-        """Count a batch that has failed; return whether an item of it is to run again."""
-        self._failed += 1
-        if self._failed < self._next:
-            return False
-        self._next += min(self._failed, _RAREST_TRY)
-        return True
+    def sends_ahead(self) -> bool:
+        """Return whether an item of the next batch is to run ahead of the others."""
+        self._was_ahead = self.is_on and not self._was_ahead
+        return self._was_ahead
 
 
 def is_of_surroundings(error: BaseException) -> bool:

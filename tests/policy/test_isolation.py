@@ -42,16 +42,6 @@ def test_one_item_that_fails_is_always_found(size: int, own_s: float, each: floa
     assert not isolation.found_nothing
 
 
-def test_a_doubtful_search_is_given_up_at_the_first_failure_unless_something_has_worked() -> None:
-    """After that it is as any other."""
-    for has_worked in (True, False):
-        isolation = Isolation(32, 1.0, doubtful=True)
-        if has_worked:
-            isolation.worked(0.1)
-        isolation.failed(ERROR, 0.1, is_single=True)
-        assert isolation.is_given_up is isolation.found_nothing is not has_worked
-
-
 def test_four_items_that_fail_alone_are_enough_where_none_has_worked() -> None:
     """However fast they failed: a server that answers 429 does so at once."""
     isolation = Isolation(4, 0.0)
@@ -61,18 +51,16 @@ def test_four_items_that_fail_alone_are_enough_where_none_has_worked() -> None:
     assert not isolation.is_given_up
 
 
-def test_a_pause_tries_fewer_and_fewer_batches_up_to_one_in_64() -> None:
+def test_during_a_pause_an_item_of_every_other_batch_runs_ahead() -> None:
     """Anew each time that it begins; to begin it twice changes nothing."""
     pause = Pause()
     for _ in range(2):
-        pause.worked(is_part=True)
+        assert not pause.sends_ahead()
         pause.found_nothing()
-        tried = []
-        for at in range(1, 300):
-            pause.found_nothing()
-            if pause.tries():
-                tried.append(at)
-        assert tried == [4, 8, 16, 32, 64, 128, 192, 256]
+        assert pause.sends_ahead()
+        pause.found_nothing()
+        assert [pause.sends_ahead() for _ in range(4)] == [False, True, False, True]
+        pause.worked(is_part=True)
 
 
 def test_after_a_pause_parts_are_small_until_a_whole_batch_has_worked() -> None:

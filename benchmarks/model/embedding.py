@@ -226,7 +226,9 @@ class _Jobs:
         if key not in self._functions:
             if name == "features":
                 self._functions[key] = self._of_features()
-            elif name == "defaults" or self._library != "ours":
+            elif name == "defaults":
+                self._functions[key] = batched.dynamically(self.encode)
+            elif self._library != "ours":
                 self._functions[key] = batched.dynamically(self.encode, batch_size=BATCH)
             elif name == "arrival":
                 self._functions[key] = batched.dynamically(self.encode, batch_size=BATCH, length=None)

@@ -47,7 +47,7 @@ _GOALS = {
 _CALLERS = 32
 _MANY = 128
 _BESIDE = 8
-_WARM_UP = 24 * BATCH
+_WARM_UP = 48 * BATCH  # twelve batches tell whether length matters; by default they may have twice as many
 _WORDS = """
     the of and to in a is that for it as was with be by on not he his but at are this have from or had an they
     which one you were all her she there would their we him been has when who will no more if out so up said

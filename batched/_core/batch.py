@@ -64,17 +64,12 @@ class Batch:
 
     precedes_other_half: bool = False
     """Whether it is the first half of a batch that failed, and there is another."""
-    others: Half | None = None
-    """What is left of its batch, if it runs ahead of that."""
 
-    def halves(
-        self, error: BaseException | None, isolation: Isolation | None, *, ahead: bool = False
-    ) -> list[Half]:
+    def halves(self, error: BaseException | None, isolation: Isolation | None) -> list[Half]:
         """Return two batches of the items that are still wanted, one or none if there are no more.
 
-        The first has as few calls as there can be if it is to run `ahead` of the other. A call is cut only
-        where it is alone, and then both parts are padded as this batch was: outputs of one call that were
-        padded to different lengths need not be alike.
+        A call is cut only where it is alone, and then both parts are padded as this batch was: outputs of one
+        call that were padded to different lengths need not be alike.
         """
         slices = [piece for piece in self.slices if _is_wanted(piece)]
         ends = list(accumulate(stop - start for _, start, stop in slices))
@@ -86,8 +81,7 @@ class Batch:
             for end, (piece, following) in zip(ends, pairwise(slices), strict=False)
             if piece[0] is not following[0]
         ]
-        aim = 1 if ahead else size // 2
-        middle = min(between, key=lambda end: abs(end - aim), default=aim)
+        middle = min(between, key=lambda end: abs(2 * end - size), default=size // 2)
         parts: tuple[list[Slice], list[Slice]] = [], []
         for end, (call, start, stop) in zip(ends, slices, strict=True):
             cut = min(max(stop - end + middle, start), stop)
@@ -104,6 +98,24 @@ class Batch:
         if halves:
             halves[0].precedes_other_half = len(halves) > 1
         return halves
+
+    def one_ahead(self, at: int) -> tuple[Half, Half]:
+        """Return a batch of the call, or the item of the only list, `at` this place, and one of the rest."""
+        call, start, stop = self.slices[at if self.has_several else 0]
+        rest = [piece for piece in self.slices if piece != (call, start, stop)]
+        if not self.has_several:
+            rest = [(call, start, start + at), (call, start + at + 1, stop)]
+            rest = [piece for piece in rest if piece[1] < piece[2]]
+            start, stop = start + at, start + at + 1
+        first = Half([(call, start, stop)], stop - start, None, None)
+        others = Half(rest, self.size - first.size, None, None)
+        first.reason = others.reason = self.reason
+        return first, others
+
+    @property
+    def has_several(self) -> bool:
+        """Whether it has several slices: of several calls, or of a list that is put in another order."""
+        return len(self.slices) > 1
 
     @property
     def is_divisible(self) -> bool:
@@ -238,7 +250,7 @@ class Batch:
 class Half(Batch):
     """A part of a batch that failed and runs again, or of one that is divided beforehand."""
 
-    __slots__ = ("error", "others", "precedes_other_half")
+    __slots__ = ("error", "precedes_other_half")
 
     def __init__(
         self, slices: list[Slice], size: int, error: BaseException | None, isolation: Isolation | None
@@ -248,12 +260,11 @@ class Half(Batch):
         """What its calls have met: they get it if the search is given up."""
         self.isolation = isolation
         self.precedes_other_half: bool = False
-        self.others: Half | None = None
 
     def clear(self) -> None:
         """Drop the references to the calls, and to the error: its traceback leads to their items."""
         super().clear()
-        self.error = self.others = None
+        self.error = None
 
 
 def _is_wanted(piece: Slice) -> bool:

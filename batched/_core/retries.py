@@ -17,12 +17,13 @@ class Retries:
     tells an item which fails from an outage. After an outage, a single item comes first.
     """
 
-    __slots__ = ("_pause", "batches", "is_watching", "memory")
+    __slots__ = ("_behind", "_pause", "batches", "is_watching", "memory")
 
     def __init__(self) -> None:
         self.batches: deque[Half] = deque()
         self.memory: MemoryLimit = MemoryLimit()
         self._pause = Pause()
+        self._behind: dict[Batch, Half] = {}  # what waits, by what runs ahead of it
         self.is_watching: bool = False
         """Whether it matters that a batch works."""
 
@@ -48,12 +49,14 @@ class Retries:
 
     def note_success(self, batch: Batch, duration: float, most: int) -> None:
         """Note that `batch` has worked. No batch will have more than `most` items."""
-        self._pause.worked(is_part=batch.isolation is not None or batch.others is not None)
+        self._pause.worked(is_part=batch.isolation is not None or batch in self._behind)
         if batch.isolation is not None:
             batch.isolation.worked(duration)
         if not batch.failed:
             self.memory.ran(batch.size, most)
-        self.is_watching = batch.isolation is not None or self.memory.limit is not None
+        self.release(batch)
+        is_searching = batch.isolation is not None or self._pause.is_wary or bool(self._behind)
+        self.is_watching = is_searching or self.memory.limit is not None
 
     def add(self, batch: Batch, error: BaseException, duration: float) -> list[Slice]:
         """Have the halves of `batch`, which raised `error` after `duration` seconds, run next.
@@ -71,20 +74,27 @@ class Retries:
         at = 1 if batch.precedes_other_half and self.batches else 0
         for half in reversed(halves):
             self.batches.insert(at, half)
+        self.release(batch)
         return gone
 
     def ahead(self, batch: Batch) -> Batch:
-        """Return what runs first of `batch`, which has just been taken: most often all of it.
+        """Return what runs of `batch`, which has just been taken: most often all of it.
 
-        During a pause that may be a single call. The others are the next batch.
+        During a pause that may be one call alone. The others wait until it has ended.
         """
-        if not batch.is_divisible or not self._pause.sends_ahead():
+        number = len(batch.slices) if batch.has_several else batch.size
+        at = self._pause.ahead(number) if batch.is_divisible else None
+        if at is None:
             return batch
-        first, others = batch.halves(None, None, ahead=True)
-        first.reason = others.reason = batch.reason
-        first.others = others
-        self.batches.append(others)
+        first, others = batch.one_ahead(at)
+        self._behind[first] = others
         return first
+
+    def release(self, batch: Batch) -> None:
+        """Have the others run next of which `batch`, which has ended, was ahead."""
+        others = self._behind.pop(batch, None)
+        if others is not None:
+            self.batches.append(others)
 
     def pop(self, most: int) -> Half:
         """Remove and return the next half; it is divided if `batch_size` is now `most`, and it has more."""
@@ -95,13 +105,14 @@ class Retries:
             half = self.batches.popleft()
         return half
 
-    def given_up(self, batch: Batch) -> list[Half]:
-        """Remove and return the halves that are not to run, now that `batch`, one of them, has failed."""
+    def given_up(self, batch: Batch, error: BaseException) -> list[Half]:
+        """Remove and return what is not to run, as `batch`, a half or ahead of others, raised `error`."""
         isolation = batch.isolation
         if isolation is not None and isolation.is_given_up:
             rest = [half for half in self.batches if half.isolation is isolation]
-        elif batch.others is not None and self._pause.is_on:
-            rest = [half for half in self.batches if half is batch.others]
+        elif self._pause.is_on and not is_out_of_memory(error) and not all(call.left for call in batch.calls):
+            others = self._behind.pop(batch, None)
+            return [] if others is None else [others]
         else:
             return []
         for half in rest:
@@ -120,14 +131,15 @@ class Retries:
         return gone
 
     def clear(self) -> None:
-        """Forget all halves."""
+        """Forget all that is to run."""
         self.batches.clear()
+        self._behind.clear()
 
     @property
     def items(self) -> int:
-        """How many items are to run again."""
-        return sum(batch.size for batch in self.batches)
+        """How many items are to run again, or behind others."""
+        return sum(batch.size for batch in (*self.batches, *self._behind.values()))
 
     def calls(self) -> list[Call]:
-        """Return the calls of the halves."""
-        return [call for batch in self.batches for call in batch.calls]
+        """Return the calls that have such items."""
+        return [call for batch in (*self.batches, *self._behind.values()) for call in batch.calls]

@@ -64,10 +64,11 @@ class Running:
             if self.retries.note_failure(batch, error, now - started, isolates=isolates):
                 self._run_again(batch, error, started, now)
                 return
-            for half in self.retries.given_up(batch):
+            for half in self.retries.given_up(batch, error):
                 done = half.fail(half.error or error, self._collator)
                 self._calls.counters.left(half.slices, half.size, started, half.failed)
                 self._end(half, done, now)
+        self.retries.release(batch)
         self._end(batch, batch.fail(error, self._collator, streams=self._streams), now)
 
     def _run_again(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
@@ -82,6 +83,7 @@ class Running:
         """Answer the calls of `batch` with `error`, a fault of this library."""
         if self.since.pop(batch, None) is None:
             return  # it has ended before the fault
+        self.retries.release(batch)
         done = [call for call in dict.fromkeys(batch.calls) if call.missing]
         for call in done:
             call.fail(error)

@@ -96,7 +96,7 @@ class Stats:
     total_accepted: int
     """Taken from callers."""
     total_processed: int
-    """Given to the batch function, whether it failed or not."""
+    """In batches that have ended, whether they failed or not."""
     total_failed: int
     """Items of `total_processed` that came back as an error."""
     total_cancelled: int

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from math import ceil, log2
+from random import Random
 
 _MORE_FAILURES = 3  # in a row than the halvings that single out one item
 _TIMES_ITS_OWN = 4  # what failures may cost beyond what successes have, in the time of the batch itself
+_TOGETHER = 0.5  # of the batches during a pause run as a whole
 _NO_CHANCE = 4  # items that fail, each alone, and none that works
 _ALWAYS_ALLOWED_S = 0.25  # failures that take no longer in all are no outage that a caller would feel
 
@@ -53,9 +55,10 @@ class Pause:
     """Whether failed batches are not divided, as in an outage.
 
     It begins when a search has found nothing, and ends when anything works. Else items that fail would keep
-    it up, where each batch has one. So of every other batch one item runs ahead, alone. If it fails, so would
-    its batch: that has failed, and an outage takes no longer than without. Where one item of five fails, it
-    works four times of five. Not of each batch, as a function may be one that fails for a single item only.
+    it up, where each batch has one. So of about every other batch one call runs ahead, alone. If it fails, so
+    would its batch: that has failed, and an outage takes no longer than without. Where one item of five
+    fails, it works four times of five. Not of each batch, as a function may fail for single items only; and
+    by chance, as calls that fail may come in some order.
 
     From then on, until a whole batch works, each search begins with single items, as larger parts would fail
     and end it.
@@ -65,23 +68,24 @@ class Pause:
         self.is_on: bool = False
         self.is_wary: bool = False
         """Whether a search begins with a single item."""
-        self._was_ahead = False
+        self._random: Random | None = None
 
     def found_nothing(self) -> None:
         """Begin, unless it is on."""
         if not self.is_on:
             self.is_on = self.is_wary = True
-            self._was_ahead = False
+            self._random = self._random or Random(1)  # noqa: S311  no secret
 
     def worked(self, *, is_part: bool) -> None:
         """End: a batch has worked, or a part of one."""
         self.is_on = False
         self.is_wary = self.is_wary and is_part
 
-    def sends_ahead(self) -> bool:
-        """Return whether an item of the next batch is to run ahead of the others."""
-        self._was_ahead = self.is_on and not self._was_ahead
-        return self._was_ahead
+    def ahead(self, number: int) -> int | None:
+        """Return which of so many is to run ahead of the others in the next batch, None if none is."""
+        if not self.is_on or self._random is None or self._random.random() < _TOGETHER:
+            return None
+        return self._random.randrange(number)
 
 
 def is_of_surroundings(error: BaseException) -> bool:

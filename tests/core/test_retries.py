@@ -70,99 +70,190 @@ def test_an_outage_costs_five_times_its_time_at_most_and_then_nothing() -> None:
     assert stats.wait.count == stats.total_processed
 
 
-@pytest.mark.parametrize("fails_after_s", [1.0, 0.003])
-def test_a_long_outage_costs_no_run_more(fails_after_s: float) -> None:
-    """Of every other batch one item runs; its error is that of the others, which do not run."""
-    outage = Outage(fails_after_s)
-    outage.error = RuntimeError("429")
+def in_an_outage(**options: Any) -> Outage:
+    """Return one of which no item has worked so far."""
+    outage = Outage(**options)
+    outage.error = RuntimeError("503")
     outage.answer(singles())
-    for at in range(100):
+    assert outage.driver.stats(outage.now).isolation_paused
+    outage.runs.clear()
+    return outage
+
+
+def take_ahead(outage: Outage, calls: list[Call]) -> Any:
+    """Have `calls` come again and again until one of them runs ahead; return what runs."""
+    driver = outage.driver
+    for _ in range(100):
+        driver.push(*calls)
+        batch = driver.pop(outage.now)
+        if len(batch) < len(calls):
+            return batch
+        driver.fail(batch, RuntimeError("503"), outage.now)
+        calls[:] = singles(len(calls))
+    raise AssertionError("none ran ahead")
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("fails_after_s", [1.0, 0.003])
+def test_a_long_outage_costs_no_run_more(fails_after_s: float, slots: int) -> None:
+    """Of every other batch one item runs; its error is that of the others, which do not run."""
+    outage = in_an_outage(run_s=fails_after_s, max_concurrent_batches=slots)
+    sizes = set()
+    for _ in range(100):
         calls = singles()
         assert outage.answer(calls) == pytest.approx(fails_after_s)
-        assert outage.runs == [32 if at % 2 else 1]
+        assert len(outage.runs) == 1
+        sizes.update(outage.runs)
         assert all(call.error is outage.error for call in calls)
+    assert sizes == {1, 32}
     stats = outage.driver.stats(outage.now)
     assert stats.total_processed == stats.total_accepted == stats.total_failed == stats.wait.count
 
 
-def test_a_function_that_fails_for_a_single_item_only_is_not_left_in_an_outage() -> None:
-    """It works for whole batches, and of every other one no item runs ahead."""
-    outage = Outage()
-    outage.error = RuntimeError("503")
-    outage.answer(singles())
+@pytest.mark.parametrize("place", [0, -1])
+def test_an_outage_ends_though_calls_in_one_place_always_fail(place: int) -> None:
+    """Any call may be the one that runs ahead."""
+    outage = in_an_outage()
     outage.error = None
-    calls = singles()
-    outage.bad = {calls[0]}
-    outage.answer(calls)
-    assert outage.runs == [1]
-    calls = singles()
-    outage.answer(calls)
-    assert outage.runs == [32]
-    assert not outage.driver.stats(outage.now).isolation_paused
+    calls: list[Call] = []
+    for _ in range(20):
+        calls = singles(8)
+        outage.bad = {calls[place]}
+        outage.answer(calls)
+    assert [call for call in calls if call.error is not None] == [calls[place]]
+
+
+def test_an_outage_ends_for_a_function_that_fails_for_single_items_only() -> None:
+    """Some batches run as a whole."""
+    outage = in_an_outage()
+    driver = outage.driver
+    for _ in range(20):
+        driver.push(*singles(8))
+        batch = driver.pop(outage.now)
+        if len(batch) == 8:
+            driver.run(batch, outage.now)
+            break
+        driver.fail(batch, ValueError(), outage.now)
+        assert driver.delay(outage.now) is None
+    assert not driver.stats(outage.now).isolation_paused
 
 
 def test_the_item_that_runs_ahead_works_in_the_first_batch_after_an_outage() -> None:
     """Then the others run too, at once; no caller notices the outage that has ended."""
-    outage = Outage()
-    outage.error = RuntimeError("503")
-    outage.answer(singles())
-    outage.error = None
+    outage = in_an_outage()
     calls = singles()
-    outage.answer(calls)
-    assert outage.runs == [1, 31]
+    first = take_ahead(outage, calls)
+    outage.driver.run(first, outage.now)
+    outage.error = None
+    outage.answer([])
+    assert outage.runs == [31]
     assert not any(call.error for call in calls)
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_calls_of_a_batch_of_which_one_runs_ahead_may_leave(slots: int) -> None:
-    """The one that runs, or another; the rest are answered, also where another slot has taken them."""
-    for leaves in (0, 1, 2):
-        outage = Outage(max_concurrent_batches=slots)
-        driver = outage.driver
-        outage.error = RuntimeError("503")
-        outage.answer(singles())
-        calls = singles(3)
-        driver.push(*calls)
-        first = driver.pop(outage.now)
-        assert first.calls == calls[:1]
-        driver.drop(calls[leaves])
-        others = driver.pop(outage.now) if slots > 1 else None
-        driver.fail(first, outage.error, outage.now)
-        if others is not None:
-            driver.fail(others, outage.error, outage.now)
-        assert driver.delay(outage.now) is None
-        assert [call.error for call in calls if call is not calls[leaves]] == [outage.error] * 2
-        assert driver.stats(outage.now).queue_size == 0
+@pytest.mark.parametrize("leaves", ["the first", "another"])
+def test_calls_of_a_batch_of_which_one_runs_ahead_may_leave(slots: int, leaves: str) -> None:
+    """The error of one that has left says nothing of the others: they run, but not before it ends."""
+    outage = in_an_outage(max_concurrent_batches=slots)
+    driver = outage.driver
+    calls = singles(3)
+    first = take_ahead(outage, calls)
+    ahead = first.calls[0]
+    left = ahead if leaves == "the first" else next(call for call in calls if call is not ahead)
+    driver.drop(left)
+    assert slots == 1 or driver.delay(outage.now) is None
+    driver.fail(first, ValueError(), outage.now)
+    outage.error = None
+    outage.answer([])
+    assert outage.runs == ([2] if leaves == "the first" else [])
+    assert [call.error is None for call in calls if call is not left] == [leaves == "the first"] * 2
+    stats = driver.stats(outage.now)
+    assert stats.total_accepted == stats.total_processed + stats.total_cancelled
+
+
+def test_an_item_ahead_that_does_not_fit_into_memory_fails_alone() -> None:
+    """As it does at any other time."""
+    outage = in_an_outage()
+    calls = singles(8)
+    first = take_ahead(outage, calls)
+    ahead = first.calls[0]
+    outage.driver.fail(first, MemoryError(), outage.now)
+    outage.error = None
+    outage.answer([])
+    assert [call for call in calls if call.error is not None] == [ahead]
+
+
+def test_a_stream_ahead_that_fails_on_its_way_fails_alone() -> None:
+    """It had pieces, so the outage is over; the others begin after it."""
+    outage = in_an_outage()
+    calls = singles(8)
+    first = take_ahead(outage, calls)
+    first.begun = True
+    outage.driver.fail(first, ValueError(), outage.now)
+    outage.error = None
+    outage.answer([])
+    assert outage.runs == [7]
+
+
+def test_an_item_of_a_list_that_is_alone_runs_ahead_too() -> None:
+    """Where each item has a place for its error."""
+    outage = in_an_outage()
+    call = listed(8)
+    call.keep_errors = True
+    driver = outage.driver
+    driver.push(call)
+    batch = driver.pop(outage.now)
+    while len(batch) == 8:
+        driver.fail(batch, RuntimeError("503"), outage.now)
+        call = listed(8)
+        call.keep_errors = True
+        driver.push(call)
+        batch = driver.pop(outage.now)
+    driver.run(batch, outage.now)
+    outage.error = None
+    outage.answer([])
+    assert outage.runs == [7]
+    assert not call.missing
+    assert call.error is None
 
 
 def test_others_run_if_anything_has_worked_since_one_of_them_ran_ahead() -> None:
     """The outage is over then: the one that failed is to blame itself."""
-    outage = Outage(max_concurrent_batches=2)
+    outage = in_an_outage(max_concurrent_batches=2)
     driver = outage.driver
-    outage.error = RuntimeError("503")
-    outage.answer(singles())
     driver.push(single())
     lone = driver.pop(outage.now)
     calls = singles(4)
-    driver.push(*calls)
-    first = driver.pop(outage.now)
-    assert first.calls == calls[:1]
+    first = take_ahead(outage, calls)
+    ahead = first.calls[0]
     driver.run(lone, outage.now)
     driver.fail(first, ValueError(), outage.now)
     outage.error = None
     outage.answer([])
-    assert [call.error is None for call in calls] == [False, True, True, True]
+    assert [call for call in calls if call.error is not None] == [ahead]
 
 
 def test_no_item_runs_ahead_where_errors_are_not_isolated_any_more() -> None:
     """The option may change during an outage."""
-    outage = Outage()
-    outage.error = RuntimeError("503")
-    outage.answer(singles())
+    outage = in_an_outage()
     outage.driver.batcher.configure(Options(timeout_ms=0, isolate_errors=False))
-    for _ in range(2):
+    for _ in range(20):
         outage.answer(singles())
         assert outage.runs == [32]
+
+
+def test_once_a_whole_batch_works_after_an_outage_searches_begin_with_halves_again() -> None:
+    """As if there had been none."""
+    outage = in_an_outage()
+    calls = singles(8)
+    outage.driver.run(take_ahead(outage, calls), outage.now)
+    outage.error = None
+    outage.answer([])
+    outage.answer(singles(8))
+    calls = singles(8)
+    outage.bad = {calls[-1]}
+    outage.answer(calls)
+    assert outage.runs == [8, 4, 4, 2, 2, 1, 1]
 
 
 @pytest.mark.parametrize("seed", range(times(40)))
@@ -186,15 +277,16 @@ def test_items_that_fail_do_not_keep_up_what_an_outage_has_begun(seed: int) -> N
 
 def test_where_one_of_a_batch_fails_after_an_outage_it_is_found_in_parts_that_grow() -> None:
     """The first is a single item: larger parts might fail, and tell nothing."""
-    outage = Outage()
-    outage.error = RuntimeError("503")
-    outage.answer(singles(8))
+    outage = in_an_outage()
+    calls = singles(9)
+    first = take_ahead(outage, calls)
+    outage.driver.run(first, outage.now)
     outage.error = None
-    calls = singles(8)
-    outage.bad = {calls[5]}
-    outage.answer(calls)
-    assert outage.runs == [1, 7, 1, 2, 4, 2, 2, 1, 1]
-    assert [call for call in calls if call.error is not None] == [calls[5]]
+    others = [call for call in calls if call.missing]
+    outage.bad = {others[5]}
+    outage.answer([])
+    assert outage.runs == [8, 1, 1, 2, 4, 2, 2, 1, 1]
+    assert [call for call in calls if call.error is not None] == [others[5]]
     assert not outage.driver.stats(outage.now).isolation_paused
 
 

@@ -226,7 +226,11 @@ class Judge:
             return "it is in the place of another item"
         if fault == "raised" and self._isolates(ask):
             return "it is another item's, and errors are isolated"
-        return "" if batch.numbers & numbers else "it is that of another batch"
+        return "" if batch.numbers & numbers or self._may_wait_behind(ask) else "it is that of another batch"
+
+    def _may_wait_behind(self, ask: Ask) -> bool:
+        """Whether a call may have had the error of one that ran ahead of it, and not have run itself."""
+        return True in self.isolates and self.work.may_seem_an_outage(ask.instance)
 
     def _isolates(self, ask: Ask) -> bool:
         """Whether no item can have failed because of another: what streams has begun by then."""
@@ -240,7 +244,8 @@ class Judge:
         if self._isolates(ask):
             return f"no item of it makes the results wrong ({kind}), and errors are isolated"
         wrong = (b for b in self.work.batches if b.went_wrong == kind and b.instance == ask.instance)
-        return "" if any(batch.numbers & numbers for batch in wrong) else f"no batch came back wrong ({kind})"
+        behind = self._may_wait_behind(ask)
+        return "" if any(behind or b.numbers & numbers for b in wrong) else f"no batch came back wrong ({kind})"
 
     def _violated(self, ask: Ask, what: str, error: BaseException | None = None) -> None:
         trace = []

@@ -8,7 +8,6 @@ other threads take snapshots and change options.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import weakref
 from asyncio import get_running_loop
 from collections.abc import Callable, Mapping
@@ -28,7 +27,7 @@ from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import register
 from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.private_python import running_loop_or_none
-from batched._drivers.wakeups import set_unless_done
+from batched._drivers.wakeups import ask, set_unless_done
 from batched.errors import ClosedError
 
 _LOOK_S = 0.1  # how often `aclose`, while it waits for other loops, looks whether they still run
@@ -201,7 +200,7 @@ class LoopDriver(Driver):
         draining = []
         for dispatcher in self.dispatchers():
             rested = loop.create_future()
-            if dispatcher.drain(partial(_wake, loop, rested)):
+            if dispatcher.drain(partial(ask, loop, set_unless_done, rested)):
                 draining.append((dispatcher, rested))
         for dispatcher, rested in draining:
             while not rested.done() and dispatcher.is_running():
@@ -230,8 +229,3 @@ def _forget(
 ) -> None:
     if dispatchers.get(key) is reference:  # else the id is another loop's by now
         del dispatchers[key]
-
-
-def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop was closed, and no task waits there any more
-        loop.call_soon_threadsafe(set_unless_done, future)

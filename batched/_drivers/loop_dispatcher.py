@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from batched._core.batch import Batch
 from batched._drivers.batch_task import BatchTask
 from batched._drivers.dispatcher import Dispatcher
-from batched._drivers.wakeups import resolve_on_loop
+from batched._drivers.wakeups import ask, resolve_on_loop
 
 if TYPE_CHECKING:
     import weakref
@@ -77,13 +77,7 @@ class LoopDispatcher(Dispatcher):
     def _ask(self, callback: Callable[..., object], *args: object) -> bool:
         """Have the loop call `callback` soon; return whether it can, as it is not closed."""
         loop = self.loop()
-        if loop is None:
-            return False
-        try:
-            loop.call_soon_threadsafe(callback, *args)
-        except RuntimeError:  # the loop was closed
-            return False
-        return True
+        return loop is not None and ask(loop, callback, *args)
 
     # -- on the loop --------------------------------------------------------------------------------------
 

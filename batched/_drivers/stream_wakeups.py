@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 
 from batched._core.call import Call
+from batched._drivers.wakeups import ask
 
 
 class Bell(asyncio.Event):
@@ -31,8 +32,7 @@ def tell(calls: list[Call]) -> None:
             with contextlib.suppress(RuntimeError):  # it has been told already
                 call.waiter.release()
     for loop, theirs in loops.items():
-        with contextlib.suppress(RuntimeError):  # the loop was closed, and its tasks with it
-            loop.call_soon_threadsafe(_ring, theirs)
+        ask(loop, _ring, theirs)  # one that is closed has no tasks that wait
 
 
 def _ring(calls: list[Call]) -> None:

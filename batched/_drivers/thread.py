@@ -30,7 +30,7 @@ from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
 from batched._drivers.stream_wakeups import Bell, tell
 from batched._drivers.thread_dispatcher import ThreadDispatcher
-from batched._drivers.wakeups import set_unless_done
+from batched._drivers.wakeups import ask, set_unless_done
 from batched._drivers.workers import Workers
 from batched.errors import ClosedError
 
@@ -250,7 +250,7 @@ class ThreadDriver(Driver):
         with self.lock.later, self.lock:
             if not len(self.workers) and not self.idents:
                 return
-            self.workers.then.append(lambda: loop.call_soon_threadsafe(set_unless_done, ended))
+            self.workers.then.append(partial(ask, loop, set_unless_done, ended))
         await ended
 
     def end_streams(self) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import InvalidStateError
 from typing import Any
 from weakref import ref
@@ -33,6 +34,22 @@ class _NoLoop:
 # What a task is shown when it is woken: of another future than asyncio's own it would have to ask the result.
 WOKEN: asyncio.Future[None] = asyncio.Future(loop=_NoLoop())  # type: ignore[arg-type]
 WOKEN.set_result(None)
+
+
+def ask(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> bool:
+    """Have `loop`, perhaps of another thread, call `callback` soon; return False if it is closed.
+
+    One that is closed at this very moment would keep the callback for ever, with all that leads from it.
+    """
+    try:
+        handle = loop.call_soon_threadsafe(callback, *args)
+    except RuntimeError:  # it was closed
+        return False
+    if not loop.is_closed():
+        return True
+    with contextlib.suppress(AttributeError):  # loops of some libraries return no handle
+        handle.cancel()
+    return False
 
 
 def resolve_on_loop(calls: Iterable[Call]) -> None:
@@ -142,13 +159,12 @@ def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
     if outbox.is_told:
         return
     outbox.is_told = True
+    is_told = False
     try:
-        loop.call_soon_threadsafe(outbox.empty)
-    except RuntimeError:  # the loop was closed, and its tasks with it
-        outbox.is_told = False
-    except BaseException:
-        outbox.is_told = False
-        raise
+        is_told = ask(loop, outbox.empty)
+    finally:  # else it is closed, and its tasks are with it, or Ctrl-C came
+        if not is_told:
+            outbox.is_told = False
 
 
 def settle(calls: list[Call]) -> None:

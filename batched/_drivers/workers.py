@@ -228,5 +228,4 @@ class Workers:
         self._start()  # answers calls that came after the last look at `arriving`
         self._when_last_ended()
         for callback in then:
-            with contextlib.suppress(RuntimeError):  # the loop to be told was closed
-                callback()
+            callback()

@@ -244,8 +244,9 @@ class Judge:
         if self._isolates(ask):
             return f"no item of it makes the results wrong ({kind}), and errors are isolated"
         wrong = (b for b in self.work.batches if b.went_wrong == kind and b.instance == ask.instance)
-        behind = self._may_wait_behind(ask)
-        return "" if any(behind or b.numbers & numbers for b in wrong) else f"no batch came back wrong ({kind})"
+        ahead = self._may_wait_behind(ask)
+        is_explained = any(ahead or each.numbers & numbers for each in wrong)
+        return "" if is_explained else f"no batch came back wrong ({kind})"
 
     def _violated(self, ask: Ask, what: str, error: BaseException | None = None) -> None:
         trace = []

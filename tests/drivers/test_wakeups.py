@@ -13,7 +13,7 @@ import pytest
 import batched
 from batched._core.call import Call
 from batched._drivers import wakeups
-from batched._drivers.wakeups import wake
+from batched._drivers.wakeups import ask, wake
 from tests.kit.gate import PATIENCE_S, Gate, until
 
 
@@ -47,11 +47,15 @@ class Loop:
     def __init__(self) -> None:
         self.ready: list[Any] = []
         self.error: type[BaseException] | None = None
+        self.closed = False
 
-    def call_soon_threadsafe(self, callback: Any) -> None:
+    def call_soon_threadsafe(self, callback: Any) -> None:  # as loops of some libraries, without a handle
         if self.error is not None:
             raise self.error
         self.ready.append(callback)
+
+    def is_closed(self) -> bool:
+        return self.closed
 
     def call_on(self) -> Call:
         call = Call().begin(list, None, 1, False, 0.0)
@@ -117,6 +121,36 @@ def test_a_loop_that_is_closed_keeps_no_calls() -> None:
     wake([call])
     del told, call
     assert [call() for call in calls] == [None, None]
+
+
+class ClosesMeanwhile(asyncio.SelectorEventLoop):
+    """A loop that its own thread closes after another has seen that it is open."""
+
+    handle: asyncio.Handle
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, **named: Any) -> asyncio.Handle:
+        self.close()
+        self.handle = asyncio.Handle(callback, args, self, **named)
+        return self.handle
+
+
+def test_a_loop_that_is_closed_meanwhile_is_handed_nothing() -> None:
+    """It would keep a batcher, its calls and their instances for as long as the loop itself is kept."""
+    loop = ClosesMeanwhile()
+    item = Gate()
+    assert not ask(loop, print, item)
+    kept = weakref.ref(item)
+    del item
+    assert kept() is None
+    assert loop.handle.cancelled()
+
+
+def test_a_loop_without_handles_can_be_closed_meanwhile() -> None:
+    """Loops of some libraries return nothing."""
+    loop: Any = Loop()
+    assert ask(loop, print)
+    loop.closed = True
+    assert not ask(loop, print)
 
 
 def test_a_wake_up_that_is_interrupted_is_made_up_for() -> None:

@@ -69,7 +69,8 @@ class Retries:
         if begins:
             isolation = Isolation(batch.size, duration)
         halves = batch.halves(error, isolation)
-        while begins and self._pause.is_wary and halves and halves[0].is_divisible:
+        is_wary = self._pause.is_wary if begins else isolation is not None and isolation.begins_small
+        while is_wary and halves and halves[0].is_divisible:
             halves[:1] = halves[0].halves(error, isolation)  # until the first is a single item
         at = 1 if batch.precedes_other_half and self.batches else 0
         for half in reversed(halves):

@@ -6,7 +6,9 @@ from math import ceil, log2
 from random import Random
 
 _MORE_FAILURES = 3  # in a row than the halvings that single out one item
-_TIMES_ITS_OWN = 4  # what failures may cost beyond what successes have, in the time of the batch itself
+_TIMES_ITS_OWN = 4  # what failures may cost, in the time of the batch itself ...
+_TIMES_OF_PARTS = 3  # ... and that of each part that works
+_DOUBTS = 2  # parts that fail, and none that works: then single items run next
 _TOGETHER = 0.5  # of the batches during a pause run as a whole
 _NO_CHANCE = 4  # items that fail, each alone, and none that works
 _ALWAYS_ALLOWED_S = 0.25  # failures that take no longer in all are no outage that a caller would feel
@@ -33,7 +35,7 @@ class Isolation:
         """Note that a part has worked."""
         self._has_worked = True
         self._in_a_row = 0
-        self._left_s += duration
+        self._left_s += _TIMES_OF_PARTS * duration
 
     def failed(self, error: BaseException, duration: float, *, is_single: bool = False) -> None:
         """Note that a part has raised `error`; one that `is_single` is found, which is no step astray."""
@@ -44,6 +46,11 @@ class Isolation:
         is_long = self._in_a_row >= self._most_in_a_row and self._spent_s > _ALWAYS_ALLOWED_S
         if is_long or self._left_s <= 0.0 or is_of_surroundings(error):
             self.is_given_up = True
+
+    @property
+    def begins_small(self) -> bool:
+        """Whether a single item is to run next: it works more often than a part, and that ends all doubt."""
+        return not self._has_worked and self._in_a_row >= _DOUBTS
 
     @property
     def found_nothing(self) -> bool:

@@ -453,3 +453,24 @@ def test_several_items_that_fail_are_all_found() -> None:
         else:
             driver.run(batch, now)
     assert {place for place, call in enumerate(calls) if call.error is not None} == bad
+
+
+@pytest.mark.parametrize(
+    ("size", "bad", "run_s", "share"),
+    [(64, 6, 0.1, 0.99), (64, 12, 0.1, 0.97), (32, 3, 1.0, 0.99), (32, 6, 1.0, 0.9)],
+)
+def test_neighbours_of_several_items_that_fail_are_answered(
+    size: int, bad: int, run_s: float, share: float
+) -> None:
+    """Wherever these are, of a function that takes as long for few items as for many."""
+    answered = 0
+    seeds = range(times(100))
+    for seed in seeds:
+        outage = Outage(run_s=run_s, batch_size=size)
+        outage.error = None
+        calls = singles(size)
+        outage.bad = {*random.Random(seed).sample(calls, bad)}
+        outage.answer(calls)
+        assert all(call.error is not None for call in outage.bad)
+        answered += sum(call.error is None for call in calls)
+    assert answered >= share * (size - bad) * len(seeds)

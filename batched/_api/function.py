@@ -191,7 +191,7 @@ class DecoratedFunction(Bindable[DriverT]):
     def explain(self) -> str:
         """Return what the batcher has found and does, and what would help: one plain sentence a line."""
         driver = self._driver
-        return explain(driver.stats, driver.options)
+        return explain(driver.stats, driver.options, streams=self._shared.streams)
 
     async def aclose(self) -> None:
         """Run the queued calls, wait until nothing runs any more, and take no more calls."""

@@ -11,7 +11,6 @@ behind a running batch. All but the inbox needs the lock of the driver.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from batched._core.backlog import Backlog
@@ -20,6 +19,7 @@ from batched._core.calls import Calls, NewQueue
 from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.inbox import Inbox
+from batched._core.lessons import NOTHING, Lessons, of_all
 from batched._core.next_batch import NextBatch
 from batched._core.options import Options
 from batched._core.running import Running
@@ -149,20 +149,20 @@ class Batcher:
     @property
     def learned(self) -> Learned | None:
         """What it has learned of its function and its callers."""
-        learned: Learned | None = self.next_batch.policy.learned()
         lengths = self.calls.queue.lengths
-        if learned is None or lengths is None or not lengths.is_used:
-            return learned
-        cost = lengths.cost
-        return replace(learned, item_ms=cost.each_alone * 1000, length_ms=cost.per_length * 1000)
+        cost = None if lengths is None or not lengths.is_used else lengths.cost
+        learned: Learned | None = self.next_batch.policy.learned(cost)
+        return learned
+
+    @property
+    def lessons(self) -> Lessons:
+        """What it has learned, in numbers that outlive it."""
+        return Lessons(self.next_batch.policy.cohorts, self.learned, self.fits, self.best_batch_size)
 
 
-def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float) -> Stats:
-    """Return what `batchers`, which count together, have done so far."""
-    fits = [batcher.fits for batcher in batchers if batcher.fits is not None]
-    best = [batcher.best_batch_size for batcher in batchers if batcher.best_batch_size is not None]
-    known = [batcher for batcher in batchers if batcher.learned is not None]
-    most = max(known, key=lambda batcher: batcher.next_batch.policy.cohorts, default=None)
+def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float, gone: Lessons = NOTHING) -> Stats:
+    """Return what `batchers`, which count together, have done so far, and what was learned by one `gone`."""
+    lessons = of_all([batcher.lessons for batcher in batchers], gone)
     running = [batcher.running for batcher in batchers]
     refused = [batcher.inbox.refused.copy() for batcher in batchers]
     return counters.snapshot(
@@ -171,7 +171,7 @@ def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float) -> Sta
         refused=sum(map(sum, refused)),
         again=sum(each.retries.items for each in running),
         paused=any(each.retries.is_paused for each in running),
-        fits=min(fits, default=None),
-        best=min(best, default=None),
-        learned=None if most is None else most.learned,
+        fits=lessons.fits,
+        best=lessons.best,
+        learned=lessons.learned,
     )

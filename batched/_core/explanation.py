@@ -4,124 +4,203 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from batched._core.options import ArrayOptions, Options
+from batched._core.options import ArrayOptions, Options, knows_lengths
 from batched._core.stats import Stats
 from batched._policy.lengths import Choice
 from batched._policy.window import Learned, StartReason, short
 
 _FEW = 12  # batches: until then little is known
-_ALONE = 1.5  # items: batches of fewer have nothing to share
+_ALONE = 1.1  # items: batches of fewer have next to nothing to share
 _MANY = 0.5  # of the batches
 _COSTLY = 0.2  # of the time
 _FELT = 0.05  # of the time
+_UNLIKE = 1.0  # percent of padding: with less, lengths hardly differ
+
+_WITH_ALL = (
+    StartReason.CALLERS_BACK,
+    StartReason.NO_GAIN,
+    StartReason.WAITED,
+    StartReason.TRIAL,
+    StartReason.WINDOW,
+)
+"""Such a batch has all that waited."""
 
 
-def explain(stats: Stats, options: Options) -> str:
+def explain(stats: Stats, options: Options, *, streams: bool = False) -> str:
     """Return one sentence a line."""
-    if not stats.total_batches:
-        return "No batch has run yet, so nothing is known."
-    parts = (_cost, _length, _size, _wait, _losses)
-    return "\n".join(sentence for part in parts for sentence in part(stats, options))
+    return "\n".join(_sentences(stats, options, streams))
+
+
+def _sentences(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # noqa: FBT001
+    if stats.total_batches:
+        yield from _cost(stats, options)
+        if not streams or knows_lengths(options):  # of a stream, none are looked at
+            yield from _length(stats, options)
+        yield from _size(stats, options)
+        yield from _wait(stats, options)
+    else:
+        yield "No batch has run yet, so nothing is known."
+    yield from _answered_without(stats, options)
+    yield from _losses(stats)
 
 
 def _cost(stats: Stats, options: Options) -> Iterator[str]:
     """Say what a batch costs, and whether that is worth sharing."""
     learned = stats.learned
-    if learned is None:
-        yield f"Batches took {short(stats.avg_processing_time * 1000)} ms on average."
-        if options.batch_size == 1:
-            return
-        if options.adaptive and options.timeout_ms and options.max_concurrent_batches == 1:
-            yield "What a batch and an item cost is not known yet: more batches have to run."
-        else:
-            yield (
-                "What a batch and an item cost is not learned: that needs adaptive=True, timeout_ms above 0 "
-                "and max_concurrent_batches=1."
-            )
+    if learned is None or not learned.sizes_differ:
+        yield f"Half of the batches took at most {short(stats.processing_time.percentile(50) * 1000)} ms."
+        if options.batch_size > 1:
+            yield _why_unknown(stats, options)
         return
-    if not (_sizes_differ(stats) or learned.length_ms):
-        items = stats.batch_size.max
-        together = short(learned.batch_ms + learned.item_ms * items)
-        yield (
-            f"A batch of {items:.0f} costs {together} ms. What an item adds is not known: "
-            "all batches had the same size."
+    each = f"each item adds {short(_each_ms(learned))} ms"
+    if learned.length_ms and _lengths_differ(stats):
+        each = (
+            f"each item adds {short(learned.item_ms)} ms, and {short(learned.length_ms)} ms for each unit of "
+            "the longest item's length"
         )
-        return
-    length = f", and {short(learned.length_ms)} ms for a unit of length" if learned.length_ms else ""
-    each = f"each item adds {short(learned.item_ms)} ms{length}"
     yield f"A batch costs {short(learned.batch_ms)} ms, and {each}."
-    size = stats.best_batch_size or options.batch_size
-    if stats.total_batches >= _FEW and _fixed_share(learned, size) < 1 / size:
+    size = _most(stats, options)
+    saved = _fixed_share(learned, 1) * (1 - 1 / size)
+    if stats.total_batches >= _FEW and size > 1 and saved < _FELT:
         yield "Items cost nearly all of that, so that to share batches saves next to nothing."
 
 
-def _sizes_differ(stats: Stats) -> bool:
-    """Whether batches tell what an item adds."""
-    return stats.batch_size.min < stats.batch_size.max
+def _why_unknown(stats: Stats, options: Options) -> str:
+    """Return why it is not known what a batch costs, and what an item."""
+    if stats.learned is not None:
+        return "What an item adds to that is not known: too few batches had another size."
+    if not (options.adaptive and options.timeout_ms and options.max_concurrent_batches == 1):
+        return (
+            "What a batch and an item cost is not learned: that needs adaptive=True, timeout_ms above 0 "
+            "and max_concurrent_batches=1."
+        )
+    if not _has_worked(stats):
+        return "What a batch and an item cost is not known: no item has worked."
+    return "What a batch and an item cost is not known yet: more calls have to be answered."
+
+
+def _has_worked(stats: Stats) -> bool:
+    return stats.total_failed < stats.total_processed
+
+
+def _lengths_differ(stats: Stats) -> bool:
+    """Whether lengths tell what they cost."""
+    return Choice.LENGTH in stats.chosen or stats.padding.waste_percent > _UNLIKE
+
+
+def _each_ms(learned: Learned) -> float:
+    """Return what an item of the usual length adds."""
+    return learned.item_ms + learned.length_ms * learned.mean_length
 
 
 def _fixed_share(learned: Learned, size: int) -> float:
     """Return the share of a batch of `size` items that does not depend on its items."""
-    return learned.batch_ms / 1000 * learned.capacity / size
+    return learned.batch_ms / (learned.batch_ms + _each_ms(learned) * size)
+
+
+def _most(stats: Stats, options: Options) -> int:
+    """Return the size of a full batch."""
+    return min(size for size in (options.batch_size, stats.best_batch_size, stats.fits_memory) if size)
 
 
 def _length(stats: Stats, options: Options) -> Iterator[str]:
     """Say whether length matters, and what padding costs."""
-    chosen = stats.chosen.get(Choice.LENGTH, 0)
-    waste = stats.padding.waste_percent
-    padding = f"{waste:.0f} % of what the function was given is padding"
-    if chosen:
-        yield (
-            f"Padding costs time, so items of like length share batches: {chosen} batches were chosen so, "
-            f"and {padding}."
-        )
-    elif stats.chosen:
-        yield f"Length costs so little that the order is that of arrival ({padding})."
-    elif isinstance(options, ArrayOptions) or options.batch_size == 1:
+    if options.batch_size == 1:
         return
-    elif options.length is None:
+    if Choice.LENGTH in stats.chosen:
+        yield from _by_length(stats)
+    elif options.length is None and not knows_lengths(options):
         yield "Lengths are not looked at, because of length=None."
-    elif stats.padding.padded:
+    elif stats.total_batches < _FEW or not _has_worked(stats):
+        return
+    elif not knows_lengths(options):
+        yield from _looked_at(stats)
+    elif isinstance(options, ArrayOptions) or callable(options.length):
+        yield f"Items go in order of arrival: another order would save next to nothing ({_padding(stats)})."
+    else:
+        yield "Lengths only keep batches within max_batch_length: items go in order of arrival."
+
+
+def _by_length(stats: Stats) -> Iterator[str]:
+    """Say whether items of like length share batches now, and how many batches were chosen so."""
+    learned = stats.learned
+    if learned is not None:
+        of_length = learned.length_ms * learned.mean_length * stats.batch_size.mean
+        whole = learned.batch_ms + _each_ms(learned) * stats.batch_size.mean
+        if of_length > _FELT * whole:
+            yield "Padding costs time, so items of like length share batches."
+        else:
+            yield "Length costs next to no time any more, so items go in order of arrival."
+    batches = _count(stats.chosen[Choice.LENGTH], "batch has", "batches have")
+    yield f"So far {batches} been chosen by length ({_padding(stats)})."
+
+
+def _padding(stats: Stats) -> str:
+    return f"padded to their longest items, batches are {stats.padding.waste_percent:.0f}% padding"
+
+
+def _looked_at(stats: Stats) -> Iterator[str]:
+    """Say what was found where lengths are looked at in samples."""
+    if stats.padding.padded:
         yield "Length has been looked at, and was not found to cost time that another order would save."
-    elif stats.total_batches >= _FEW:
+    else:
         yield (
-            "Length has not mattered: batches are too short for that, or items have none that shows. If the "
-            "function pads items of another kind, say how long they are: set length to a function."
+            "Length has not mattered: batches take too little time for that, or items have no length that "
+            "shows. If the function pads items of another kind, say how long they are: set length to a "
+            "function."
         )
 
 
 def _size(stats: Stats, options: Options) -> Iterator[str]:
     """Say how large batches are, and what would make them better."""
-    most = options.batch_size
+    most, mean, fits = options.batch_size, stats.batch_size.mean, stats.fits_memory
     full = stats.closed.get(StartReason.FULL, 0) / stats.total_batches
-    mean = stats.batch_size.mean
     yield f"Batches have {mean:.1f} items on average, of at most {most}; {full:.0%} started full."
-    if stats.fits_memory is not None:
-        yield f"No more than {stats.fits_memory} items fit into memory."
+    if fits is not None:
+        yield f"No more than {_count(fits, 'item fits', 'items fit')} into memory."
     if stats.best_batch_size is not None:
-        yield f"Batches of {stats.best_batch_size} items serve best: none has more, but for rare trials."
+        size = _count(stats.best_batch_size, "item", "items")
+        yield f"Batches of {size} serve best: none has more, but for rare trials."
         return
     if stats.total_batches < _FEW:
         return
-    learned = stats.learned
     apart = stats.apart_time / stats.processing_time.sum if stats.apart_time else 0.0
+    limit = options.max_batch_length
     if apart > _FELT:
-        other = "another key of group_by: with fewer keys"
-        if options.group_by is None:
-            arrays = isinstance(options, ArrayOptions)
-            other = (
-                "arrays of another layout: with fewer layouts" if arrays else "other columns: with equal ones"
-            )
-        yield (
-            f"For {apart:.0%} of the time the function works on batches with room for items that wait, but "
-            f"have {other}, these would share a batch."
-        )
-    elif mean < _ALONE and most > 1:
-        yield "Callers come one at a time: there is nothing to share."
-    elif mean > most / 2 and full > _MANY and learned is not None and _sizes_differ(stats):
-        share = _fixed_share(learned, most)
-        if share <= _COSTLY:
-            return
+        yield _why_apart(apart, options)
+    elif mean < _ALONE and most > 1 and _has_all(stats, options):
+        yield "Callers come one at a time: there is next to nothing to share."
+    elif limit is not None and fits is None and full > _MANY and mean < most / 2:
+        yield f"Most batches are full before they have {most} items, because of max_batch_length={limit}."
+    elif mean > most / 2 and full > _MANY and fits is None and limit is None:
+        yield from _larger(stats, most)
+
+
+def _has_all(stats: Stats, options: Options) -> bool:
+    """Whether most batches had all items that waited, and items that wait can meet."""
+    waits = options.max_concurrent_batches == 1 or options.timeout_ms > 0
+    return waits and sum(stats.closed.get(reason, 0) for reason in _WITH_ALL) > _MANY * stats.total_batches
+
+
+def _why_apart(apart: float, options: Options) -> str:
+    """Return by what items that wait are kept apart for a share of the time."""
+    other = "another key of group_by: with fewer keys"
+    if options.group_by is None:
+        arrays = isinstance(options, ArrayOptions)
+        other = "arrays of another layout: with fewer layouts" if arrays else "other columns: with equal ones"
+    return (
+        f"For {apart:.0%} of the time the function works on batches with room for items that wait, but "
+        f"have {other}, these would share a batch."
+    )
+
+
+def _larger(stats: Stats, most: int) -> Iterator[str]:
+    """Say whether larger batches would share more."""
+    learned = stats.learned
+    if learned is None or not learned.sizes_differ:
+        return
+    share = _fixed_share(learned, most)
+    if share > _COSTLY:
         yield (
             f"Of the time of a full batch {share:.0%} does not depend on its items: a larger batch_size "
             "would share it among more."
@@ -137,7 +216,8 @@ def _wait(stats: Stats, options: Options) -> Iterator[str]:
     elif stats.learned is None:
         yield f"A batch that is not full waits until its oldest item is {short(options.timeout_ms)} ms old."
     elif stats.learned.wait_ms < options.timeout_ms / 1000:
-        yield "No batch is held back: a wait for more calls would cost more than it saves."
+        reason = ": a wait for more calls would cost more than it saves" if _spares_waits(stats) else ""
+        yield f"No batch is held back{reason}."
     else:
         yield (
             f"Batches are held back for {short(stats.learned.wait_ms)} ms, for callers that were just "
@@ -147,18 +227,42 @@ def _wait(stats: Stats, options: Options) -> Iterator[str]:
     yield f"Items wait for {short(mean_ms)} ms on average, and one in a hundred for {short(long_ms)} ms."
 
 
-def _losses(stats: Stats, _: Options) -> Iterator[str]:
+def _spares_waits(stats: Stats) -> bool:
+    """Whether batches start though they could wait; others are full, or all callers are back."""
+    return StartReason.NO_GAIN in stats.closed
+
+
+def _answered_without(stats: Stats, options: Options) -> Iterator[str]:
+    """Say what the cache has saved."""
+    if options.cache is not None:
+        items = _count(stats.total_cached + stats.total_accepted, "item", "items")
+        yield f"The cache, or an equal item in flight, has answered {stats.total_cached:,} of {items}."
+
+
+def _losses(stats: Stats) -> Iterator[str]:
     """Say which items failed, or were not run."""
     if stats.total_divided:
-        yield f"{stats.total_divided} batches failed and ran again in halves, to find the items that fail."
+        batches = _count(stats.total_divided, "batch", "batches")
+        memory = "as memory was short, or " if stats.fits_memory is not None else ""
+        yield f"{batches} failed and ran again in halves, {memory}to find the items that fail."
     if stats.isolation_paused:
         yield (
-            "No item of the last of them worked, as in an outage: until something works, batches that fail "
-            "do not run again."
+            "No item of the last batch that failed has worked, as in an outage: until something works, "
+            "batches that fail do not run again."
         )
-    elif stats.total_failed:
-        yield f"{stats.total_failed} of {stats.total_processed} items failed."
+    if stats.total_failed:
+        yield f"{stats.total_failed:,} of {_count(stats.total_processed, 'item', 'items')} failed."
     if stats.total_expired:
-        yield f"{stats.total_expired} items were late before they could start."
+        late = _count(stats.total_expired, "item was", "items were")
+        yield f"{late} late before the start of a batch."
+    if stats.total_refused:
+        refused = _count(stats.total_refused, "item was", "items were")
+        yield f"{refused} refused, as the calls ahead left too little time."
     if stats.total_rejected:
-        yield f"{stats.total_rejected} items were refused, as the queue had no room."
+        rejected = _count(stats.total_rejected, "item was", "items were")
+        yield f"{rejected} refused, as the queue had no room."
+
+
+def _count(number: int, one: str, several: str) -> str:
+    """Return a number, and what it counts."""
+    return f"{number:,} {one if number == 1 else several}"

@@ -85,8 +85,8 @@ class NextBatch:
         size = options.batch_size if fits is None else min(options.batch_size, fits)
         if self.sizes is not None:
             size = min(size, self.sizes.size)
-            if isinstance(self.policy, AdaptiveWindow):
-                self.policy.configure(options.timeout_ms / 1000, size)
+        if isinstance(self.policy, AdaptiveWindow):
+            self.policy.configure(options.timeout_ms / 1000, size)
         lengths = self._lengths
         changed = lengths is not None and lengths.budget != options.max_batch_length
         if lengths is not None:

@@ -15,6 +15,7 @@ from batched._core.call import Call
 from batched._core.calls import NewQueue
 from batched._core.collator import Collator
 from batched._core.counters import Counters
+from batched._core.lessons import NOTHING, Lessons
 from batched._core.options import Options
 from batched._core.stats import Stats
 from batched._drivers.step_lock import StepLock
@@ -78,16 +79,16 @@ class Driver(ABC):
         """Return what calls raise after the end."""
         return ClosedError(f"{self.name} was shut down")
 
-    def _snapshot(self, batchers: list[Batcher], *, amid_step: bool) -> Stats:
-        """Return what `batchers` have done so far; needs the lock.
+    def _snapshot(self, batchers: list[Batcher], gone: Lessons = NOTHING, *, amid_step: bool) -> Stats:
+        """Return what `batchers` have done so far, and what was learned by one `gone`; needs the lock.
 
         In the middle of a step that counts what has been counted by then, on a copy, so that the step goes on
         as if unseen. There are no other figures until the step ends, and thousands of finalizers may ask.
         """
         if not amid_step:
-            return snapshot(self.counters, batchers, monotonic())
+            return snapshot(self.counters, batchers, monotonic(), gone)
         if self._amid_step is None:
-            self._amid_step = snapshot(deepcopy(self.counters), batchers, monotonic())
+            self._amid_step = snapshot(deepcopy(self.counters), batchers, monotonic(), gone)
             self.lock.later.append(self._forget_snapshot)
         return self._amid_step
 

@@ -19,6 +19,7 @@ from typing import Any
 from batched._core.call import Call
 from batched._core.calls import NewQueue
 from batched._core.collator import Collator
+from batched._core.lessons import NOTHING, Lessons
 from batched._core.options import Options
 from batched._core.stats import Stats
 from batched._drivers.alarms import watch
@@ -54,6 +55,7 @@ class LoopDriver(Driver):
     def _begin(self) -> None:
         self.resting: dict[int, LoopDispatcher] = {}  # by the id of their loop, as below
         self._dispatchers: dict[int, weakref.ref[LoopDispatcher]] = {}
+        self._gone: Lessons = NOTHING  # of the loop, of those that are gone, that has learned most
 
     def after_fork(self) -> None:
         """Start afresh in the child: the loops, and the calls of their queues, are the parent's."""
@@ -67,9 +69,14 @@ class LoopDriver(Driver):
         """A snapshot of the counters, of all loops together."""
         amid_step = self.lock.is_mine()
         with self.lock.later, self.lock:
-            batchers = [each.batcher for each in self.dispatchers() if each.has_loop()]
+            batchers = []
+            for dispatcher in self.dispatchers():
+                if dispatcher.has_loop():
+                    batchers.append(dispatcher.batcher)
+                else:
+                    self.keep(dispatcher)
             arriving = sum(call.size for batcher in batchers for call in batcher.inbox.arriving.copy())
-            stats = self._snapshot(batchers, amid_step=amid_step)
+            stats = self._snapshot(batchers, self._gone, amid_step=amid_step)
         accepted = stats.total_accepted + arriving
         queued = stats.queue_size + arriving
         ended = stats.total_processed + stats.total_cancelled + stats.total_expired
@@ -207,6 +214,16 @@ class LoopDriver(Driver):
                 await asyncio.wait([rested], timeout=_LOOK_S)  # a loop says nothing when it stops
 
     # -- loops --------------------------------------------------------------------------------------------
+
+    def keep(self, dispatcher: LoopDispatcher) -> None:
+        """Keep what was learned on a loop that is gone, in the place of less that was learned on another.
+
+        Without the lock: it may be the garbage collector that ends a dispatcher.
+        """
+        lessons = dispatcher.batcher.lessons
+        is_own = dispatcher.lock is self.lock  # else it is a parent's, from before a fork
+        if is_own and lessons != NOTHING and lessons.cohorts >= self._gone.cohorts:
+            self._gone = lessons
 
     def _new_dispatcher(self, loop: asyncio.AbstractEventLoop) -> LoopDispatcher:
         """Return a dispatcher for `loop`, which has none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from asyncio import get_running_loop
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,10 @@ class LoopDispatcher(Dispatcher):
         self._is_to_replan = False  # whether the loop has been asked to, and has not begun
         self._timer: asyncio.TimerHandle | None = None
         self._when_resting: list[Callable[[], object]] = []
+
+    def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
+        if hasattr(self, "_driver") and not _is_exit():  # a Ctrl-C in `__init__`; modules that are half gone
+            self._driver.keep(self)
 
     # -- from any thread ----------------------------------------------------------------------------------
 

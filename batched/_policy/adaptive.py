@@ -25,6 +25,8 @@ _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
 _LARGE = 5.0  # fixed costs that a chunk of a large call may take
 _OF_ALIKE = 8  # of so many batches that are alike, one is learned from
 _LONE = 32  # batches in a row of one call each, while no other call came: a lone caller
+_TOLD = 8  # batches of another size than the one before: fewer leave much to chance
+_UNLIKE = 0.1  # of the size: a smaller change tells little
 _NOT_FELT_S = 20e-6  # waking a worker takes as long, so a lower fixed cost is not worth a wait
 
 
@@ -58,6 +60,8 @@ class AdaptiveWindow(Window):
         self._popped = 0.0  # when a batch started
         self._alike = 0  # batches that answered no call, or ran while this was suspended
         self._lone = 0  # batches in a row of one call, while no other call came
+        self._last_size = 0  # of the batches that worked
+        self._changes = 0  # of that size
         self.large_limit: int | None = None
         """So many items of large calls may share a batch while small ones come; None: all."""
         self.is_suspended = False
@@ -178,6 +182,9 @@ class AdaptiveWindow(Window):
         cost = self._cost
         if isinstance(cost, BatchCost):
             cost.add(size, duration)
+        if abs(size - self._last_size) > _UNLIKE * self._last_size:
+            self._changes += 1
+            self._last_size = size
         if self._cohorts.count >= _WARM:
             longest = _LARGE * (cost.fixed + OVERHEAD_S)
             is_long = cost.each * self._batch_size > longest
@@ -188,16 +195,23 @@ class AdaptiveWindow(Window):
         """The number of batches of which it has seen what their callers did next."""
         return self._cohorts.count
 
-    def learned(self) -> Learned | None:
-        """Return the fitted costs, and how long the last batches were held back."""
+    def learned(self, cost: LengthCost | None = None) -> Learned | None:
+        """Return the costs, fitted here or by `cost`, and how long the last batches were held back."""
+        costs = self._cost if cost is None else cost
         if self._cohorts.count < _COLD:
             return None
-        fixed, each = self._cost.fixed, self._cost.each
+        item, of_length, length = costs.each, 0.0, 0.0
+        if isinstance(costs, LengthCost):
+            item, of_length = costs.each_alone, costs.per_length
+            length = (costs.each - item) / of_length if of_length else 0.0
         return Learned(
-            batch_ms=fixed * 1000,
-            item_ms=each * 1000,
+            batch_ms=costs.fixed * 1000,
+            item_ms=item * 1000,
             wait_ms=self._held.mean_s * 1000,
-            capacity=self._batch_size / max(fixed + each * self._batch_size, TOO_SHORT_S),
+            length_ms=of_length * 1000,
+            mean_length=length,
+            sizes_differ=self._changes >= _TOLD,
+            capacity=self._batch_size / max(costs.fixed + costs.each * self._batch_size, TOO_SHORT_S),
         )
 
     def _begin_cohort(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 ANY_NUMBER = 1 << 60
 """More calls than will ever come: none of them ends a wait."""
@@ -46,6 +47,10 @@ class Learned:
     """For how many milliseconds the last batches were held back for more calls, on average."""
     length_ms: float = 0.0
     """What each item adds for every unit of the longest item's length, in milliseconds."""
+    mean_length: float = 0.0
+    """The length of a batch's longest item, on average, where `length_ms` is known."""
+    sizes_differ: bool = True
+    """Whether batches have had sizes that tell `batch_ms` from `item_ms`; else how they divide is a guess."""
     capacity: float
     """The items a second of full batches, back to back, by these costs."""
 
@@ -86,6 +91,11 @@ class Window:
     def arrived(self, times: list[float]) -> None:
         """Do nothing: these calls came before `configure` put this window in the place of another."""
 
-    def learned(self) -> Learned | None:
-        """Return the figures for the stats."""
+    @property
+    def cohorts(self) -> int:
+        """The number of batches of which it has seen what their callers did next."""
+        return 0
+
+    def learned(self, cost: Any = None) -> Learned | None:  # noqa: ARG002  it learns nothing
+        """Return the figures for the stats, by a `cost` that is learned elsewhere."""
         return None

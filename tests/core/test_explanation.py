@@ -2,66 +2,186 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from batched._core.counters import Counters
+from batched._core import explanation
 from batched._core.explanation import explain
 from batched._core.options import ArrayOptions, Options
-from batched._core.stats import Distribution, Padding, Sizes, Stats, Times
-from batched._policy.window import Learned
-
-LEARNED = Learned(batch_ms=4.0, item_ms=0.5, wait_ms=0.0, capacity=1600.0)
-EMPTY = Counters().snapshot(waiting=0, running=[], again=0, fits=None, best=None, learned=None)
-
-
-def sizes(**batches: int) -> Distribution:
-    """Return how many batches had which size: `sizes(of_20=3)`."""
-    seen = Sizes()
-    for size, times in batches.items():
-        seen.add(int(size.removeprefix("of_")), times)
-    return seen.snapshot()
-
-
-def times(*seconds: float) -> Distribution:
-    """Return the distribution of so many seconds."""
-    seen = Times()
-    seen.add([*seconds])
-    return seen.snapshot()
-
-
-def stats(**changes: Any) -> Stats:
-    """Return the figures of 100 batches of about 20 items, with `changes`."""
-    usual = replace(
-        EMPTY,
-        total_batches=100,
-        total_processed=2000,
-        avg_processing_time=0.0145,
-        closed={"full": 10, "no gain": 90},
-        learned=LEARNED,
-        wait=times(*[0.002] * 100),
-        batch_size=sizes(of_19=50, of_21=50),
-    )
-    return replace(usual, **changes)
-
-
-def test_before_the_first_batch_there_is_nothing_to_say() -> None:
-    """And it says so."""
-    assert explain(EMPTY, Options()) == "No batch has run yet, so nothing is known."
-
+from tests.kit.figures import ALL_FULL, ALONE, GUESSED, LEARNED, LENGTHS, OUTAGE, PADDED, stats, times
 
 USUAL = [
     "A batch costs 4 ms, and each item adds 0.5 ms.",
     (
-        "Length has not mattered: batches are too short for that, or items have none that shows. If the "
-        "function pads items of another kind, say how long they are: set length to a function."
+        "Length has not mattered: batches take too little time for that, or items have no length that shows. "
+        "If the function pads items of another kind, say how long they are: set length to a function."
     ),
     "Batches have 20.0 items on average, of at most 64; 10% started full.",
     "No batch is held back: a wait for more calls would cost more than it saves.",
     "Items wait for 2 ms on average, and one in a hundred for 2 ms.",
 ]
+APART: dict[str, Any] = {"apart_time": 0.12, "processing_time": times(1.0)}
+
+
+class Example(NamedTuple):
+    """A sentence, and the figures and options by which it is said."""
+
+    says: str
+    changes: dict[str, Any] = {}  # noqa: RUF012  it is not changed
+    options: dict[str, Any] = {}  # noqa: RUF012
+    arrays: bool = False
+
+    def lines(self, explains: Callable[..., str] = explain) -> list[str]:
+        """Return all that is said."""
+        options = (ArrayOptions if self.arrays else Options)(**self.options)
+        return explains(stats(**self.changes), options).splitlines()
+
+
+COSTS = [
+    Example("Half of the batches took at most 14 ms.", {"learned": None}),
+    Example(
+        "What a batch and an item cost is not known yet: more calls have to be answered.", {"learned": None}
+    ),
+    Example("What a batch and an item cost is not known: no item has worked.", OUTAGE),
+    Example(
+        "What a batch and an item cost is not learned: that needs adaptive=True, timeout_ms above 0 and "
+        "max_concurrent_batches=1.",
+        {"learned": None},
+        {"adaptive": False},
+    ),
+    Example("Half of the batches took at most 14 ms.", {"learned": GUESSED}),
+    Example(
+        "What an item adds to that is not known: too few batches had another size.", {"learned": GUESSED}
+    ),
+    Example(
+        "A batch costs 4 ms, and each item adds 0.25 ms, and 0.025 ms for each unit of the longest item's "
+        "length.",
+        {"learned": LENGTHS, "padding": PADDED},
+        {"length": len},
+    ),
+    Example(
+        "Items cost nearly all of that, so that to share batches saves next to nothing.",
+        {"learned": replace(LEARNED, batch_ms=0.02)},
+    ),
+]
+LENGTH = [
+    Example(
+        "Padding costs time, so items of like length share batches.",
+        {"learned": LENGTHS, "chosen": {"length": 1}},
+    ),
+    Example(
+        "So far 1 batch has been chosen by length (padded to their longest items, batches are 25% padding).",
+        {"learned": None, "chosen": {"length": 1}, "padding": PADDED},
+    ),
+    Example(
+        "So far 1,090 batches have been chosen by length (padded to their longest items, batches are 25% "
+        "padding).",
+        {"chosen": {"length": 1090}, "padding": PADDED},
+    ),
+    Example(
+        "Length costs next to no time any more, so items go in order of arrival.", {"chosen": {"length": 9}}
+    ),
+    Example(
+        "Items go in order of arrival: another order would save next to nothing (padded to their longest "
+        "items, batches are 25% padding).",
+        {"chosen": {"arrival": 100}, "padding": PADDED},
+        {"length": len},
+    ),
+    Example(
+        "Lengths only keep batches within max_batch_length: items go in order of arrival.",
+        {"chosen": {"arrival": 100}},
+        {"max_batch_length": 512},
+    ),
+    Example(
+        "Length has been looked at, and was not found to cost time that another order would save.",
+        {"padding": PADDED},
+    ),
+    Example("Lengths are not looked at, because of length=None.", {}, {"length": None}),
+]
+SIZE = [
+    Example("Callers come one at a time: there is next to nothing to share.", ALONE),
+    Example("Callers come one at a time: there is next to nothing to share.", ALONE, {"group_by": len}),
+    Example(
+        "For 12% of the time the function works on batches with room for items that wait, but have another "
+        "key of group_by: with fewer keys, these would share a batch.",
+        APART,
+        {"group_by": len},
+    ),
+    Example(
+        "For 12% of the time the function works on batches with room for items that wait, but have other "
+        "columns: with equal ones, these would share a batch.",
+        APART,
+    ),
+    Example(
+        "For 12% of the time the function works on batches with room for items that wait, but have arrays of "
+        "another layout: with fewer layouts, these would share a batch.",
+        APART,
+        arrays=True,
+    ),
+    Example(
+        "Of the time of a full batch 25% does not depend on its items: a larger batch_size would share it "
+        "among more.",
+        {"closed": ALL_FULL},
+        {"batch_size": 24},
+    ),
+    Example("No more than 1 item fits into memory.", {"fits_memory": 1}),
+    Example("No more than 8 items fit into memory.", {"fits_memory": 8}),
+    Example("Batches of 1 item serve best: none has more, but for rare trials.", {"best_batch_size": 1}),
+    Example("Batches of 8 items serve best: none has more, but for rare trials.", {"best_batch_size": 8}),
+    Example(
+        "Most batches are full before they have 64 items, because of max_batch_length=4.",
+        {"closed": ALL_FULL},
+        {"max_batch_length": 4},
+    ),
+]
+WAITS = [
+    Example("A batch that is not full waits until its oldest item is 5 ms old.", {"learned": None}),
+    Example("No batch is held back, because of timeout_ms=0.", {}, {"timeout_ms": 0}),
+    Example("No batch is held back.", {"closed": {"full": 10, "callers back": 90}}),
+    Example(
+        "Batches are held back for 1.5 ms, for callers that were just answered and come straight back, or "
+        "for the rest of a burst.",
+        {"learned": replace(LEARNED, wait_ms=1.5)},
+    ),
+]
+LOSSES = [
+    Example(
+        "The cache, or an equal item in flight, has answered 3,000 of 5,000 items.",
+        {"total_cached": 3000},
+        {"cache": {}},
+    ),
+    Example(
+        "The cache, or an equal item in flight, has answered 0 of 1 item.",
+        {"total_accepted": 1},
+        {"cache": {}},
+    ),
+    Example("1 batch failed and ran again in halves, to find the items that fail.", {"total_divided": 1}),
+    Example("3 batches failed and ran again in halves, to find the items that fail.", {"total_divided": 3}),
+    Example(
+        "3 batches failed and ran again in halves, as memory was short, or to find the items that fail.",
+        {"total_divided": 3, "fits_memory": 8},
+    ),
+    Example(
+        "No item of the last batch that failed has worked, as in an outage: until something works, batches "
+        "that fail do not run again.",
+        {"isolation_paused": True},
+    ),
+    Example("1 of 1 item failed.", {"total_failed": 1, "total_processed": 1}),
+    Example("7 of 2,000 items failed.", {"total_failed": 7, "isolation_paused": True}),
+    Example("1 item was late before the start of a batch.", {"total_expired": 1}),
+    Example("5 items were late before the start of a batch.", {"total_expired": 5}),
+    Example("1 item was refused, as the calls ahead left too little time.", {"total_refused": 1}),
+    Example("32,740 items were refused, as the calls ahead left too little time.", {"total_refused": 32740}),
+    Example("1 item was refused, as the queue had no room.", {"total_rejected": 1}),
+    Example("6 items were refused, as the queue had no room.", {"total_rejected": 6}),
+    Example("No batch has run yet, so nothing is known.", {"total_batches": 0}),
+]
+EXAMPLES = [*COSTS, *LENGTH, *SIZE, *WAITS, *LOSSES]
 
 
 def test_what_it_says_of_a_usual_function() -> None:
@@ -69,107 +189,45 @@ def test_what_it_says_of_a_usual_function() -> None:
     assert explain(stats(), Options()).splitlines() == USUAL
 
 
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.says[:30])
+def test_each_sentence(example: Example) -> None:
+    """It is there, once and as it stands, where its numbers say so, and else not."""
+    assert example.lines().count(example.says) == 1
+    assert example.says not in USUAL
+
+
+def strings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Yield the strings of the functions of a module, but not what documents them."""
+    for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+        documents = function.body[0]
+        for part in function.body:
+            if part is documents and isinstance(part, ast.Expr):
+                continue
+            for node in ast.walk(part):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node
+
+
+def check(explains: Callable[..., str]) -> None:
+    """Check all that is said by a version of `explain`."""
+    assert explains(stats(), Options()).splitlines() == USUAL
+    assert all(example.says in example.lines(explains) for example in EXAMPLES)
+
+
+TREE = ast.parse(inspect.getsource(explanation))
+
+
 @pytest.mark.parametrize(
-    ("changes", "options", "expected"),
-    [
-        ({"learned": None}, {}, "What a batch and an item cost is not known yet: more batches have to run."),
-        ({"learned": None}, {"adaptive": False}, "is not learned: that needs adaptive=True"),
-        ({"learned": None}, {}, "waits until its oldest item is 5 ms old"),
-        ({"learned": replace(LEARNED, length_ms=0.25)}, {}, "adds 0.5 ms, and 0.25 ms for a unit of length."),
-        ({"learned": replace(LEARNED, batch_ms=0.01, capacity=2000)}, {}, "saves next to nothing"),
-        ({"learned": replace(LEARNED, wait_ms=1.5)}, {}, "Batches are held back for 1.5 ms"),
-        (
-            {"chosen": {"arrival": 10, "length": 90}, "padding": Padding(75, 100)},
-            {},
-            "share batches: 90 batches were chosen so, and 25 % of what the function was given is padding.",
-        ),
-        ({"chosen": {"arrival": 100}}, {"length": len}, "Length costs so little that the order is that of"),
-        ({"padding": Padding(75, 100)}, {}, "Length has been looked at, and was not found to cost time"),
-        ({}, {"length": None}, "Lengths are not looked at, because of length=None."),
-        (
-            {"batch_size": sizes(of_1=90, of_2=10)},
-            {},
-            "Callers come one at a time: there is nothing to share.",
-        ),
-        (
-            {"batch_size": sizes(of_1=90, of_2=10)},
-            {"group_by": len},
-            "Callers come one at a time: there is nothing to share.",
-        ),
-        (
-            {"apart_time": 0.12, "processing_time": times(1.0)},
-            {"group_by": len},
-            (
-                "For 12% of the time the function works on batches with room for items that wait, but have "
-                "another key of group_by: with fewer keys, these would share a batch."
-            ),
-        ),
-        (
-            {"apart_time": 0.12, "processing_time": times(1.0)},
-            {},
-            "have other columns: with equal ones, these",
-        ),
-        ({"closed": {"full": 90, "no gain": 10}}, {"batch_size": 4}, "a larger batch_size would share it"),
-        ({"fits_memory": 8}, {}, "No more than 8 items fit into memory."),
-        ({"best_batch_size": 8}, {}, "Batches of 8 items serve best: none has more, but for rare trials."),
-        ({}, {"timeout_ms": 0}, "No batch is held back, because of timeout_ms=0."),
-        ({"total_divided": 3}, {}, "3 batches failed and ran again in halves"),
-        (
-            {"total_divided": 3, "isolation_paused": True},
-            {},
-            "as in an outage: until something works, batches that fail do not run again",
-        ),
-        ({"total_failed": 7}, {}, "7 of 2000 items failed."),
-        ({"total_expired": 5}, {}, "5 items were late before they could start."),
-        ({"total_rejected": 6}, {}, "6 items were refused, as the queue had no room."),
-    ],
-    ids=lambda value: None if isinstance(value, dict) else str(value)[:30],
+    "string", [*strings(TREE)], ids=lambda string: f"{string.lineno}:{string.value[:30]}"
 )
-def test_each_sentence(changes: dict[str, Any], options: dict[str, Any], expected: str) -> None:
-    """It is there where its numbers say so, and else not."""
-    assert expected in explain(stats(**changes), Options(**options))
-    assert expected not in "\n".join(USUAL)
-
-
-def test_of_arrays_no_length_is_asked_for() -> None:
-    """They know theirs."""
-    assert "ength" not in explain(stats(), ArrayOptions())
-
-
-def test_of_arrays_that_share_no_batch_it_says_layouts() -> None:
-    """Those are what they are kept apart by; and nothing is said of what takes next to no time."""
-    apart = stats(apart_time=0.12, processing_time=times(1.0))
-    assert "have arrays of another layout: with fewer layouts, these" in explain(apart, ArrayOptions())
-    assert "layout" not in explain(replace(apart, apart_time=0.04), ArrayOptions())
-
-
-def test_little_is_said_of_few_batches() -> None:
-    """No advice before there is something to go by."""
-    few = stats(total_batches=2, batch_size=sizes(of_1=2), closed={"window": 2})
-    assert "nothing to share" not in explain(few, Options())
-
-
-def test_where_all_batches_have_one_size_it_is_not_said_what_an_item_adds() -> None:
-    """Nothing has told that from what a batch costs, so nothing follows from it."""
-    same = stats(batch_size=sizes(of_20=100), closed={"full": 100})
-    said = explain(same, Options(batch_size=20))
-    assert said.startswith("A batch of 20 costs 14 ms. What an item adds is not known")
-    assert "larger batch_size" not in said
-    alone = replace(same, batch_size=sizes(of_1=100), learned=replace(LEARNED, capacity=1.0))
-    assert "saves next to nothing" not in explain(alone, Options())
-
-
-def test_batches_that_ran_again_in_halves_count_with_all_their_items() -> None:
-    """Callers that share batches of which many fail do not come one at a time."""
-    divided = stats(avg_batch_size=1.0, total_divided=50)
-    said = explain(divided, Options())
-    assert "Batches have 20.0 items on average" in said
-    assert "one at a time" not in said
-
-
-def test_of_a_batch_size_of_1_nothing_is_said_that_needs_company() -> None:
-    """Batches of one are always full."""
-    said = explain(
-        stats(learned=None, batch_size=sizes(of_1=100), closed={"full": 100}), Options(batch_size=1)
-    )
-    assert [sentence.split()[0] for sentence in said.splitlines()] == ["Batches", "Batches", "Items"]
+def test_no_part_of_a_sentence_is_without_an_example(string: ast.Constant) -> None:
+    """With other words in its place, some example is not said any more."""
+    said, string.value = string.value, "~"
+    try:
+        code = compile(TREE, "<blanked>", "exec")
+    finally:
+        string.value = said
+    blanked: dict[str, Any] = {"__name__": explanation.__name__}
+    exec(code, blanked)
+    with pytest.raises((AssertionError, ValueError)):
+        check(blanked["explain"])

@@ -20,10 +20,10 @@ from tests.kit.batcher_rules import COLLATOR, echo
 class Padding:
     """A function that pads strings to the longest, on a driver whose clock is turned by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_ms: float = 0) -> None:
         self.rng = Random(1)
         self.lengths = AutoLengths(length_in_list)
-        options = Options(batch_size=32, timeout_ms=0)
+        options = Options(batch_size=32, timeout_ms=timeout_ms)
         self.driver = ManualDriver(options, partial(LengthQueue, lengths=self.lengths), COLLATOR)
         self.now = 0.0
         self.padding = 0
@@ -121,3 +121,19 @@ def test_a_caller_that_leaves_midway_takes_its_items_along() -> None:
     there.driver.drop(call)
     assert there.driver.queue.items == 0
     assert there.driver.delay(there.now) is None
+
+
+def test_what_is_learned_is_one_cost_that_explains_batches() -> None:
+    """Once lengths are in use, all figures are those of the cost by length."""
+    there = Padding(timeout_ms=1)
+    there.learn()
+    for _ in range(8):
+        there.push(there.text())
+        there.now += 0.001
+        there.run_all()
+    learned = there.driver.stats(there.now).learned
+    assert learned is not None
+    assert learned.batch_ms == pytest.approx(2, rel=0.2)
+    assert learned.length_ms == pytest.approx(0.02, rel=0.2)
+    each_ms = learned.item_ms + learned.length_ms * learned.mean_length
+    assert learned.capacity == pytest.approx(32_000 / (learned.batch_ms + 32 * each_ms))

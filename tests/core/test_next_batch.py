@@ -41,6 +41,8 @@ def test_what_was_learned_is_told(reorders: bool) -> None:
     assert learned is not None
     assert learned.batch_ms == pytest.approx(5, rel=0.1)
     assert learned.length_ms == pytest.approx(0.1, rel=0.1)
+    each_ms = learned.item_ms + learned.length_ms * learned.mean_length
+    assert learned.capacity == pytest.approx(8000 / (learned.batch_ms + 8 * each_ms))
     assert "ms a unit of length" in str(learned)
     assert ("length" in driver.stats(now).chosen) == reorders
 
@@ -63,3 +65,29 @@ def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
         driver.run(batch, 0.0)
     assert sizes[:5] == [32, 7, 7, 5, 5]
     assert sizes[-1] == 32
+
+
+def test_the_capacity_is_that_of_batches_which_fit_into_memory() -> None:
+    """Also where lengths are known, so that no best size is learned."""
+    lengths = Lengths(reorders=True, padded=False)
+    driver = ManualDriver(
+        Options(batch_size=8, timeout_ms=1), partial(LengthQueue, lengths=lengths), COLLATOR
+    )
+    now = 0.0
+    for _ in range(60):
+        for _ in range(5):
+            call = call_of([9])
+            call.arrived = now
+            driver.push(call)
+        while (delay := driver.delay(now)) is not None:
+            now += delay
+            batch = driver.pop(now)
+            now += 0.01
+            if batch.size > 2:
+                driver.fail(batch, MemoryError(), now)
+            else:
+                driver.run(batch, now)
+    stats = driver.stats(now)
+    assert stats.learned is not None
+    assert stats.fits_memory == 2
+    assert stats.learned.capacity == pytest.approx(2 / 0.01, rel=0.1)

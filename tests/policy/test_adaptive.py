@@ -240,3 +240,25 @@ def test_stats_say_what_was_learned() -> None:
     assert 0 < stats.learned.wait_ms < TIMEOUT_S * 1000
     assert "4 ms a batch + 0.1 ms an item, so at most 4,4" in str(stats)
     assert set(stats.closed) <= {"callers back", "no gain", "waited", "trial", "window"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "differ"),
+    [([1], False), ([20, 21], False), ([*[7] * 200, 1], False), ([1, 2], True), ([10, 40], True)],
+    ids=["one", "about one", "rarely another", "one or two", "small and large"],
+)
+def test_it_is_told_whether_sizes_tell_what_an_item_adds(sizes: list[int], differ: bool) -> None:
+    """Else the costs keep the proportion that they were taken to have."""
+    window = AdaptiveWindow(TIMEOUT_S, 64)
+    now = 0.0
+    for size in (sizes * 20)[:400]:
+        window.arrived([now])
+        window.popped(now)
+        started, now = now, now + FIXED_S + EACH_S * size
+        window.done(size, size, size, now, started)
+        now += 0.001
+    learned = window.learned()
+    assert learned is not None
+    assert learned.sizes_differ == differ
+    if differ:
+        assert learned.batch_ms == pytest.approx(FIXED_S * 1000, rel=0.05)

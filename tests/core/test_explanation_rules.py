@@ -1,0 +1,116 @@
+"""What `explain` does not say, as its numbers do not tell it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from batched._core.explanation import explain
+from batched._core.options import ArrayOptions, Options
+from batched._core.stats import Padding
+from tests.kit.figures import ALL_FULL, ALONE, EMPTY, GUESSED, LEARNED, LENGTHS, OUTAGE, sizes, stats, times
+
+
+def test_of_arrays_no_length_is_asked_for() -> None:
+    """They know theirs."""
+    assert "set length" not in explain(stats(), ArrayOptions())
+
+
+def test_of_streams_it_says_nothing_of_lengths_that_are_not_looked_at() -> None:
+    """A stream takes as long as it has pieces; what a budget does with lengths is said."""
+    assert "ength" not in explain(stats(), Options(), streams=True)
+    chosen = stats(chosen={"arrival": 100})
+    assert "max_batch_length" in explain(chosen, Options(max_batch_length=4), streams=True)
+
+
+def test_nothing_is_said_of_keys_that_take_next_to_no_time() -> None:
+    """Batches that have room for items of another key are rare."""
+    apart = stats(apart_time=0.04, processing_time=times(1.0))
+    assert "group_by" not in explain(apart, Options(group_by=len))
+
+
+def test_little_is_said_of_few_batches() -> None:
+    """No advice before there is something to go by."""
+    few = stats(total_batches=2, batch_size=sizes(of_1=2), closed={"window": 2})
+    assert "to share" not in explain(few, Options())
+    assert "set length" not in explain(few, Options())
+
+
+def test_where_sizes_did_not_tell_what_an_item_adds_nothing_follows_from_it() -> None:
+    """How the costs divide is a guess then, also where length is said to cost something."""
+    guessed = replace(LENGTHS, sizes_differ=False, batch_ms=0.01)
+    said = explain(stats(learned=guessed, batch_size=sizes(of_1=100)), Options(length=len))
+    assert "0.01 ms" not in said
+    assert "saves next to nothing" not in said
+    full = stats(learned=GUESSED, batch_size=sizes(of_20=100), closed={"full": 100})
+    assert "larger batch_size" not in explain(full, Options(batch_size=20))
+
+
+def test_where_lengths_did_not_differ_an_item_adds_what_one_of_that_length_does() -> None:
+    """What a unit of length costs is a guess then."""
+    same = stats(learned=LENGTHS, padding=Padding(100, 100))
+    assert explain(same, Options(length=len)).startswith("A batch costs 4 ms, and each item adds 0.5 ms.\n")
+
+
+def test_sharing_that_saves_half_is_not_next_to_nothing() -> None:
+    """As where an item costs as much as a batch: alone it takes twice as long as in company."""
+    even = stats(learned=replace(LEARNED, batch_ms=0.5))
+    assert "saves next to nothing" not in explain(even, Options())
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"closed": {"full": 90, "retry": 10}, "fits_memory": 1}, {}),
+        ({"closed": {"full": 100}}, {"max_batch_length": 4}),
+        ({"closed": {"window": 100}}, {"max_concurrent_batches": 4, "timeout_ms": 0}),
+    ],
+    ids=["memory", "budget", "workers"],
+)
+def test_batches_of_one_are_no_lone_caller_where_a_limit_makes_them(
+    changes: dict[str, Any], options: dict[str, Any]
+) -> None:
+    """Memory or a budget, behind which items wait, or workers that each take one."""
+    said = explain(stats(**ALONE | changes), Options(**options))
+    assert "one at a time" not in said
+
+
+def test_a_larger_batch_size_is_no_advice_where_something_else_limits_batches() -> None:
+    """Memory or a budget on lengths."""
+    full = stats(closed=ALL_FULL)
+    assert "larger batch_size" in explain(full, Options(batch_size=24))
+    assert "larger batch_size" not in explain(replace(full, fits_memory=24), Options(batch_size=24))
+    assert "larger batch_size" not in explain(full, Options(batch_size=24, max_batch_length=99))
+
+
+def test_batches_that_ran_again_in_halves_count_with_all_their_items() -> None:
+    """Callers that share batches of which many fail do not come one at a time."""
+    divided = stats(avg_batch_size=1.0, total_divided=50)
+    said = explain(divided, Options())
+    assert "Batches have 20.0 items on average" in said
+    assert "one at a time" not in said
+
+
+def test_where_no_item_has_worked_no_option_is_advised() -> None:
+    """Nothing has told what lengths cost."""
+    assert "set length" not in explain(stats(**OUTAGE), Options())
+
+
+def test_what_was_refused_or_cached_is_said_before_the_first_batch() -> None:
+    """Perhaps all that was asked for."""
+    said = explain(replace(EMPTY, total_refused=2, total_cached=3), Options(cache={}))
+    assert [sentence.split(",")[0] for sentence in said.splitlines()] == [
+        "No batch has run yet",
+        "The cache",
+        "2 items were refused",
+    ]
+
+
+def test_of_a_batch_size_of_1_nothing_is_said_that_needs_company() -> None:
+    """Batches of one are always full."""
+    said = explain(
+        stats(learned=None, batch_size=sizes(of_1=100), closed={"full": 100}), Options(batch_size=1)
+    )
+    assert [sentence.split()[0] for sentence in said.splitlines()] == ["Half", "Batches", "Items"]

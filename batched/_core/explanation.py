@@ -111,10 +111,16 @@ def _length(stats: Stats, options: Options) -> Iterator[str]:
         yield from _by_length(stats)
     elif options.length is None and not knows_lengths(options):
         yield "Lengths are not looked at, because of length=None."
+    elif not knows_lengths(options) and stats.padding.padded:
+        yield "Length has been looked at, and was not found to cost time that another order would save."
     elif stats.total_batches < _FEW or not _has_worked(stats):
         return
     elif not knows_lengths(options):
-        yield from _looked_at(stats)
+        yield (
+            "Length has not mattered: batches take too little time for that, or items have no length that "
+            "shows. If the function pads items of another kind, say how long they are: set length to a "
+            "function."
+        )
     elif isinstance(options, ArrayOptions) or callable(options.length):
         yield f"Items go in order of arrival: another order would save next to nothing ({_padding(stats)})."
     else:
@@ -125,30 +131,22 @@ def _by_length(stats: Stats) -> Iterator[str]:
     """Say whether items of like length share batches now, and how many batches were chosen so."""
     learned = stats.learned
     if learned is not None:
-        of_length = learned.length_ms * learned.mean_length * stats.batch_size.mean
-        whole = learned.batch_ms + _each_ms(learned) * stats.batch_size.mean
-        if of_length > _FELT * whole:
-            yield "Padding costs time, so items of like length share batches."
+        size = stats.batch_size.mean
+        of_length = learned.length_ms * learned.mean_length * size
+        share = of_length / (learned.batch_ms + _each_ms(learned) * size)
+        if share > _FELT:
+            yield (
+                f"Length takes {share:.0%} of the time of a batch, so items of like length share one where "
+                "padding would take much of that."
+            )
         else:
-            yield "Length costs next to no time any more, so items go in order of arrival."
+            yield "Length takes next to no time any more, so items go in order of arrival."
     batches = _count(stats.chosen[Choice.LENGTH], "batch has", "batches have")
     yield f"So far {batches} been chosen by length ({_padding(stats)})."
 
 
 def _padding(stats: Stats) -> str:
     return f"padded to their longest items, batches are {stats.padding.waste_percent:.0f}% padding"
-
-
-def _looked_at(stats: Stats) -> Iterator[str]:
-    """Say what was found where lengths are looked at in samples."""
-    if stats.padding.padded:
-        yield "Length has been looked at, and was not found to cost time that another order would save."
-    else:
-        yield (
-            "Length has not mattered: batches take too little time for that, or items have no length that "
-            "shows. If the function pads items of another kind, say how long they are: set length to a "
-            "function."
-        )
 
 
 def _size(stats: Stats, options: Options) -> Iterator[str]:

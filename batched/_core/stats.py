@@ -124,7 +124,8 @@ class Stats:
     learned: Learned | None
     """What it has learned; None before, and with `adaptive=False` or `timeout_ms=0`.
 
-    Event loops learn apart: these are the figures of the loop that has answered the most batches.
+    Event loops learn apart: these are the figures of the loop that has answered the most batches, also
+    after its end.
     """
     wait: Distribution
     """Seconds from each item's call to the start of its batch."""

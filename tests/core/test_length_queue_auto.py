@@ -10,6 +10,7 @@ import pytest
 
 from batched._collate.item_length import length_in_list
 from batched._core.call import Call
+from batched._core.explanation import explain
 from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
@@ -27,6 +28,7 @@ class Padding:
         self.driver = ManualDriver(options, partial(LengthQueue, lengths=self.lengths), COLLATOR)
         self.now = 0.0
         self.padding = 0
+        self.per_length = 20e-6
 
     def text(self) -> str:
         return "x" * min(int(self.rng.lognormvariate(3, 0.8)) + 1, 256)
@@ -44,7 +46,7 @@ class Padding:
         batch = self.driver.pop(self.now)
         items = COLLATOR.collate(batch)
         lengths = [*map(len, items)]
-        self.now += 0.002 + 20e-6 * max(lengths) * len(lengths)
+        self.now += 0.002 + self.per_length * max(lengths) * len(lengths)
         self.padding += max(lengths) * len(lengths) - sum(lengths)
         if fails is not None and any(item in fails for item in items):
             self.driver.fail(batch, ValueError(*sorted(set(items) & {*fails}, key=len)), self.now)
@@ -59,6 +61,13 @@ class Padding:
         self.push(*(self.text() for _ in range(32 * 24)))
         self.run_all()
         assert self.lengths.is_used
+
+    def call_often(self) -> None:
+        """Have one call come after another, so that it is learned when to wait."""
+        for _ in range(8):
+            self.push(self.text())
+            self.now += 0.001
+            self.run_all()
 
 
 def test_a_list_is_answered_in_its_own_order() -> None:
@@ -127,13 +136,30 @@ def test_what_is_learned_is_one_cost_that_explains_batches() -> None:
     """Once lengths are in use, all figures are those of the cost by length."""
     there = Padding(timeout_ms=1)
     there.learn()
-    for _ in range(8):
-        there.push(there.text())
-        there.now += 0.001
-        there.run_all()
+    there.call_often()
     learned = there.driver.stats(there.now).learned
     assert learned is not None
     assert learned.batch_ms == pytest.approx(2, rel=0.2)
     assert learned.length_ms == pytest.approx(0.02, rel=0.2)
     each_ms = learned.item_ms + learned.length_ms * learned.mean_length
     assert learned.capacity == pytest.approx(32_000 / (learned.batch_ms + 32 * each_ms))
+
+
+def test_a_function_that_pads_no_more_is_not_said_to_pad() -> None:
+    """How many batches were chosen by length stands still from then on."""
+    there = Padding(timeout_ms=1)
+
+    def said() -> str:
+        return explain(there.driver.stats(there.now), Options(batch_size=32, timeout_ms=1))
+
+    there.learn()
+    there.call_often()
+    assert "so items of like length share one where padding would take much" in said()
+    there.per_length = 0.0
+    for _ in range(20):
+        there.push(*(there.text() for _ in range(32 * 8)))
+        there.run_all()
+        there.call_often()
+    assert not there.lengths.is_used
+    assert "share one" not in said()
+    assert "Length takes next to no time any more" in said()

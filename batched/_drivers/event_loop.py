@@ -16,6 +16,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.calls import NewQueue
 from batched._core.collator import Collator
@@ -74,7 +75,7 @@ class LoopDriver(Driver):
                 if dispatcher.has_loop():
                     batchers.append(dispatcher.batcher)
                 else:
-                    self.keep(dispatcher)
+                    self.keep(dispatcher.batcher)
             arriving = sum(call.size for batcher in batchers for call in batcher.inbox.arriving.copy())
             stats = self._snapshot(batchers, self._gone, amid_step=amid_step)
         accepted = stats.total_accepted + arriving
@@ -215,13 +216,13 @@ class LoopDriver(Driver):
 
     # -- loops --------------------------------------------------------------------------------------------
 
-    def keep(self, dispatcher: LoopDispatcher) -> None:
-        """Keep what was learned on a loop that is gone, in the place of less that was learned on another.
+    def keep(self, batcher: Batcher) -> None:
+        """Keep what was learned by the `batcher` of a loop that is gone, in the place of less of another.
 
         Without the lock: it may be the garbage collector that ends a dispatcher.
         """
-        lessons = dispatcher.batcher.lessons
-        is_own = dispatcher.lock is self.lock  # else it is a parent's, from before a fork
+        lessons = batcher.lessons
+        is_own = batcher.calls.counters is self.counters  # else it is a parent's, from before a fork
         if is_own and lessons != NOTHING and lessons.cohorts >= self._gone.cohorts:
             self._gone = lessons
 

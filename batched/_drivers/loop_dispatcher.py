@@ -45,7 +45,7 @@ class LoopDispatcher(Dispatcher):
 
     def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
         if hasattr(self, "_driver") and not _is_exit():  # a Ctrl-C in `__init__`; modules that are half gone
-            self._driver.keep(self)
+            self._driver.keep(self.batcher)
 
     # -- from any thread ----------------------------------------------------------------------------------
 

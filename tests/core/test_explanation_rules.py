@@ -58,6 +58,9 @@ def test_sharing_that_saves_half_is_not_next_to_nothing() -> None:
     """As where an item costs as much as a batch: alone it takes twice as long as in company."""
     even = stats(learned=replace(LEARNED, batch_ms=0.5))
     assert "saves next to nothing" not in explain(even, Options())
+    low = stats(learned=replace(LEARNED, batch_ms=0.04))  # two share it: each saves half of 7 %
+    assert "saves next to nothing" in explain(low, Options(batch_size=2))
+    assert "saves next to nothing" not in explain(low, Options(batch_size=64))
 
 
 @pytest.mark.parametrize(

@@ -88,15 +88,15 @@ class ListCollator:
             return rows
         slices = batch.slices
         if len(slices) == 1:
-            call = slices[0][0]
             # Copied where it becomes the answer: the function may keep and reuse its own list.
-            part = rows[:] if call.size == batch.size else rows
-            return [_checked(part, call, batch)]
+            part = rows[:] if slices[0][0].size == batch.size else rows
+            return [_checked(part, slices[0], batch)]
         parts: list[Any] = []
         at = 0
-        for call, start, stop in slices:
+        for piece in slices:
+            call, start, stop = piece
             if call.many:
-                parts.append(_checked(rows[at : at + stop - start], call, batch))
+                parts.append(_checked(rows[at : at + stop - start], piece, batch))
                 at += stop - start
             else:
                 parts.append(rows[at])
@@ -149,13 +149,13 @@ def _owned(rows: list[Any]) -> list[Any]:
     return rows
 
 
-def _checked(part: list[Any], call: Call, batch: Batch) -> list[Any] | BaseException:
-    """Return `part`, or its first exception if that fails `call`."""
+def _checked(part: list[Any], piece: Slice, batch: Batch) -> list[Any] | BaseException:
+    """Return `part`, the results of a slice of a list, or its first exception if that fails the list."""
     if not _may_hold_errors(part):
         return part
-    errors = [row for row in part if isinstance(row, BaseException)]
-    batch.failed += len(errors)
-    return errors[0] if errors and not call.keep_errors else part
+    failed = [at for at, row in enumerate(part) if isinstance(row, BaseException)]
+    batch.failed += len(failed)
+    return batch.first_error(piece, part, failed) if failed and not piece[0].keep_errors else part
 
 
 def _may_hold_errors(rows: list[Any]) -> bool:

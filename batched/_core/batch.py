@@ -19,6 +19,7 @@ class Batch:
     """
 
     __slots__ = (
+        "_failed_at",
         "_overwritten",
         "begun",
         "failed",
@@ -47,6 +48,7 @@ class Batch:
         self.padded: int = 0  # the same with their padding
         self.isolation: Isolation | None = None  # the search for items that fail which it is a part of
         self.is_apart: bool = False  # whether it had room for items that waited, but had another key
+        self._failed_at: dict[Slice, int] | None = None  # the place of the item that fails a slice of a list
         self._overwritten: list[Any] = []  # items that errors have replaced, until `clear`
 
     def __len__(self) -> int:
@@ -61,6 +63,7 @@ class Batch:
         """Drop the references to the calls: the traceback of an error would keep them all alive."""
         self.slices.clear()
         self._overwritten.clear()
+        self._failed_at = None
 
     precedes_other_half: bool = False
     """Whether it is the first half of a batch that failed, and there is another."""
@@ -114,14 +117,16 @@ class Batch:
 
     @property
     def has_several(self) -> bool:
-        """Whether it has several slices: of several calls, or of a list that is put in another order."""
+        """Whether it has several slices: of several calls, or of a list of which it has no neighbours."""
         return len(self.slices) > 1
 
     @property
     def is_divisible(self) -> bool:
-        """Whether it matters which items fail: to others, or to a list of which it has several slices."""
-        call = self.slices[0][0]
-        return len(self.slices) > 1 or (call.many and call.keep_errors and self.size > 1)
+        """Whether it matters which items fail: to others, or to a list of which it has no neighbours."""
+        call, start, stop = self.slices[0]
+        if len(self.slices) > 1 or (call.many and call.keep_errors and self.size > 1):
+            return True
+        return not call.is_in_order(start, stop)
 
     def prune(self) -> list[Slice]:
         """Remove and return the slices that are not wanted any more."""
@@ -146,6 +151,15 @@ class Batch:
                 if stop - start < call.size:
                     parts[at] = self._place((call, start, stop), parts[at], collator)
         return parts
+
+    def first_error(self, piece: Slice, rows: list[Any], failed: list[int]) -> BaseException:
+        """Return the error of the first item, in its caller's list, of those of a slice that have `failed`."""
+        call, start, _ = piece
+        place, at = min((call.place_of(start + at), at) for at in failed)
+        self._failed_at = self._failed_at or {}
+        self._failed_at[piece] = place
+        error: BaseException = rows[at]
+        return error
 
     def _place(self, piece: Slice, part: Any, collator: Collator) -> Any:
         """Give a call one of its parts; return the part, or why it cannot be placed."""
@@ -181,7 +195,8 @@ class Batch:
             part = self._place(piece, part, collator) if stop - start < call.size else part
             self.failed += stop - start if isinstance(part, BaseException) else 0
         if isinstance(part, BaseException):
-            return call.fail_part(start, stop, part)
+            at = None if self._failed_at is None else self._failed_at.get(piece)
+            return call.fail_part(start, stop, part, at)
         if not call.missing:  # its caller has left
             return False
         call.missing -= stop - start
@@ -269,5 +284,5 @@ class Half(Batch):
 
 def _is_wanted(piece: Slice) -> bool:
     """Whether the answers of these items matter to a caller."""
-    call, start, _ = piece
-    return bool(call.missing) and (call.error is None or start < call.failed_at)
+    call, start, stop = piece
+    return bool(call.missing) and (call.error is None or bool(call.before(call.failed_at, start, stop)))

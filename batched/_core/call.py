@@ -77,7 +77,7 @@ class Call(TaskAwaitable):
     attempt: int
     """How often its caller has asked, with this call, if it says so."""
     failed_at: int
-    """Where in a list the first items are that have failed so far."""
+    """Where in its caller's list the first item is that has failed so far."""
     flow: object
     """What it shares its turns with, if it is large: its `map`; unset where it has turns of its own."""
     large: bool
@@ -159,6 +159,11 @@ class Call(TaskAwaitable):
         return self.missing
 
     @property
+    def siblings(self) -> Sequence[Call]:
+        """The calls that are parts of the same list; this one alone if it is no part."""
+        return (self,)
+
+    @property
     def whole_size(self) -> int:
         """How many items the caller asked for at once, where this call is a part of that."""
         return self.size
@@ -192,10 +197,25 @@ class Call(TaskAwaitable):
         self.error = error
         self.missing = 0
 
-    def fail_part(self, start: int, stop: int, error: BaseException) -> bool:
+    # -- the order of its caller's list: most calls are in it -----------------------------------------------
+
+    def place_of(self, at: int) -> int:
+        """Return the place in its caller's list of the item that is `at` this place here."""
+        return at
+
+    def is_in_order(self, start: int, stop: int) -> bool:  # noqa: ARG002  of parts
+        """Whether the items from `start` to `stop` are neighbours in its caller's list, in that order."""
+        return True
+
+    def before(self, place: int, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return which of the items from `start` to `stop` are before a `place` of its caller's list."""
+        return [(start, min(stop, place))] if start < place else []
+
+    def fail_part(self, start: int, stop: int, error: BaseException, place: int | None = None) -> bool:
         """Note that the items from `start` to `stop` have ended with `error`; return whether it is done.
 
-        A list fails with the first error in its own order: as long as earlier items may fail, it waits.
+        A list fails with the first error in its own order: as long as earlier items may fail, it waits. The
+        item that has failed is at a `place` of the caller's list; else it is the first of these items.
         """
         if not self.missing:
             return False
@@ -205,9 +225,12 @@ class Call(TaskAwaitable):
         elif not self.many:
             self.fail(error)
         else:
-            if self.error is None or start < self.failed_at:
+            if place is None:
+                in_order = self.is_in_order(start, stop)
+                place = self.place_of(start) if in_order else min(map(self.place_of, range(start, stop)))
+            if self.error is None or place < self.failed_at:
                 self.error = error
-                self.failed_at = start
+                self.failed_at = place
             self.missing -= stop - start  # last: its caller may be looking
         return not self.missing
 
@@ -268,3 +291,14 @@ def completed(calls: list[Call]) -> tuple[list[Call], list[Call]]:
 
 Slice: TypeAlias = tuple[Call, int, int]
 """Items `start` to `stop` of a call. Plain, because a named tuple takes ten times as long to make."""
+
+
+def runs_of(places: list[int]) -> list[tuple[int, int]]:
+    """Return the ranges that sorted `places` make up."""
+    runs: list[tuple[int, int]] = []
+    for at in places:
+        if runs and runs[-1][1] == at:
+            runs[-1] = (runs[-1][0], at + 1)
+        else:
+            runs.append((at, at + 1))
+    return runs

@@ -179,13 +179,14 @@ class Calls:
     def drop_rest(self, calls: list[Call]) -> list[Call]:
         """Forget the items that wait behind an error in lists; return the calls that are done with that."""
         done: list[Call] = []
-        for call in calls:
-            if call.missing and call.waiting and call.error is not None:
-                dropped = self.queue.drop(call, call.failed_at)
+        for part in [part for call in calls if call.error is not None for part in call.siblings]:
+            if part.missing and part.waiting and part.error is not None:
+                dropped = self.queue.drop(part, part.failed_at)
                 self.counters.cancelled += dropped
-                call.missing -= dropped
-                if not call.missing:
-                    done.append(call)
+                part.missing -= dropped
+                if not part.missing:
+                    done.append(part)
+                    self.released.append(part)  # nothing of it runs
                 self._note_dropped()
         return done
 

@@ -164,7 +164,7 @@ class KeyedQueues:
         return ()
 
     def drop(self, call: Call, after: int = -1) -> int:
-        """Forget the items of `call` that still wait `after` a place; return how many items that was."""
+        """Forget what of `call` still waits `after` a place of its list; return how many items that was."""
         entry = self._entries.get(call.key)
         if entry is None or not call.waiting:
             call.waiting = 0

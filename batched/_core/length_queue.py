@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from batched._core.batch import Batch
-from batched._core.call import Call, Slice
+from batched._core.call import Call, Slice, runs_of
 from batched._core.queue import PAID_OUT, RESERVE, Queue
 from batched._core.tenants import Tenants
 from batched._core.turns import Flow
@@ -58,7 +58,7 @@ class LengthQueue(Queue):
         super().__init__(batch_size, threshold, tenants=tenants)
 
     def drop(self, call: Call, after: int = -1) -> int:
-        """Forget the items of `call` that still wait `after` a place; return how many items that was."""
+        """Forget what of `call` still waits `after` a place of its list; return how many items that was."""
         return self._drop(call, self._remainders.drop(call, after))
 
     def is_full(self) -> bool:
@@ -226,8 +226,8 @@ class _Remainders:
         self.ranges.pop(call, None)
 
     def drop(self, call: Call, after: int) -> int:
-        """Forget the items of `call` that wait `after` a place; return how many items that was."""
-        ranges = [(start, min(stop, after)) for start, stop in self.of(call) if start < after]
+        """Forget the items of `call` that wait `after` a place of its list; return how many items that was."""
+        ranges = [left for start, stop in self.of(call) for left in call.before(after, start, stop)]
         left = sum(stop - start for start, stop in ranges)
         if left:
             self.ranges[call] = ranges
@@ -242,7 +242,7 @@ class _Remainders:
             places.setdefault(call, []).append(at)
         slices: list[Slice] = []
         for call, taken in places.items():
-            runs = _runs(sorted(taken))
+            runs = runs_of(sorted(taken))
             slices += [(call, start, stop) for start, stop in runs]
             ranges = self.of(call)
             call.waiting -= len(taken)
@@ -254,17 +254,6 @@ class _Remainders:
             else:
                 self.ranges[call] = ranges
         return slices
-
-
-def _runs(places: list[int]) -> list[_Range]:
-    """Return the ranges that sorted `places` make up."""
-    runs: list[_Range] = []
-    for at in places:
-        if runs and runs[-1][1] == at:
-            runs[-1] = (runs[-1][0], at + 1)
-        else:
-            runs.append((at, at + 1))
-    return runs
 
 
 def _without(ranges: list[_Range], start: int, stop: int) -> list[_Range]:

@@ -121,9 +121,15 @@ class Queue:
         if self.tenants is None:
             self._large = self._alone
 
-    def drop(self, call: Call, after: int = -1) -> int:  # noqa: ARG002  items wait in order
-        """Forget what of `call` still waits, `after` a place that has run; return how many items that was."""
-        return self._drop(call, call.waiting)
+    def drop(self, call: Call, after: int = -1) -> int:
+        """Forget what of `call` still waits `after` a place of its list; return how many items that was."""
+        waiting = call.waiting
+        kept = 0
+        if after >= 0:
+            kept = sum([stop - start for start, stop in call.before(after, call.size - waiting, call.size)])
+            if kept:  # they wait in order, so that those to forget are the last ones
+                call.size -= waiting - kept
+        return self._drop(call, waiting - kept)
 
     def _drop(self, call: Call, dropped: int) -> int:
         call.waiting -= dropped  # at 0, its place in the queue is skipped when its turn comes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from batched._core.call import Call
+from batched._core.call import Call, runs_of
 
 CallT = TypeVar("CallT", bound=Call)
 
@@ -13,24 +13,57 @@ CallT = TypeVar("CallT", bound=Call)
 class Part(Call):
     """Some of the items of a list, which are queued as one call."""
 
-    __slots__ = ("places",)
+    __slots__ = ("first", "places")
 
+    first: int
+    """The least of its places."""
     places: list[int]
     """Where in the list of the parent each item is."""
+
+    @property
+    def siblings(self) -> Sequence[Call]:
+        """The parts of its list."""
+        return self.parent.parts  # type: ignore[union-attr]
 
     @property
     def whole_size(self) -> int:
         """How many items the parent has: a large list stays a large call when it is divided."""
         return self.parent.size  # type: ignore[union-attr,no-any-return]
 
+    def place_of(self, at: int) -> int:
+        """Return the place in the list of the item that is `at` this place here."""
+        return self.places[at]
+
+    def is_in_order(self, start: int, stop: int) -> bool:
+        """Whether the items from `start` to `stop` are neighbours in the list, in that order."""
+        first = self.places[start]
+        return self.places[start:stop] == list(range(first, first + stop - start))
+
+    def before(self, place: int, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return which of the items from `start` to `stop` are before a `place` of the list."""
+        return runs_of([at for at in range(start, stop) if self.places[at] < place])
+
+    def fail_part(self, start: int, stop: int, error: BaseException, place: int | None = None) -> bool:
+        """Note that the items from `start` to `stop` have ended with `error`; return whether it is done."""
+        done = super().fail_part(start, stop, error, place)
+        if self.error is error:
+            self.parent.note_failure(self)  # type: ignore[union-attr]
+        return done
+
 
 class Divided(Call):
-    """A list with parts that are queued in its place. It is done when all parts are, or one has failed."""
+    """A list with parts that are queued in its place. It is done when all parts are.
 
-    __slots__ = ("_parts",)
+    What an item has failed with is known to all parts: none of them starts what is behind that item. So the
+    list is done, too, when only parts are left that are wholly behind it.
+    """
+
+    __slots__ = ("_failure", "_parts")
 
     is_divided = True
 
+    _failure: BaseException | None
+    """The first error so far, in the order of the list."""
     _parts: list[Part]
 
     @property
@@ -65,24 +98,42 @@ class Divided(Call):
         """Take the answer of `part`: return this call if it is done with it, and the parts to drop."""
         if not self.missing:
             return (), ()
-        if part.error is not None:
+        if part.error is not None and part.error is not self._failure:  # no item has failed: it is late, say
             self.left = part.left
             self.fail(part.error)
             return (self,), [other for other in self._parts if other.missing]
-        if self.results is None:
-            self.results = [None] * self.size
-        for place, result in zip(part.places, part.results, strict=True):  # type: ignore[attr-defined]
-            self.results[place] = result
-        self.missing -= part.size
+        places: list[int] = part.places  # type: ignore[attr-defined]
+        if self._failure is None:
+            if self.results is None:
+                self.results = [None] * self.size
+            for place, result in zip(places, part.results, strict=True):
+                self.results[place] = result
+        elif not any(other.missing and other.first < other.failed_at for other in self._parts):
+            self.fail(self._failure)
+            return (self,), [other for other in self._parts if other.missing]
+        self.missing -= len(places)  # not its size, which is less where items of it have been dropped
         return () if self.missing else (self,), ()
+
+    def note_failure(self, part: Part) -> None:
+        """Have all parts know the error of `part`, which is the first one so far."""
+        self._failure = part.error
+        for other in self._parts:
+            if other.missing and other is not part:
+                other.error = part.error
+                other.failed_at = part.failed_at
 
 
 def divide(call: Call, places: Iterable[list[int]], pick: Callable[[Any, list[int]], Any]) -> Divided:
-    """Return `call`, a list, divided: each part has the items of some `places`, picked from its inputs."""
+    """Return `call`, a list, divided: each part has the items of some `places`, picked from its inputs.
+
+    The places of each part are in order; a layer may put them into another one.
+    """
     divided = like(Divided(), call, None, call.size)
+    divided._failure = None  # noqa: SLF001
     divided._parts = []  # noqa: SLF001
     for theirs in places:
         part = like(Part(), call, pick(call.inputs, theirs), len(theirs))
+        part.first = theirs[0]
         part.places = theirs
         part.parent = divided
         divided._parts.append(part)  # noqa: SLF001

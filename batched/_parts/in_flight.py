@@ -52,6 +52,19 @@ class CachedCall(Call):
         self.in_flight: InFlight | None = None
         self.joined: list[Item] = []
         """The items in flight that this call waits for."""
+        self.failure: tuple[int, BaseException] | None = None
+        """The first of its items, in its own order, that has failed so far: its place and its error."""
+
+    def note_failure(self, place: int, error: BaseException) -> None:
+        """Note that the item at `place` has failed with `error`."""
+        if self.failure is None or place < self.failure[0]:
+            self.failure = place, error
+
+    @property
+    def may_fail_earlier(self) -> bool:
+        """Whether an item before the first that has failed has no answer yet."""
+        earlier = () if self.failure is None else self.results[: self.failure[0]]
+        return any(result is UNKNOWN for result in earlier)
 
     @property
     def unanswered(self) -> int:
@@ -177,6 +190,7 @@ class InFlight:
         """Hand the results of `run`, which is done, to the calls that wait for them."""
         done: list[CachedCall] = []
         unwanted: list[Call] = []
+        told: dict[CachedCall, None] = {}
         items = miss.release()
         results = run.results if run.many else [run.results]
         for at, item in enumerate(items):
@@ -189,17 +203,22 @@ class InFlight:
             for call, place in item.waiting:
                 if not call.missing:
                     continue
+                told[call] = None
                 if isinstance(result, BaseException) and (run.error is not None or not call.keep_errors):
-                    call.left = run.left
-                    call.fail(result)
-                    unwanted += call.leave()
-                else:
-                    if to_store:  # the first caller that has not left stores it
-                        call.to_store.append((item.key, result))
-                        to_store = False
-                    call.collator.give(call, place, result)
+                    call.note_failure(place, result)
+                    continue
+                if to_store:  # the first caller that has not left stores it
+                    call.to_store.append((item.key, result))
+                    to_store = False
+                call.collator.give(call, place, result)
                 if not call.missing:
                     done.append(call)
+        for call in told:
+            if call.failure is not None and (run.error is not None or not call.may_fail_earlier):
+                call.left = run.left
+                call.fail(call.failure[1])
+                done.append(call)
+                unwanted += call.leave()
         return done, unwanted
 
     def leave(self, call: CachedCall) -> Sequence[Call]:

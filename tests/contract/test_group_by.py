@@ -69,7 +69,7 @@ def test_keys_take_turns(flavour: Flavour) -> None:
 
 
 def test_a_list_of_mixed_keys_fails_as_one(flavour: Flavour) -> None:
-    """With its first failing batch, and what of it has not started is dropped."""
+    """With its first item that fails, and what of it has not started is dropped."""
 
     def odd_fails(items: list[int]) -> list[int]:
         if items[0] % 2:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
+import reprlib
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,6 +15,8 @@ from batched._core.call import Call, Row, Slice, Wrapper
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_SCALARS = (bool, int, float, complex, str, bytes)
+_LISTS = re.compile(r"\b(list|List|Sequence|MutableSequence|Collection|Iterable)\b")
 
 
 def parameters_of(func: Callable[..., Any], *, bound: bool) -> list[inspect.Parameter]:
@@ -27,6 +32,17 @@ def parameters_of(func: Callable[..., Any], *, bound: bool) -> list[inspect.Para
 def takes_columns(parameters: list[inspect.Parameter]) -> bool:
     """Whether a function with these parameters takes columns, not one list."""
     return len(parameters) > 1 or any(parameter.kind in _MANY for parameter in parameters)
+
+
+def is_setting(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter is no column but holds for a whole batch, as its default says.
+
+    As a column it would be a list, and `[False]` is true. An annotation as a list says that it is a column.
+    """
+    if not isinstance(parameter.default, _SCALARS):
+        return False
+    note = parameter.annotation
+    return not _LISTS.search(note if isinstance(note, str) else inspect.formatannotation(note))
 
 
 class ColumnCollator:
@@ -45,6 +61,10 @@ class ColumnCollator:
         self.own = self._rows.own
         self._signature = inspect.Signature(parameters)
         self._positions = [parameter.name for parameter in parameters if parameter.kind in _BY_POSITION]
+        # Not the first one: without it there would be no item.
+        self._settings = frozenset(each.name for each in parameters[1:] if is_setting(each))
+        at = (at for at, each in enumerate(self._positions) if each in self._settings)
+        self._most_by_position = next(at, sys.maxsize)
 
     def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, or a list of items, in each column."""
@@ -71,6 +91,8 @@ class ColumnCollator:
         except TypeError as error:
             raise self._refused(str(error)) from None
         columns, rest = bound.args, bound.kwargs
+        if len(columns) > self._most_by_position or (rest and not self._settings.isdisjoint(rest)):
+            raise self._setting_given(bound.arguments, rest)
         if not columns and not rest:
             raise self._refused("none was given")
         names = sorted(rest)
@@ -84,6 +106,18 @@ class ColumnCollator:
         """Return the error for arguments that the function itself would not accept."""
         names = [name for name, at in self._signature.parameters.items() if at.kind not in _MANY]
         return TypeError(f"{self._name} takes the parameters {', '.join(names)}: {why}")
+
+    def _setting_given(self, arguments: dict[str, Any], rest: dict[str, Any]) -> TypeError:
+        """Return the error for a value that one call gives to a parameter that holds for a whole batch."""
+        given = {**arguments, **rest}
+        name = next(name for name in given if name in self._settings)
+        default = self._signature.parameters[name].default
+        return TypeError(
+            f"{self._name}: {name}={reprlib.repr(given[name])} cannot be given with a call, since {name!r} is a "
+            f"setting of the whole batch: its default is {default!r}. Set it before decorating, for all "
+            f"calls: functools.partial(function, {name}=...). (A column, of which each item has a value, defaults "
+            f"to None or is annotated as a list.)"
+        )
 
     def _described(self, key: tuple[Any, ...], columns: list[Any]) -> list[str]:
         positions = [*self._positions[: key[0]], *(f"*{at}" for at in range(len(self._positions), key[0]))]

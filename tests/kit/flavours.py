@@ -251,6 +251,7 @@ def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
 def as_async_generator(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a generator function, which may block, as an asynchronous one that leaves the loop free."""
 
+    @functools.wraps(function)
     async def steps(*args: Any, **named: Any) -> Any:
         generator = function(*args, **named)
         end = object()

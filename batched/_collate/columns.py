@@ -113,10 +113,10 @@ class ColumnCollator:
         name = next(name for name in given if name in self._settings)
         default = self._signature.parameters[name].default
         return TypeError(
-            f"{self._name}: {name}={reprlib.repr(given[name])} cannot be given with a call, since {name!r} is a "
-            f"setting of the whole batch: its default is {default!r}. Set it before decorating, for all "
-            f"calls: functools.partial(function, {name}=...). (A column, of which each item has a value, defaults "
-            f"to None or is annotated as a list.)"
+            f"{self._name}: {name}={reprlib.repr(given[name])} cannot be given with a call, since {name!r} "
+            f"is a setting of the whole batch: its default is {default!r}. Set it before decorating, for all "
+            f"calls: functools.partial(function, {name}=...). (A column, of which each item has a value, "
+            f"defaults to None or is annotated as a list.)"
         )
 
     def _described(self, key: tuple[Any, ...], columns: list[Any]) -> list[str]:

@@ -49,7 +49,7 @@ class Batch:
         self.isolation: Isolation | None = None  # the search for items that fail which it is a part of
         self.is_apart: bool = False  # whether it had room for items that waited, but had another key
         self._failed_at: dict[Slice, int] | None = None  # the place of the item that fails a slice of a list
-        self._overwritten: list[Any] = []  # items that errors have replaced, until `clear`
+        self._overwritten: list[Any] = []  # items and errors that errors have replaced, until `clear`
 
     def __len__(self) -> int:
         return self.size
@@ -153,7 +153,7 @@ class Batch:
         return parts
 
     def first_error(self, piece: Slice, rows: list[Any], failed: list[int]) -> BaseException:
-        """Return the error of the first item, in its caller's list, of those of a slice that have `failed`."""
+        """Return the error of the first item, in its caller's list, of those of a slice that `failed`."""
         call, start, _ = piece
         place, at = min((call.place_of(start + at), at) for at in failed)
         self._failed_at = self._failed_at or {}
@@ -195,12 +195,19 @@ class Batch:
             part = self._place(piece, part, collator) if stop - start < call.size else part
             self.failed += stop - start if isinstance(part, BaseException) else 0
         if isinstance(part, BaseException):
-            at = None if self._failed_at is None else self._failed_at.get(piece)
-            return call.fail_part(start, stop, part, at)
+            return self._fail_part(piece, part)
         if not call.missing:  # its caller has left
             return False
         call.missing -= stop - start
         return not call.missing
+
+    def _fail_part(self, piece: Slice, error: BaseException) -> bool:
+        """Give a call an error for some of its items; return whether it is done now."""
+        call, start, stop = piece
+        if call.error is not None:  # an item before those that have failed may have failed now
+            self._overwritten.append(call.error)
+        place = None if self._failed_at is None else self._failed_at.get(piece)
+        return call.fail_part(start, stop, error, place)
 
     def fail(self, error: BaseException, collator: Collator, *, streams: bool = False) -> list[Call]:
         """Answer each call with `error`; return the calls that are now done.
@@ -211,7 +218,7 @@ class Batch:
         for piece in self.slices:
             call, start, stop = piece
             if not call.many or not call.keep_errors:
-                if call.fail_part(start, stop, error):
+                if self._fail_part(piece, error):
                     done.append(call)
             elif call.missing:
                 # What the errors overwrite is kept until the lock is free.

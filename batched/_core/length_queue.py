@@ -226,7 +226,7 @@ class _Remainders:
         self.ranges.pop(call, None)
 
     def drop(self, call: Call, after: int) -> int:
-        """Forget the items of `call` that wait `after` a place of its list; return how many items that was."""
+        """Forget what of `call` waits `after` a place of its list; return how many items that was."""
         ranges = [left for start, stop in self.of(call) for left in call.before(after, start, stop)]
         left = sum(stop - start for start, stop in ranges)
         if left:

@@ -154,8 +154,8 @@ class Options:
         "(of several parameters, at the first that has a length), in samples until length is known to "
         "cost time. A function returns an item's length, with several parameters it is given all of an "
         "item's; it is called once per item, in the caller's thread, and again where `map` refuses a "
-        "neighbour. None never looks. Of small calls the oldest, and of large ones the one that has its turn, "
-        "is left out of at most four batches in a row. Arrays know their lengths and take no `length`.",
+        "neighbour. None never looks. Of small calls the oldest, and of large ones the one that has its "
+        "turn, is left out of at most four batches in a row. Arrays know their lengths and take no `length`.",
     )
     group_by: Callable[..., Hashable] | None = _option(
         None,

@@ -23,7 +23,7 @@ class Part(Call):
     @property
     def siblings(self) -> Sequence[Call]:
         """The parts of its list."""
-        return self.parent.parts  # type: ignore[union-attr]
+        return self.parent.parts  # type: ignore[union-attr,no-any-return]
 
     @property
     def whole_size(self) -> int:

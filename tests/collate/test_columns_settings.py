@@ -1,4 +1,4 @@
-"""Parameters whose default is a scalar hold for a whole batch: as a column `False` would be `[False]`, which is true."""
+"""Parameters whose default is a scalar hold for a whole batch: as a column, `False` would be `[False]`."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ def test_methods_and_copies_know_it(flavour: Flavour) -> None:
     """Bound methods, callables, and what was pickled."""
     flavour.needs_threads()
     fn = flavour.decorate(Model().encode, timeout_ms=0)
-    for each in (fn, pickle.loads(pickle.dumps(fn))):  # noqa: S301
+    for each in (fn, pickle.loads(pickle.dumps(fn))):
         with pytest.raises(TypeError, match="norm=True cannot be given"):
             each("a", norm=True)
         assert each("a") == ("a", False)
         each.shutdown()
 
 
-def columns(
+def columns(  # noqa: PLR0913, PLR0917  one of each kind
     first: int = 0,
     nothing: Any = None,
     empty: Any = (),
@@ -112,7 +112,7 @@ def columns(
     return []
 
 
-def settings(
+def settings(  # noqa: PLR0913, PLR0917  one of each kind
     first: Any, a: Any = True, b: int = 1, c: Any = 1.5, d: Any = 1j, e: str = "", f: Any = b"", *, g: Any = 0
 ) -> list[int]:
     return []

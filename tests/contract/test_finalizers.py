@@ -262,3 +262,31 @@ def test_a_finalizer_may_end_the_batcher_in_the_middle_of_a_step(monkeypatch: py
             else:
                 assert second.result(PATIENCE_S) == 2
             until(lambda: not workers("ended"))
+
+
+class Held:
+    """Notes, as it ends, whether the thread holds the lock of the batcher."""
+
+    def __init__(self, fn: Any, held: list[bool]) -> None:
+        self.lock = driver_of(fn).lock
+        self.held = held
+
+    def __del__(self) -> None:
+        self.held.append(self.lock.is_mine())
+
+
+def test_an_error_that_an_earlier_one_replaces_is_forgotten_without_the_lock(flavour: Flavour) -> None:
+    """A list that is sorted may fail first with what is not its first error."""
+    held: list[bool] = []
+
+    def failing(items: list[int]) -> list[Any]:
+        errors = [ValueError(item) for item in items]
+        for error in errors:
+            error.held = Held(fn, held)  # type: ignore[attr-defined]
+        return errors
+
+    fn = flavour.decorate(failing, batch_size=1, timeout_ms=0, length=int)
+    with pytest.raises(ValueError, match="^1$"):
+        flavour.call(fn, [1, 2, 3])
+    until(lambda: gc.collect() is not None and len(held) == 3)
+    assert not any(held)

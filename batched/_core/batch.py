@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
 from typing import Any
 
 from batched._core.call import DONE, Call, Slice
 from batched._core.collator import Collator
 from batched._policy.isolation import Isolation
-from batched._policy.window import StartReason
 from batched.errors import SlowConsumerError
 
 
@@ -65,56 +63,6 @@ class Batch:
         self._overwritten.clear()
         self._failed_at = None
 
-    precedes_other_half: bool = False
-    """Whether it is the first half of a batch that failed, and there is another."""
-
-    def halves(self, error: BaseException | None, isolation: Isolation | None) -> list[Half]:
-        """Return two batches of the items that are still wanted, one or none if there are no more.
-
-        A call is cut only where it is alone, and then both parts are padded as this batch was: outputs of one
-        call that were padded to different lengths need not be alike.
-        """
-        slices = [piece for piece in self.slices if _is_wanted(piece)]
-        ends = list(accumulate(stop - start for _, start, stop in slices))
-        if not ends:
-            return []
-        size = ends[-1]
-        between = [
-            end
-            for end, (piece, following) in zip(ends, pairwise(slices), strict=False)
-            if piece[0] is not following[0]
-        ]
-        middle = min(between, key=lambda end: abs(2 * end - size), default=size // 2)
-        parts: tuple[list[Slice], list[Slice]] = [], []
-        for end, (call, start, stop) in zip(ends, slices, strict=True):
-            cut = min(max(stop - end + middle, start), stop)
-            for part, begin, to in ((parts[0], start, cut), (parts[1], cut, stop)):
-                if begin < to:
-                    part.append((call, begin, to))
-        sizes = middle, size - middle
-        halves = [
-            Half(part, items, error, isolation) for part, items in zip(parts, sizes, strict=True) if part
-        ]
-        if not between:
-            for half in halves:
-                half.least_shapes = self.shapes or self.least_shapes  # it may have yet to run
-        if halves:
-            halves[0].precedes_other_half = len(halves) > 1
-        return halves
-
-    def one_ahead(self, at: int) -> tuple[Half, Half]:
-        """Return a batch of the call, or the item of the only list, `at` this place, and one of the rest."""
-        call, start, stop = self.slices[at if self.has_several else 0]
-        rest = [piece for piece in self.slices if piece != (call, start, stop)]
-        if not self.has_several:
-            rest = [(call, start, start + at), (call, start + at + 1, stop)]
-            rest = [piece for piece in rest if piece[1] < piece[2]]
-            start, stop = start + at, start + at + 1
-        first = Half([(call, start, stop)], stop - start, None, None)
-        others = Half(rest, self.size - first.size, None, None)
-        first.reason = others.reason = self.reason
-        return first, others
-
     @property
     def has_several(self) -> bool:
         """Whether it has several slices: of several calls, or of a list of which it has no neighbours."""
@@ -130,8 +78,8 @@ class Batch:
 
     def prune(self) -> list[Slice]:
         """Remove and return the slices that are not wanted any more."""
-        gone = [piece for piece in self.slices if not _is_wanted(piece)]
-        self.slices[:] = [piece for piece in self.slices if _is_wanted(piece)]
+        gone = [piece for piece in self.slices if not is_wanted(piece)]
+        self.slices[:] = [piece for piece in self.slices if is_wanted(piece)]
         self.size -= sum(stop - start for _, start, stop in gone)
         return gone
 
@@ -269,27 +217,7 @@ class Batch:
         return done
 
 
-class Half(Batch):
-    """A part of a batch that failed and runs again, or of one that is divided beforehand."""
-
-    __slots__ = ("error", "precedes_other_half")
-
-    def __init__(
-        self, slices: list[Slice], size: int, error: BaseException | None, isolation: Isolation | None
-    ) -> None:
-        super().__init__(slices, size, StartReason.RETRY)
-        self.error = error
-        """What its calls have met: they get it if the search is given up."""
-        self.isolation = isolation
-        self.precedes_other_half: bool = False
-
-    def clear(self) -> None:
-        """Drop the references to the calls, and to the error: its traceback leads to their items."""
-        super().clear()
-        self.error = None
-
-
-def _is_wanted(piece: Slice) -> bool:
+def is_wanted(piece: Slice) -> bool:
     """Whether the answers of these items matter to a caller."""
     call, start, stop = piece
     return bool(call.missing) and (call.error is None or bool(call.before(call.failed_at, start, stop)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from batched._core.batch import Batch, Half
+from batched._core.batch import Batch
 from batched._core.call import Call, Slice
+from batched._core.halves import Half, halves_of, one_ahead
 from batched._core.memory_limit import MemoryLimit, is_out_of_memory
 from batched._policy.isolation import Isolation, Pause, is_of_surroundings
 
@@ -68,11 +69,11 @@ class Retries:
         begins = isolation is None and batch.size and not is_out_of_memory(error)
         if begins:
             isolation = Isolation(batch.size, duration)
-        halves = batch.halves(error, isolation)
+        halves = halves_of(batch, error, isolation)
         is_wary = self._pause.is_wary if begins else isolation is not None and isolation.begins_small
         while is_wary and halves and halves[0].is_divisible:
-            halves[:1] = halves[0].halves(error, isolation)  # until the first is a single item
-        at = 1 if batch.precedes_other_half and self.batches else 0
+            halves[:1] = halves_of(halves[0], error, isolation)  # until the first is a single item
+        at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.batches else 0
         for half in reversed(halves):
             self.batches.insert(at, half)
         self.release(batch)
@@ -87,7 +88,7 @@ class Retries:
         at = self._pause.ahead(number) if batch.is_divisible else None
         if at is None:
             return batch
-        first, others = batch.one_ahead(at)
+        first, others = one_ahead(batch, at)
         self._behind[first] = others
         return first
 
@@ -101,7 +102,7 @@ class Retries:
         """Remove and return the next half; it is divided if `batch_size` is now `most`, and it has more."""
         half = self.batches.popleft()
         while half.size > most:
-            halves = half.halves(half.error, half.isolation)
+            halves = halves_of(half, half.error, half.isolation)
             self.batches.extendleft(reversed(halves))
             half = self.batches.popleft()
         return half

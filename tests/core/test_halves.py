@@ -1,4 +1,4 @@
-"""The items that run together, and their halves."""
+"""Parts of a batch that run in its place."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from batched._core.batch import Batch
 from batched._core.call import Call
+from batched._core.halves import halves_of
 
 
 @given(
@@ -21,7 +22,7 @@ def test_halves_have_all_items_with_callers_in_order_and_are_never_empty(
     for call, left in zip(calls, gone, strict=False):
         call.missing = 0 if left else call.size
     batch = Batch([(call, 0, call.size) for call in calls], sum(sizes), "full")
-    halves = batch.halves(ValueError(), None)
+    halves = halves_of(batch, ValueError(), None)
     live = [(call, at) for call in calls if call.missing for at in range(call.size)]
     found = [(call, at) for half in halves for call, start, stop in half.slices for at in range(start, stop)]
     assert found == live
@@ -41,5 +42,5 @@ def test_a_half_that_is_divided_before_it_has_run_is_padded_as_the_whole_was() -
     call = Call().begin(list, None, 8, False, 0.0)
     batch = Batch([(call, 0, 8)], 8, "full")
     batch.shapes = [(7,)]
-    for half in batch.halves(MemoryError(), None):
-        assert [quarter.least_shapes for quarter in half.halves(None, None)] == [[(7,)], [(7,)]]
+    for half in halves_of(batch, MemoryError(), None):
+        assert [quarter.least_shapes for quarter in halves_of(half, None, None)] == [[(7,)], [(7,)]]

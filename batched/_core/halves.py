@@ -1,0 +1,78 @@
+"""Parts of a batch, which run in its place: of one that failed, or of one that is divided beforehand."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+
+from batched._core.batch import Batch, is_wanted
+from batched._core.call import Slice
+from batched._policy.isolation import Isolation
+from batched._policy.window import StartReason
+
+
+class Half(Batch):
+    """A part of a batch."""
+
+    __slots__ = ("error", "precedes_other_half")
+
+    def __init__(
+        self, slices: list[Slice], size: int, error: BaseException | None, isolation: Isolation | None
+    ) -> None:
+        super().__init__(slices, size, StartReason.RETRY)
+        self.error = error
+        """What its calls have met: they get it if the search is given up."""
+        self.isolation = isolation
+        self.precedes_other_half: bool = False
+        """Whether it is the first of two halves."""
+
+    def clear(self) -> None:
+        """Drop the references to the calls, and to the error: its traceback leads to their items."""
+        super().clear()
+        self.error = None
+
+
+def halves_of(batch: Batch, error: BaseException | None, isolation: Isolation | None) -> list[Half]:
+    """Return two batches of the items that are still wanted, one or none if there are no more.
+
+    A call is cut only where it is alone, and then both parts are padded as the batch was: outputs of one
+    call that were padded to different lengths need not be alike.
+    """
+    slices = [piece for piece in batch.slices if is_wanted(piece)]
+    ends = list(accumulate(stop - start for _, start, stop in slices))
+    if not ends:
+        return []
+    size = ends[-1]
+    between = [
+        end
+        for end, (piece, following) in zip(ends, pairwise(slices), strict=False)
+        if piece[0] is not following[0]
+    ]
+    middle = min(between, key=lambda end: abs(2 * end - size), default=size // 2)
+    parts: tuple[list[Slice], list[Slice]] = [], []
+    for end, (call, start, stop) in zip(ends, slices, strict=True):
+        cut = min(max(stop - end + middle, start), stop)
+        for part, begin, to in ((parts[0], start, cut), (parts[1], cut, stop)):
+            if begin < to:
+                part.append((call, begin, to))
+    sizes = middle, size - middle
+    found = [Half(part, items, error, isolation) for part, items in zip(parts, sizes, strict=True) if part]
+    if not between:
+        for half in found:
+            half.least_shapes = batch.shapes or batch.least_shapes  # it may have yet to run
+    if found:
+        found[0].precedes_other_half = len(found) > 1
+    return found
+
+
+def one_ahead(batch: Batch, at: int) -> tuple[Half, Half]:
+    """Return a batch of the call, or the item of the only list, `at` this place, and one of the rest."""
+    call, start, stop = batch.slices[at if batch.has_several else 0]
+    rest = [piece for piece in batch.slices if piece != (call, start, stop)]
+    if not batch.has_several:
+        rest = [(call, start, start + at), (call, start + at + 1, stop)]
+        rest = [piece for piece in rest if piece[1] < piece[2]]
+        start, stop = start + at, start + at + 1
+    first = Half([(call, start, stop)], stop - start, None, None)
+    others = Half(rest, batch.size - first.size, None, None)
+    first.reason = others.reason = batch.reason
+    return first, others

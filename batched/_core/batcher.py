@@ -105,7 +105,7 @@ class Batcher:
         """Remove and return the next batch, for which `plan` has just said that it is due."""
         running, options = self.running, self.next_batch.options
         if running.retries.batches:
-            batch: Batch = running.retries.pop(options.batch_size)
+            batch: Batch = running.retries.batches.popleft()
         else:
             batch = self.next_batch.take(now)
             if running.retries.is_watching and options.isolate_errors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 
-from batched._core.batch import Batch, is_wanted
+from batched._core.batch import Batch
 from batched._core.call import Slice
 from batched._policy.isolation import Isolation
 from batched._policy.window import StartReason
@@ -32,12 +32,12 @@ class Half(Batch):
 
 
 def halves_of(batch: Batch, error: BaseException | None, isolation: Isolation | None) -> list[Half]:
-    """Return two batches of the items that are still wanted, one or none if there are no more.
+    """Return two batches of its items, one or none if there are no more.
 
     A call is cut only where it is alone, and then both parts are padded as the batch was: outputs of one
     call that were padded to different lengths need not be alike.
     """
-    slices = [piece for piece in batch.slices if is_wanted(piece)]
+    slices = batch.slices
     ends = list(accumulate(stop - start for _, start, stop in slices))
     if not ends:
         return []

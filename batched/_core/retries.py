@@ -98,15 +98,6 @@ class Retries:
         if others is not None:
             self.batches.append(others)
 
-    def pop(self, most: int) -> Half:
-        """Remove and return the next half; it is divided if `batch_size` is now `most`, and it has more."""
-        half = self.batches.popleft()
-        while half.size > most:
-            halves = halves_of(half, half.error, half.isolation)
-            self.batches.extendleft(reversed(halves))
-            half = self.batches.popleft()
-        return half
-
     def given_up(self, batch: Batch, error: BaseException) -> list[Half]:
         """Remove and return what is not to run, as `batch`, a half or ahead of others, raised `error`."""
         isolation = batch.isolation
@@ -121,15 +112,16 @@ class Retries:
             self.batches.remove(half)
         return rest
 
-    def prune(self) -> list[Slice]:
-        """Remove and return the slices that are not wanted, up to the first half of which some are."""
+    def prune(self, most: int) -> list[Slice]:
+        """Have a half come first of which all is wanted, of `most` items at most; return what is not wanted."""
         gone: list[Slice] = []
         while self.batches:
             first = self.batches[0]
             gone += first.prune()
-            if first.size:
+            if 0 < first.size <= most:
                 break
             self.batches.popleft()
+            self.batches.extendleft(reversed(halves_of(first, first.error, first.isolation)))
         return gone
 
     def clear(self) -> None:

@@ -32,8 +32,11 @@ class Running:
         self.retries: Retries = Retries()
 
     def prune_retries(self, now: float) -> bool:
-        """Forget the halves of failed batches that have no caller; return whether others are left."""
-        self._forget(self.retries.prune(), now)
+        """Forget the halves of failed batches that have no caller; return whether others are left.
+
+        The next one has no more items than `batch_size`, which may be smaller by now.
+        """
+        self._forget(self.retries.prune(self._next_batch.options.batch_size), now)
         return bool(self.retries.batches)
 
     def finish(self, batch: Batch, parts: list[Any], now: float) -> None:

@@ -10,30 +10,22 @@ from batched._core.call import Call
 from batched._core.halves import halves_of
 
 
-@given(
-    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
-    gone=st.lists(st.booleans(), min_size=6, max_size=6),
-)
-def test_halves_have_all_items_with_callers_in_order_and_are_never_empty(
-    sizes: list[int], gone: list[bool]
-) -> None:
+@given(sizes=st.lists(st.integers(1, 9), max_size=6))
+def test_halves_have_all_items_in_order_and_are_never_empty(sizes: list[int]) -> None:
     """Two, or one of a single item; as alike as can be without a cut through a call that has company."""
     calls = [Call().begin(list, None, size, True, 0.0) for size in sizes]
-    for call, left in zip(calls, gone, strict=False):
-        call.missing = 0 if left else call.size
     batch = Batch([(call, 0, call.size) for call in calls], sum(sizes), "full")
     halves = halves_of(batch, ValueError(), None)
-    live = [(call, at) for call in calls if call.missing for at in range(call.size)]
+    items = [(call, at) for call in calls for at in range(call.size)]
     found = [(call, at) for half in halves for call, start, stop in half.slices for at in range(start, stop)]
-    assert found == live
+    assert found == items
     assert all(len(half) == sum(stop - start for _, start, stop in half.slices) > 0 for half in halves)
-    assert len(halves) == min(len(live), 2)
-    sizes_left = [call.size for call in calls if call.missing]
-    if len(sizes_left) == 1:
+    assert len(halves) == min(len(items), 2)
+    if len(sizes) == 1:
         assert abs(len(halves[0]) - len(halves[-1])) <= 1 or len(halves) == 1
         return
     assert all((start, stop) == (0, call.size) for half in halves for call, start, stop in half.slices)
-    uneven = [abs(2 * sum(sizes_left[:at]) - sum(sizes_left)) for at in range(1, len(sizes_left))]
+    uneven = [abs(2 * sum(sizes[:at]) - sum(sizes)) for at in range(1, len(sizes))]
     assert not halves or abs(len(halves[0]) - len(halves[1])) == min(uneven)
 
 

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from batched._core.call import Call
+from batched._core.halves import Half
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.options import Options
 from batched._core.queue import Queue
+from batched._core.retries import Retries
 from batched._drivers.manual_clock import ManualDriver
+from batched._parts.divided import divide
 from batched._parts.layers import Grouping, LayeredCollator
 from tests.kit.batcher_rules import COLLATOR, echo
 from tests.kit.calls import listed, single
@@ -370,6 +373,19 @@ def test_halves_follow_a_smaller_batch_size() -> None:
     assert sum(outage.runs) == 32
     assert all(call.error is None for call in calls)
     assert not driver.stats(9.0).isolation_paused
+
+
+def test_a_half_of_which_only_its_last_items_are_wanted_loses_none() -> None:
+    """The longest items of a list come first in it. What is behind an error is left out, and counted."""
+    call = Call().begin(echo, [*range(8)], 8, True, 0.0)
+    [part] = divide(call, [[*range(8)]], lambda inputs, places: [inputs[place] for place in places]).parts
+    part.places = [7, 6, 5, 4, 2, 1, 0, 3]
+    assert not part.fail_part(7, 8, ValueError())
+    retries = Retries()
+    retries.batches.append(Half([(part, 0, 7)], 7, ValueError(), None))
+    gone = retries.prune(1)
+    assert sum(stop - start for _, start, stop in gone) == 4
+    assert [(start, stop) for half in retries.batches for _, start, stop in half.slices] == [(4, 5), (5, 7)]
 
 
 def test_an_item_whose_neighbours_have_left_is_no_sign_of_an_outage() -> None:

@@ -78,7 +78,7 @@ class LengthQueue(Queue):
     def take(self, room: int) -> Batch:
         """Remove and return the next batch, of at most `room` items; at least so many must wait."""
         rule = self.lengths
-        if not (rule.is_used or self._remainders.ranges):
+        if not (rule.chooses or self._remainders.ranges):
             return Queue.take(self, room)  # half of what `super()` would take, for each batch
         rule.how = Choice.ARRIVAL
         if self._goes_by_arrival(room):
@@ -107,7 +107,7 @@ class LengthQueue(Queue):
         return (
             not self._remainders.ranges
             and lengths.budget is None
-            and (not lengths.reorders or not lengths.cost.per_length or self._are_near_singles(room))
+            and (not lengths.reorders or not lengths.weighed.per_length or self._are_near_singles(room))
         )
 
     def _are_near_singles(self, room: int) -> bool:
@@ -183,7 +183,7 @@ class LengthQueue(Queue):
 
     def _filled(self, chosen: list[Item], others: list[Item], room: int) -> list[Item]:
         """Return `chosen`, and the items of the other class that are so long that they cost less here."""
-        cost = self.lengths.cost
+        cost = self.lengths.weighed
         longest = max(map(_LENGTH, chosen))
         shortest = longest - cost.another_batch / room / cost.per_length
         near = [item for item in others if shortest <= item[0] <= longest]

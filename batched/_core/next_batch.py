@@ -160,14 +160,14 @@ class NextBatch:
         deadlines = calls.deadlines
         urgent = deadlines.first() if deadlines.entries and self._urgent_start(queue) <= now else None
         lengths = self._lengths
-        if lengths is not None and lengths.is_used:
+        if lengths is not None and lengths.chooses:
             lengths.urgent = urgent
         if queue.is_keyed:
             batch = self._take_in_turn(now, urgent)
         else:
             batch = queue.take(self._room(queue, now))
             batch.reason = self._reason
-        if lengths is not None and (lengths.is_used or lengths.looks):
+        if lengths is not None and (lengths.chooses or lengths.looks):
             self._note_lengths(batch, lengths)
         if calls.policy_listens:
             self.policy.popped(now)
@@ -195,6 +195,7 @@ class NextBatch:
     def _note_lengths(self, batch: Batch, lengths: Lengths) -> None:
         if lengths.is_used:
             self._calls.counters.chosen[lengths.how] += 1
+        if lengths.chooses:
             lengths.urgent = None  # an idle batcher holds on to no call
         if lengths.looks:
             longest, real = lengths.look(batch.slices)

@@ -11,28 +11,63 @@ _DRIFT = 1 / 16  # how fast all costs follow together, where batches of one size
 _FIT_EACH = 16  # so many batches are fitted one by one, ...
 _FIT_EVERY = 4  # ... and then so many at a time
 _RIDGE = 0.01  # sizes and lengths that differ less, squared, hardly tell the costs apart
+_ALIKE = 0.001  # likewise: sizes that differ less have been the same for long
+_LEAST_FIXED = 1 / 4  # of a batch: as little as is fixed where sizes do not tell
 
 
-class LengthCost:
-    """The cost where items are padded, `fixed + (each_alone + per_length * longest) * n`, fitted likewise.
+class PaddedCost:
+    """The cost where items are padded: `fixed + (each_alone + per_length * longest) * n`."""
+
+    def __init__(self, fixed: float = 0.0, each_alone: float = 0.0, per_length: float = 0.0) -> None:
+        self.fixed = fixed
+        """The seconds that a batch takes whatever its size; 0.0 if they are not known."""
+        self.each_alone = each_alone
+        """The seconds that an item adds whatever the length."""
+        self.per_length = per_length
+        """The seconds that an item adds for each unit of the longest item's length."""
+
+    @property
+    def another_batch(self) -> float:
+        """The seconds that one more batch costs, however few items are in it."""
+        return self.fixed + OVERHEAD_S
+
+    def each_of(self, longest: float) -> float:
+        """Return the seconds that an item adds to a batch with a longest item of this length."""
+        return self.each_alone + self.per_length * longest
+
+
+class _Spread:
+    """How numbers lie around their mean, the last ones above all."""
+
+    def __init__(self) -> None:
+        self.mean = 0.0
+        self._variance = 0.0
+
+    def add(self, value: float, weight: float) -> None:
+        """Add a number that counts so much, as a share of all."""
+        off = value - self.mean
+        self.mean += weight * off
+        self._variance = (1 - weight) * (self._variance + weight * off * off)
+
+    def is_over(self, share: float) -> bool:
+        """Whether their variance is more than this share of the squared mean."""
+        return self._variance > share * self.mean * self.mean
+
+
+class LengthCost(PaddedCost):
+    """The cost where items are padded, fitted to the batches that ran.
 
     The error of a batch counts in percent of its time, so long batches do not decide alone. Where all batches
-    have one size and length, the costs keep the proportion that was known; if none was, they are equal. So
-    batches are put in order of length for once where each has an item of the most that inputs are cut to, and
-    tell what length costs.
+    have one size and length, the costs keep the proportion that was known; if none was, they are equal.
     """
 
     def __init__(self) -> None:
-        self.fixed = 0.0
-        """The seconds that a batch takes whatever its size; 0.0 if they are not known."""
+        super().__init__()
         self.each = 0.0
         """The seconds that an item adds to a batch with a longest item of the mean length."""
-        self.each_alone = 0.0
-        """The seconds that an item adds whatever the length."""
-        self.per_length = 0.0
-        """The seconds that an item adds for each unit of the longest item's length."""
         self._seen = 0  # batches
-        self._length = 0.0  # of the longest item of a batch, the mean
+        self._longest = _Spread()
+        self._size = _Spread()
         # The equations of the fit, one for each cost.
         self._products = [[0.0] * 3 for _ in range(3)]
         self._sums = [0.0] * 3
@@ -41,6 +76,24 @@ class LengthCost:
     def known(self) -> bool:
         """Whether there was a batch to learn from."""
         return self._seen > 1
+
+    @property
+    def is_told(self) -> bool:
+        """Whether lengths of batches have differed lately: else these tell nothing of what length costs."""
+        return self._longest.is_over(_RIDGE)
+
+    @property
+    def most(self) -> PaddedCost:
+        """The cost if length takes as much as it may, where batches of one length do not tell.
+
+        That is all that items take; and a part of what batches take, if these have had one size for long.
+        """
+        fixed, each = self.fixed, self.each
+        if self.known and not self._size.is_over(_ALIKE):
+            whole = fixed + each * self._size.mean
+            fixed = min(fixed, _LEAST_FIXED * whole)
+            each = (whole - fixed) / self._size.mean
+        return PaddedCost(fixed, 0.0, each / self._longest.mean if self._longest.mean else 0.0)
 
     def add(self, size: int, longest: float, duration: float) -> None:
         """Learn from a batch of `size` items that took `duration` seconds."""
@@ -56,7 +109,8 @@ class LengthCost:
             # Earlier batches count as if they had drifted too: else the fast ones would weigh more for long.
             drift = keep / (1 + _DRIFT * (duration / expected - 1))
         weight = max(_FORGET, 1 / (self._seen - 1))
-        self._length += weight * (longest - self._length)
+        self._longest.add(longest, weight)
+        self._size.add(size, weight)
         # Divided by the duration: the errors of all batches count in percent.
         row = (1 / duration, size / duration, size * longest / duration)
         self._sums = [old * drift + value for old, value in zip(self._sums, row, strict=True)]
@@ -69,16 +123,7 @@ class LengthCost:
             known = [self.fixed, self.each_alone, self.per_length]
             fixed, self.each_alone, self.per_length = _fit(self._products, self._sums, known)
             self.fixed = max(fixed, TOO_SHORT_S)
-        self.each = self.each_of(self._length)
-
-    @property
-    def another_batch(self) -> float:
-        """The seconds that one more batch costs, however few items are in it."""
-        return self.fixed + OVERHEAD_S
-
-    def each_of(self, longest: float) -> float:
-        """Return the seconds that an item adds to a batch with a longest item of this length."""
-        return self.each_alone + self.per_length * longest
+        self.each = self.each_of(self._longest.mean)
 
 
 def _fit(products: list[list[float]], sums: list[float], known: list[float]) -> list[float]:

@@ -18,7 +18,7 @@ from enum import StrEnum
 from operator import add, itemgetter
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from batched._policy.length_cost import LengthCost
+from batched._policy.length_cost import LengthCost, PaddedCost
 
 CallT = TypeVar("CallT")
 
@@ -72,13 +72,21 @@ class Lengths:
         self.how = Choice.ARRIVAL
         """How the last batch was chosen."""
         self.is_used: bool = True
-        """Whether lengths decide which items share a batch."""
+        """Whether lengths are known to decide which items share a batch."""
+        self.chooses: bool = True
+        """Whether they do: where they are used, and where it is tried whether they are worth it."""
         self.is_open: bool = False
         """Whether padding seems to cost time, and it is not decided yet that lengths are used."""
         self.looks: bool = False
         """Whether the next batch is to be looked at: here calls know their lengths."""
         self.urgent: object = None
         """The call with the next deadline, if half of its time is over."""
+
+    @property
+    def weighed(self) -> PaddedCost:
+        """The cost that choices weigh: the most that length may cost, while batches do not tell."""
+        cost = self.cost
+        return cost if cost.is_told else cost.most
 
     def at(self, call: Measured, place: int) -> float:
         """Return the length of an item of `call`."""
@@ -112,13 +120,13 @@ class Lengths:
         """Whether a batch of these lengths wastes more than it takes to choose another of all `in_sight`."""
         size = len(lengths)
         longest = max(lengths)
-        cost = self.cost
+        cost = self.weighed
         choosing_s = in_sight * (_LOOK_S + size * _TRY_S)
         return self.waste_s(lengths) > _CHEAP * (cost.fixed + cost.each_of(longest) * size) + choosing_s
 
     def waste_s(self, lengths: list[float]) -> float:
         """Return the seconds that padding takes in a batch of these lengths."""
-        return (len(lengths) * max(lengths) - sum(lengths)) * self.cost.per_length
+        return (len(lengths) * max(lengths) - sum(lengths)) * self.weighed.per_length
 
     def exceeds(self, size: int, longest: float, real: float) -> bool:
         """Whether a batch is over the budget."""
@@ -136,7 +144,7 @@ def choose(
     lengths = list(map(itemgetter(0), first))
     if not (rule.reorders and rule.cost.known and rule.is_costly(lengths, len(waiting))):
         return first, Choice.ARRIVAL
-    if len(first) == len(waiting) and rule.waste_s(lengths) <= rule.cost.another_batch:
+    if len(first) == len(waiting) and rule.waste_s(lengths) <= rule.weighed.another_batch:
         return first, Choice.ARRIVAL
     in_order = sorted(waiting, key=longest_first)
     wanted = in_order.index(due or waiting[0])
@@ -146,7 +154,7 @@ def choose(
 
 def _split(in_order: list[Item[CallT]], room: int, rule: Lengths) -> Iterator[tuple[int, int]]:
     """Yield from where to where the batches go that take the least time together, the last one first."""
-    cost = rule.cost
+    cost = rule.weighed
     another = cost.another_batch
     each = [cost.each_of(item[0]) for item in in_order]
     totals: list[

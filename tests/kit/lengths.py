@@ -25,6 +25,7 @@ class KnownCost(LengthCost):
     """A cost that is known without a batch."""
 
     known = True
+    is_told = True
 
 
 def known(

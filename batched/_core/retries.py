@@ -113,7 +113,7 @@ class Retries:
         return rest
 
     def prune(self, most: int) -> list[Slice]:
-        """Have a half come first of which all is wanted, of `most` items at most; return what is not wanted."""
+        """Have a half come first that is wanted, of `most` items at most; return what is not wanted."""
         gone: list[Slice] = []
         while self.batches:
             first = self.batches[0]

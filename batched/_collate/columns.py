@@ -16,7 +16,9 @@ from batched._core.call import Call, Row, Slice, Wrapper
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _SCALARS = (bool, int, float, complex, str, bytes)
-_LISTS = re.compile(r"\b(list|List|Sequence|MutableSequence|Collection|Iterable)\b")
+_LISTS = re.compile(
+    r"\b(list|List|tuple|Tuple|Sequence|MutableSequence|Collection|Iterable|ndarray|NDArray|ArrayLike|Tensor)\b"
+)
 
 
 def parameters_of(func: Callable[..., Any], *, bound: bool) -> list[inspect.Parameter]:

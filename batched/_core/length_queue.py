@@ -247,8 +247,7 @@ class _Remainders:
             ranges = self.of(call)
             call.waiting -= len(taken)
             if call.waiting:
-                for start, stop in runs:
-                    ranges = _without(ranges, start, stop)
+                ranges = _without(ranges, runs)
             if not call.waiting or ranges == [(call.size - call.waiting, call.size)]:
                 self.forget(call)
             else:
@@ -256,9 +255,20 @@ class _Remainders:
         return slices
 
 
-def _without(ranges: list[_Range], start: int, stop: int) -> list[_Range]:
-    """Return `ranges` less one that is within one of them."""
+def _without(ranges: list[_Range], runs: list[_Range]) -> list[_Range]:
+    """Return `ranges` less `runs`, both in order. It looks at none behind the last run."""
     left: list[_Range] = []
-    for begin, end in ranges:
-        left += [part for part in ((begin, min(end, start)), (max(begin, stop), end)) if part[0] < part[1]]
-    return left
+    looked = at = 0
+    for start, stop in ranges:
+        if at == len(runs):
+            break
+        looked += 1
+        begin = start
+        while at < len(runs) and runs[at][0] < stop:
+            if begin < runs[at][0]:
+                left.append((begin, runs[at][0]))
+            begin = runs[at][1]
+            at += 1
+        if begin < stop:
+            left.append((begin, stop))
+    return left + ranges[looked:]

@@ -41,7 +41,10 @@ class Part(Call):
 
     def before(self, place: int, start: int, stop: int) -> list[tuple[int, int]]:
         """Return which of the items from `start` to `stop` are before a `place` of the list."""
-        return runs_of([at for at in range(start, stop) if self.places[at] < place])
+        places = self.places
+        if max(places[start:stop]) < place:  # most often, and soon asked
+            return [(start, stop)]
+        return runs_of([at for at in range(start, stop) if places[at] < place])
 
     def fail_part(self, start: int, stop: int, error: BaseException, place: int | None = None) -> bool:
         """Note that the items from `start` to `stop` have ended with `error`; return whether it is done."""
@@ -58,9 +61,12 @@ class Divided(Call):
     list is done, too, when only parts are left that are wholly behind it.
     """
 
-    __slots__ = ("_failure", "_parts")
+    __slots__ = ("_done", "_failure", "_parts")
 
     is_divided = True
+
+    _done: int
+    """So many of the first parts are done, at least."""
 
     _failure: BaseException | None
     """The first error so far, in the order of the list."""
@@ -108,11 +114,18 @@ class Divided(Call):
                 self.results = [None] * self.size
             for place, result in zip(places, part.results, strict=True):
                 self.results[place] = result
-        elif not any(other.missing and other.first < other.failed_at for other in self._parts):
+        elif not self._may_fail_earlier():
             self.fail(self._failure)
             return (self,), [other for other in self._parts if other.missing]
         self.missing -= len(places)  # not its size, which is less where items of it have been dropped
         return () if self.missing else (self,), ()
+
+    def _may_fail_earlier(self) -> bool:
+        """Whether an item of a part that is not done is before the first one that has failed."""
+        parts = self._parts
+        while self._done < len(parts) and not parts[self._done].missing:
+            self._done += 1
+        return self._done < len(parts) and parts[self._done].first < parts[self._done].failed_at
 
     def note_failure(self, part: Part) -> None:
         """Have all parts know the error of `part`, which is the first one so far."""
@@ -126,9 +139,11 @@ class Divided(Call):
 def divide(call: Call, places: Iterable[list[int]], pick: Callable[[Any, list[int]], Any]) -> Divided:
     """Return `call`, a list, divided: each part has the items of some `places`, picked from its inputs.
 
-    The places of each part are in order; a layer may put them into another one.
+    The places of each part are in order, and so are the first places of all parts. A layer may put the places
+    of a part into another order.
     """
     divided = like(Divided(), call, None, call.size)
+    divided._done = 0  # noqa: SLF001
     divided._failure = None  # noqa: SLF001
     divided._parts = []  # noqa: SLF001
     for theirs in places:

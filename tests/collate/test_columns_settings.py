@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 import batched
@@ -106,6 +107,8 @@ def columns(  # noqa: PLR0913, PLR0917  one of each kind
     full: Any = [],  # noqa: B006
     written: list[int] = 0,  # type: ignore[assignment]
     either: Sequence[int] | int = 0,
+    fixed: tuple[int, ...] = 0,  # type: ignore[assignment]
+    array: np.ndarray[Any, Any] = 0,  # type: ignore[assignment]
     *rest: int,
     **more: int,
 ) -> list[int]:

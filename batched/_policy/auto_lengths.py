@@ -156,11 +156,14 @@ class AutoLengths(Lengths):
         of_error = max(_STEP, 1 / max(self._looks - _FEW, 1))
         for explanation, length in zip(self._all, (longest, mean, 0.0, size), strict=True):
             explanation.ran(size, length, duration, of_error)
-        if not self.chooses:
-            self._padding += fade * (1 - batch.real / batch.padded - self._padding)
-        # In order of length little padding is left, but it would come back.
-        wasted = batch.padded * (1.0 if self.is_used else self._padding)
-        share = min(wasted * self.cost.per_length / duration, 1.0)
+        padding = 1 - batch.real / batch.padded
+        if self.is_used:
+            padding = 1.0  # in order of length little is left, but it would come back
+        elif self.chooses:
+            padding = self._padding
+        else:
+            self._padding += fade * (padding - self._padding)
+        share = min(batch.padded * padding * self.cost.per_length / duration, 1.0)
         self._share += fade * (share - self._share)
         return share
 

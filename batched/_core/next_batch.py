@@ -39,10 +39,8 @@ class NextBatch:
     def begin(self, options: Options) -> None:
         """Begin with the new queue of the calls, and nothing learned."""
         self._lengths = self._calls.queue.lengths
-        lengths = self._lengths
-        self._cost = None if lengths is None or not lengths.is_used else lengths.cost
         self._reason = StartReason.FULL  # why the next batch is due, as the look finds that finds it due
-        self.policy: Any = new_window(options, self._cost)
+        self.policy: Any = new_window(options, self._cost_of_lengths)
         self.sizes: BestSize | None = None
         self._passed = 0  # short batches that are not learned from, as one was
         self._ended = 0.0  # when the last batch ended
@@ -50,7 +48,7 @@ class NextBatch:
 
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
-        self.policy = new_window(options, self._cost, self.policy)
+        self.policy = new_window(options, self._cost_of_lengths, self.policy)
         self.apply_options(options)
 
     def apply_options(self, options: Options) -> None:
@@ -248,10 +246,19 @@ class NextBatch:
             policy.ran_suspended(batch.size, now - started, has_company=has_company)
         calls.policy_listens = self._holds_back = not policy.is_suspended
 
+    @property
+    def _cost_of_lengths(self) -> LengthCost | None:
+        """What batches cost, where lengths are used."""
+        lengths = self._lengths
+        return lengths.cost if lengths is not None and lengths.is_used else None
+
     def _learn_sizes_and_lengths(self, batch: Batch, started: float, now: float) -> None:
         lengths, sizes = self._lengths, self.sizes
         if lengths is not None and batch.failed < batch.size:
+            is_used = lengths.is_used
             lengths.ran(batch, now - started)
+            if lengths.is_used != is_used and isinstance(self.policy, AdaptiveWindow):
+                self.policy.follow(self._cost_of_lengths)
         if sizes is not None and not batch.failed:
             self._learn_size(sizes, batch.size, started, now)
         is_at_rest = (sizes is None or sizes.is_at_rest) and not self._uses_lengths

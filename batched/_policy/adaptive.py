@@ -48,7 +48,8 @@ class AdaptiveWindow(Window):
         """Learn the cost of batches, unless a `cost` is given that is learned elsewhere."""
         super().__init__(timeout_s)
         self._batch_size = batch_size
-        self._cost = BatchCost() if cost is None else cost
+        self._own_cost = BatchCost()
+        self.follow(cost)
         self._cohorts = Cohorts()
         self._bursts = Bursts()
         self._held = _Held()
@@ -70,6 +71,10 @@ class AdaptiveWindow(Window):
         """Go on with other options."""
         self.timeout_s = timeout_s
         self._batch_size = batch_size
+
+    def follow(self, cost: LengthCost | None) -> None:
+        """Take what batches cost from `cost`, which is learned elsewhere; if that is None, from its own."""
+        self._cost = self._own_cost if cost is None else cost
 
     def arrived(self, times: list[float]) -> None:
         """Learn that calls, one at least, have come at these `times`, in about this order."""

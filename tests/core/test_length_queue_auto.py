@@ -163,3 +163,18 @@ def test_a_function_that_pads_no_more_is_not_said_to_pad() -> None:
     assert not there.lengths.is_used
     assert "share one" not in said()
     assert "Length takes next to no time any more" in said()
+
+
+def test_waits_are_weighed_by_what_lengths_cost_while_they_are_used() -> None:
+    """As with `length=len`; and by the number of items again, once length costs nothing."""
+    there = Padding(timeout_ms=5)
+    there.learn()
+    there.call_often()
+    policy = there.driver.batcher.next_batch.policy
+    assert policy.learned().batch_ms == there.lengths.cost.fixed * 1000
+    there.per_length = 0.0
+    for _ in range(20):
+        there.push(*(there.text() for _ in range(32 * 24)))
+        there.run_all()
+    assert not there.lengths.is_used
+    assert policy.learned().batch_ms != there.lengths.cost.fixed * 1000

@@ -39,9 +39,9 @@ class BatchedFunction(ThreadedFunction, Generic[T, U]):
     tuple, array or anything else that is sized and ordered; a result that is an exception fails its own item
     only. It runs in a thread of its own, so a caller's context variables do not reach it.
 
-    A function of several parameters gets a list for each that a call passes. One whose default is a bool, a
-    number, a `str` or `bytes` is a setting of the whole batch, unless it is annotated as a list: a call that
-    passes it is a `TypeError`. `functools.partial` sets it before decorating.
+    A function of several parameters gets a list for each parameter that a call passes. A parameter with a
+    bool, a number, a `str` or `bytes` as its default is a setting of the whole batch, unless its annotation
+    is a list: a call that passes a setting is a `TypeError`. `functools.partial` sets it before decorating.
 
     A call raises `ClosedError` after `shutdown`, and `RuntimeError` from inside the batch function itself.
     """

@@ -149,9 +149,7 @@ class Batcher:
     @property
     def learned(self) -> Learned | None:
         """What it has learned of its function and its callers."""
-        lengths = self.calls.queue.lengths
-        cost = None if lengths is None or not lengths.is_used else lengths.cost
-        learned: Learned | None = self.next_batch.policy.learned(cost)
+        learned: Learned | None = self.next_batch.policy.learned()
         return learned
 
     @property

@@ -103,14 +103,13 @@ class Retries:
         isolation = batch.isolation
         if isolation is not None and isolation.is_given_up:
             rest = [half for half in self.batches if half.isolation is isolation]
-        elif self._pause.is_on and not is_out_of_memory(error) and not all(call.left for call in batch.calls):
+            for half in rest:
+                self.batches.remove(half)
+            return rest
+        if self._pause.is_on and not is_out_of_memory(error) and not all(call.left for call in batch.calls):
             others = self._behind.pop(batch, None)
             return [] if others is None else [others]
-        else:
-            return []
-        for half in rest:
-            self.batches.remove(half)
-        return rest
+        return []
 
     def prune(self, most: int) -> list[Slice]:
         """Have a half come first that is wanted, of `most` items at most; return what is not wanted."""

@@ -200,9 +200,9 @@ class AdaptiveWindow(Window):
         """The number of batches of which it has seen what their callers did next."""
         return self._cohorts.count
 
-    def learned(self, cost: LengthCost | None = None) -> Learned | None:
-        """Return the costs, fitted here or by `cost`, and how long the last batches were held back."""
-        costs = self._cost if cost is None else cost
+    def learned(self) -> Learned | None:
+        """Return the costs of batches, and how long the last ones were held back."""
+        costs = self._cost
         if self._cohorts.count < _COLD:
             return None
         item, of_length, length = costs.each, 0.0, 0.0

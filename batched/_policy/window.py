@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 ANY_NUMBER = 1 << 60
 """More calls than will ever come: none of them ends a wait."""
@@ -96,6 +95,6 @@ class Window:
         """The number of batches of which it has seen what their callers did next."""
         return 0
 
-    def learned(self, cost: Any = None) -> Learned | None:  # noqa: ARG002  it learns nothing
-        """Return the figures for the stats, by a `cost` that is learned elsewhere."""
+    def learned(self) -> Learned | None:
+        """Return the figures for the stats."""
         return None

@@ -1,4 +1,4 @@
-"""Parameters whose default is a scalar hold for a whole batch: as a column, `False` would be `[False]`."""
+"""Parameters with a scalar as their default hold for a whole batch: as a column, `False` is `[False]`."""
 
 from __future__ import annotations
 

@@ -69,35 +69,24 @@ def lists_of(bad: st.SearchStrategy[set[int]]) -> st.SearchStrategy[list[list[It
     )
 
 
+FAILS = {"returned": (rows, 20), "raised": (raising, 2)}
+"""How an item fails, and how many of a list do: few that raise, or the search for them is given up."""
+
+
 # The fixture has no state that one example could leave to the next.
+@pytest.mark.parametrize("fails", FAILS)
 @pytest.mark.parametrize("reordering", REORDERING)
 @settings(max_examples=times(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    lists=lists_of(st.sets(st.integers(0, 19), max_size=20)),
-    batch_size=st.integers(1, 8),
-    workers=st.integers(1, 3),
-)
-def test_of_errors_in_the_place_of_results_a_list_raises_its_first(
-    flavour: Flavour, reordering: str, lists: list[list[Item]], batch_size: int, workers: int
+@given(data=st.data(), limits=st.tuples(st.integers(1, 8), st.integers(1, 3)))
+def test_a_list_raises_the_error_of_its_first_item_that_fails(
+    flavour: Flavour, reordering: str, fails: str, data: st.DataObject, limits: tuple[int, int]
 ) -> None:
     """However many items of it fail, and in however many batches they run."""
+    function, most = FAILS[fails]
+    batch_size, workers = limits
+    lists = data.draw(lists_of(st.sets(st.integers(0, 19), max_size=most)))
     options = {"batch_size": batch_size, "timeout_ms": 0, "max_concurrent_batches": workers}
-    check(flavour, flavour.decorate(rows, **options, **REORDERING[reordering]), lists)
-
-
-@pytest.mark.parametrize("reordering", REORDERING)
-@settings(max_examples=times(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    lists=lists_of(st.sets(st.integers(0, 19), max_size=2)),
-    batch_size=st.integers(1, 8),
-    workers=st.integers(1, 3),
-)
-def test_of_batches_that_raise_a_list_raises_the_error_of_its_first_item(
-    flavour: Flavour, reordering: str, lists: list[list[Item]], batch_size: int, workers: int
-) -> None:
-    """As long as the search for items that fail is not given up: they are few here."""
-    options = {"batch_size": batch_size, "timeout_ms": 0, "max_concurrent_batches": workers}
-    check(flavour, flavour.decorate(raising, **options, **REORDERING[reordering]), lists)
+    check(flavour, flavour.decorate(function, **options, **REORDERING[reordering]), lists)
 
 
 @pytest.mark.parametrize("layers", [{"cache": {}}, {"cache": {}, **REORDERING["both"]}])

@@ -55,7 +55,7 @@ def told() -> Lengths:
 
 
 class Loop:
-    """A batcher whose callers come back at once, with a clock that is turned by hand."""
+    """A batcher with callers that come back at once, and a clock that is turned by hand."""
 
     def __init__(self, lengths: Lengths, draw: Draw, batch_size: int = 64, seed: int = 0) -> None:
         self.lengths, self.now, self.used = lengths, 0.0, 0

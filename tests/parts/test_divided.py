@@ -1,4 +1,4 @@
-"""Lists whose parts know the places of their items."""
+"""Lists in parts: each part knows the places of its items."""
 
 from __future__ import annotations
 

@@ -305,6 +305,12 @@ def pages(session: nox.Session) -> None:
 
 
 @nox.session
+def libraries(session: nox.Session) -> None:
+    """What users have beside this package: their errors, clocks and green threads; needs the `libraries` extra."""
+    python(session, "pytest", "-n", "2", "-m", "libraries", *session.posargs, env=OFFLINE)
+
+
+@nox.session
 def coverage(session: nox.Session) -> None:
     """Lines and branches of the package that the default suite runs, of each room and of all."""
     with tempfile.TemporaryDirectory() as folder:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from functools import partial
-from time import monotonic
 from typing import Any, NoReturn, Self, Unpack
 
+from batched._clock import monotonic
 from batched._api.amap import TaskReadAhead, amap_items
 from batched._api.binding import Bindable, Driver, DriverT
 from batched._api.decorate import changed, check_names, takes_changes, written_for_class

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from operator import length_hint
-from time import monotonic
 from typing import Any, ClassVar, Self
 
+from batched._clock import monotonic
 from batched._api.binding import Driver, Shared
 from batched._core.call import Call, Row
 from batched._drivers.thread import ThreadDriver

@@ -13,9 +13,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from time import monotonic
 from weakref import ref
 
+from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.lazy_heap import DeadlineHeap
 from batched._drivers.fork_and_exit import start_thread

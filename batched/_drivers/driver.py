@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
-from time import monotonic
 from typing import Any, Literal, NoReturn
 
+from batched._clock import monotonic
 from batched._core.admission import admits_with_lock
 from batched._core.batcher import Batcher, snapshot
 from batched._core.call import Call

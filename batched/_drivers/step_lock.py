@@ -59,6 +59,7 @@ class StepLock(_WithLaterSteps, RLock):
     lock they leave their step to `later`, or only read.
     """
 
+    later: LaterSteps
     is_mine = owns
 
 

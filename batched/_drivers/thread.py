@@ -13,9 +13,9 @@ from asyncio import get_running_loop
 from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from functools import partial
-from time import monotonic
 from typing import Any, NoReturn
 
+from batched._clock import monotonic
 from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.calls import NewQueue
@@ -201,8 +201,9 @@ class ThreadDriver(Driver):
             self.batcher.backlog.refuse(call, monotonic())
         if (gate := self.dispatcher.admit(call, wait=self.may_wait, of_map=False)) is not None:
             self.warn_on_loop("fn.submit(x)", "await fn.acall(x)")
-            if not gate.acquire(timeout=_seconds_left(call)):
-                self.raise_error(call)
+            while not gate.acquire(timeout=_seconds_left(call)):
+                if not _seconds_left(call):  # else the wait has ended early
+                    self.raise_error(call)
 
     def open(self, call: Call) -> None:
         """Have `call`, a stream, arrive: a thread will take its pieces as they come."""
@@ -221,7 +222,8 @@ class ThreadDriver(Driver):
     def collect(self, call: Call) -> None:
         """Block until `call` has its results, or raise its error."""
         try:
-            call.waiter.acquire(True, _seconds_left(call))  # noqa: FBT003
+            while not call.waiter.acquire(True, _seconds_left(call)) and _seconds_left(call):  # noqa: FBT003
+                pass  # the wait has ended early
         except BaseException:  # Ctrl-C
             self.cancel(call)
             raise

@@ -7,9 +7,9 @@ import contextlib
 import logging
 import threading
 import traceback
-from time import monotonic
 from typing import TYPE_CHECKING
 
+from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads

@@ -11,8 +11,8 @@ from typing import Any
 def _own_monotonic() -> Callable[[], float]:
     """Return `time.monotonic` of a copy of the module that this package alone has.
 
-    Tests replace the clock that they find in all modules (freezegun does) by one that stands still, or is set to
-    another day. Workers and timers wait in true time: by that clock a batch would never be due.
+    Tests replace the clock that they find in all modules (freezegun does) by one that stands still, or is set
+    to another day. Workers and timers wait in true time: by that clock a batch would never be due.
     """
     spec: Any = time.__spec__
     own = module_from_spec(spec)

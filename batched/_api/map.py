@@ -13,8 +13,8 @@ from itertools import islice
 from operator import length_hint
 from typing import Any, ClassVar, Self
 
-from batched._clock import monotonic
 from batched._api.binding import Driver, Shared
+from batched._clock import monotonic
 from batched._core.call import Call, Row
 from batched._drivers.thread import ThreadDriver
 from batched.errors import ClosedError, copied, for_iterator, raise_as_was, without_own_frames

@@ -11,8 +11,8 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Generic, NoReturn, Self, TypeVar
 
-from batched._clock import monotonic
 from batched._api.binding import Driver
+from batched._clock import monotonic
 from batched._core.call import Call
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.timers import call_later

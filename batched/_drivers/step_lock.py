@@ -66,8 +66,8 @@ class StepLock(_WithLaterSteps, RLock):
 def new_step_lock() -> StepLock:
     """Return a lock of the kind that threads have now.
 
-    Libraries of green threads, such as gevent, put a kind of their own in the place of Python's, perhaps after
-    this module was imported: Python's takes all green threads of one thread for the same owner.
+    Libraries of green threads, such as gevent, put a kind of their own in the place of Python's, perhaps
+    after this module was imported: Python's takes all green threads of one thread for the same owner.
     """
     kind: Any = type(threading.RLock())
     lock: StepLock = _class_on(kind)()
@@ -75,7 +75,7 @@ def new_step_lock() -> StepLock:
 
 
 def is_outdated(lock: _thread.LockType) -> bool:
-    """Whether `_thread` makes locks of another kind by now: a library of green threads has put its own there."""
+    """Whether `_thread` makes locks of another kind by now: a library has put green threads there."""
     return type(lock) is not type(_thread.allocate_lock())
 
 

@@ -1,7 +1,7 @@
 """Timers of event loops, in true time also where a test has replaced the clock of the loop.
 
-A timer may come early: some loops have clocks that are coarser than this package's. What it calls looks at the
-clock, and sets another timer if need be.
+A timer may come early: some loops have clocks that are coarser than this package's. What it calls looks at
+the clock, and sets another timer if need be.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ class _ThreadTimer:
         self._cancelled = _thread.allocate_lock()
         self._cancelled.acquire()
         start_thread(
-            threading.Thread(
-                target=self._wait, args=(loop, delay), name="batched timer", daemon=HAS_DAEMONS
-            )
+            threading.Thread(target=self._wait, args=(loop, delay), name="batched timer", daemon=HAS_DAEMONS)
         )
 
     def _wait(self, loop: asyncio.AbstractEventLoop, delay: float) -> None:

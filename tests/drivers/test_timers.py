@@ -163,7 +163,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("stopped")
 @pytest.mark.thread_unsafe(reason="replaces the clock of all threads")
 def test_a_loop_whose_clock_stands_still() -> None:
-    """Its timers go off all the same, unless they were cancelled; a call waits for company and is answered."""
+    """Its timers go off all the same, unless they were cancelled; a call that waits is answered."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

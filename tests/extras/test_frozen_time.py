@@ -123,7 +123,7 @@ def test_streams(streaming: Flavour, frozen: Frozen) -> None:
 
 
 def test_a_loop_of_its_own(frozen: Frozen) -> None:
-    """Made and ended where the clock is another, with a deadline and an asynchronous cache that is too slow."""
+    """Made and ended where the clock is another, with a deadline and a cache that is too slow."""
 
     class Slow:
         async def get(self, key: object) -> object:

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from operator import length_hint
-from time import monotonic
 from typing import Any, ClassVar, Self
 
 from batched._api.binding import Driver, Shared
+from batched._clock import monotonic
 from batched._core.call import Call, MapFlow, Row
 from batched._drivers.thread import ThreadDriver
 from batched.errors import ClosedError, copied, for_iterator, raise_as_was, without_own_frames

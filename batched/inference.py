@@ -1,19 +1,22 @@
 """`dynamically` for arrays: features in, rows padded to a common length, outputs cut into callers' rows."""
+# pyright: reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, TypeAlias, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import ThreadedFunction
-from batched._api.option_types import ArrayKeywordOptions
+from batched._api.option_types import ArrayKeywordOptions, CallChanges, OtherCallChanges
+from batched._api.signatures import F_co, Generic, P, Protocol, R, R_co, S
 from batched._core.options import ArrayOptions
 
-__all__ = ["BatchedInference", "dynamically"]
+if TYPE_CHECKING:
+    from batched._api.signatures import Function
 
-R = TypeVar("R")
+__all__ = ["BatchedInference", "dynamically"]
 
 Feature: TypeAlias = Any
 """A numpy array, a torch tensor, or a list of either; the rows of a list may differ in shape."""
@@ -21,7 +24,7 @@ Features: TypeAlias = Mapping[Any, Feature]
 """What a call passes: a feature for each key."""
 
 
-class BatchedInference(ThreadedFunction, Generic[R]):
+class BatchedInference(ThreadedFunction, Generic[R, F_co]):
     """A function over features that callers pass their own rows.
 
     `fn(features)` and `fn(input_ids=..., attention_mask=...)` return what the function returns, with the
@@ -42,6 +45,24 @@ class BatchedInference(ThreadedFunction, Generic[R]):
 
     if TYPE_CHECKING:
 
+        @property
+        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        @overload
+        def __get__(self, instance: None, owner: type | None = None, /) -> Self: ...
+        @overload
+        def __get__(
+            self: BatchedInference[R, Function[Concatenate[S, P], R_co]], instance: S, owner: Any = None, /
+        ) -> BatchedInference[R, Function[P, R_co]]: ...
+        @overload
+        def __get__(self, instance: object, owner: type | None = None, /) -> Self: ...
+        def __get__(self, instance: Any, owner: Any = None, /) -> Any: ...
+        @overload
+        def options(
+            self, *, return_exceptions: Literal[True], **changes: Unpack[OtherCallChanges]
+        ) -> BatchedInference[R | Exception, F_co]: ...
+        @overload
+        def options(self, **changes: Unpack[CallChanges]) -> Self: ...
+        def options(self, **changes: Any) -> Any: ...
         def __call__(self, features: Features = ..., /, **named: Feature) -> R: ...
         async def acall(self, features: Features = ..., /, **named: Feature) -> R: ...
         def submit(self, features: Features = ..., /, **named: Feature) -> Future[R]: ...
@@ -55,29 +76,31 @@ class Dynamically(Protocol):
     """`dynamically` with its options: a decorator."""
 
     @overload
-    def __call__(self, func: Callable[..., Awaitable[R]], /) -> BatchedInference[R]: ...
+    def __call__(
+        self, func: Callable[P, Awaitable[R]], /
+    ) -> BatchedInference[R, Function[P, Awaitable[R]]]: ...
     @overload
-    def __call__(self, func: Callable[..., R], /) -> BatchedInference[R]: ...
+    def __call__(self, func: Callable[P, R], /) -> BatchedInference[R, Function[P, R]]: ...
 
 
 @overload
 def dynamically(
-    func: Callable[..., Awaitable[R]],
+    func: Callable[P, Awaitable[R]],
     batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ArrayKeywordOptions],
-) -> BatchedInference[R]: ...
+) -> BatchedInference[R, Function[P, Awaitable[R]]]: ...
 @overload
 def dynamically(
-    func: Callable[..., R],
+    func: Callable[P, R],
     batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ArrayKeywordOptions],
-) -> BatchedInference[R]: ...
+) -> BatchedInference[R, Function[P, R]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,

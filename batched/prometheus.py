@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from statistics import fmean
-from threading import Lock
 from typing import Any, TypeAlias
 
 from batched._core.counters import Counters
@@ -174,7 +174,7 @@ class _History:
     """The figures of earlier scrapes, so that no counter falls."""
 
     def __init__(self) -> None:
-        self.lock = Lock()
+        self.lock = threading.Lock()
         self._counters: dict[Counters, str] = {}  # of the batchers that lived then, which these outlive
         self._gone: dict[str, Totals] = {}
         self._told: dict[str, Totals] = {}

@@ -6,7 +6,7 @@ parts of `Stats`.
 
 from __future__ import annotations
 
-from batched._api.lists import BatchedColumns, BatchedMethod, StreamingFunction
+from batched._api.lists import BatchedColumns, BatchedMethod, ManyColumns, StreamingFunction
 from batched._api.option_types import CallChanges, Changes
 from batched._api.signatures import Method
 from batched._core.option_checks import Cache
@@ -25,6 +25,7 @@ __all__ = [
     "Feature",
     "Features",
     "Learned",
+    "ManyColumns",
     "Method",
     "OnFull",
     "Padding",

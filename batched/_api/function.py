@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from functools import partial
-from time import monotonic
-from typing import Any, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 from batched._api.amap import TaskReadAhead, amap_items
 from batched._api.binding import Bindable, Driver, DriverT
 from batched._api.decorate import changed, check_names, takes_changes, written_for_class
 from batched._api.option_types import CallChanges, Changes
 from batched._api.streams import AsyncStream
+from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.explanation import explain
 from batched._core.option_checks import an_int
@@ -29,6 +29,14 @@ class DecoratedFunction(Bindable[DriverT]):
     """A batch function that callers call item by item, or with lists."""
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, types: Any) -> Any:
+            """Return the type for annotations; that of the decorated function, the last one, is left out."""
+            given = len(cls.__parameters__)
+            shorter = isinstance(types, tuple) and len(types) == given + 1
+            return super().__class_getitem__(types[:given] if shorter else types)
 
     @property
     def _driver(self) -> DriverT:

@@ -109,16 +109,21 @@ class ArrayKeywordOptions(KeywordOptions, total=False):
     """Default: False. Pass the features by name, as `func(input_ids=..., attention_mask=...)`."""
 
 
-class CallChanges(TypedDict, total=False):
-    """The options of single calls."""
+class OtherCallChanges(TypedDict, total=False):
+    """The options of single calls that do not change the type of answers."""
 
     deadline_ms: float | Literal["default"] | None
     """Default: "default". The most that a call may take, waiting and running, counted from the call."""
     priority: Priority | None
     """Default: None. `"interactive"` goes ahead of `"bulk"`; None lets the size decide."""
+    attempt: int
+    """Default: 1. How often the caller has asked, with this call."""
+
+
+class CallChanges(OtherCallChanges, total=False):
+    """The options of single calls."""
+
     return_exceptions: bool
     """Default: False. Return an exception in its item's place, as `asyncio.gather` does, instead of raising
     the first.
     """
-    attempt: int
-    """Default: 1. How often the caller has asked, with this call."""

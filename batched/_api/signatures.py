@@ -3,43 +3,255 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterator
+    from typing import Generic as Generic  # noqa: PLC0414  exported, for those that it stands for
+    from typing import Protocol as Protocol  # noqa: PLC0414
     from typing import TypeAlias
 
+    from typing_extensions import TypeVar as DefaultTypeVar
+
     from batched._core.call import Done
+
+    F_co = DefaultTypeVar("F_co", covariant=True, default=Any)
+    """The type of the decorated function itself. An annotation leaves it out: `BatchedFunction[str, int]`."""
+else:
+    import typing
+
+    F_co = TypeVar("F_co", covariant=True)
+
+    class _WithoutFunction:
+        """`Generic` and `Protocol` at run time, where no type of a function is given or left out.
+
+        A type variable has a default from Python 3.13 on only.
+        """
+
+        def __init__(self, base: Any) -> None:
+            self._base = base
+
+        def __mro_entries__(self, bases: Any) -> tuple[Any, ...]:
+            return (self._base,)
+
+        def __getitem__(self, parameters: Any) -> Any:
+            return self._base[tuple(each for each in parameters if each is not F_co)]
+
+    Generic = _WithoutFunction(typing.Generic)
+    Protocol = _WithoutFunction(typing.Protocol)
 
 T = TypeVar("T")
 T1 = TypeVar("T1")
 T2 = TypeVar("T2")
+T_co = TypeVar("T_co", covariant=True)
+T1_co = TypeVar("T1_co", covariant=True)
+T2_co = TypeVar("T2_co", covariant=True)
 U = TypeVar("U")
+U_co = TypeVar("U_co", covariant=True)
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
-U_co = TypeVar("U_co", covariant=True)
+E = TypeVar("E", bound=BaseException)
+O_co = TypeVar("O_co", covariant=True)
+P = ParamSpec("P")
+Q = ParamSpec("Q")
 
 
-# -- batch functions, and what the decorators make of them ------------------------------------------------
+# -- what batch functions return --------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    In_contra = TypeVar("In_contra", contravariant=True)
+
+    class OneResultPerItem(Protocol[U_co]):
+        """The outputs of a batch function: sized, ordered, one row per item."""
+
+        def __len__(self) -> int: ...
+        def __iter__(self) -> Iterator[U_co]: ...
+
+    class AnyItem:
+        """An item of a function that takes items of any type.
+
+        Type checkers say its name of a function that takes no list, and take it for the items of a lambda.
+        """
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __getitem__(self, key: Any) -> Any: ...
+        def __iter__(self) -> Iterator[Any]: ...
+        def __len__(self) -> int: ...
+        def __float__(self) -> float: ...
+        def __index__(self) -> int: ...
+        def __neg__(self) -> Any: ...
+        def __add__(self, other: Any) -> Any: ...
+        def __radd__(self, other: Any) -> Any: ...
+        def __sub__(self, other: Any) -> Any: ...
+        def __rsub__(self, other: Any) -> Any: ...
+        def __mul__(self, other: Any) -> Any: ...
+        def __rmul__(self, other: Any) -> Any: ...
+        def __truediv__(self, other: Any) -> Any: ...
+        def __pow__(self, other: Any) -> Any: ...
+        def __lt__(self, other: Any) -> bool: ...
+
+    class Array(Protocol):
+        """An array of numpy, torch or JAX: a row of it is an array of the same type."""
+
+        def __len__(self) -> int: ...
+        @property
+        def ndim(self) -> int: ...
+        @property
+        def shape(self) -> Any: ...
+        @property
+        def reshape(self) -> Any: ...
+
+    A = TypeVar("A", bound=Array)
+
+    class _List(Protocol[U_co, In_contra]):
+        def __len__(self) -> int: ...
+        def __iter__(self) -> Iterator[U_co]: ...
+        def append(self, item: In_contra, /) -> None: ...
+
+    # A row that is an exception fails its item, so callers never get it. mypy takes all exceptions for
+    # `BaseException`; pyright removes those that are named, or any one that is beside one other type. With
+    # `append`, mypy finds no type here where it would make `object` of `int | str`, and goes on.
+    OneOrError: TypeAlias = list[U | E]
+    MixedRows: TypeAlias = _List[
+        U
+        | BaseException
+        | Exception
+        | ArithmeticError
+        | AssertionError
+        | AttributeError
+        | BufferError
+        | ConnectionError
+        | EOFError
+        | FileNotFoundError
+        | ImportError
+        | IndexError
+        | KeyError
+        | LookupError
+        | MemoryError
+        | NameError
+        | NotImplementedError
+        | OSError
+        | OverflowError
+        | PermissionError
+        | RecursionError
+        | ReferenceError
+        | RuntimeError
+        | StopAsyncIteration
+        | StopIteration
+        | SyntaxError
+        | SystemError
+        | TimeoutError
+        | TypeError
+        | UnicodeDecodeError
+        | UnicodeEncodeError
+        | UnicodeError
+        | ValueError
+        | ZeroDivisionError,
+        U,
+    ]
+
+    class Function(Protocol[P, R_co]):
+        """A function as it is, so that `__wrapped__` has its type."""
+
+        def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
+
+    Pieces: TypeAlias = OneResultPerItem[U | Done]
+    Steps: TypeAlias = Iterator[Pieces[U]] | AsyncIterator[Pieces[U]]  # of a function that streams
+
+    # -- batch functions ----------------------------------------------------------------------------------
+    #
+    # Each is two patterns, and a function fits both: what its lists and outputs are, and the function as it
+    # is, for `__wrapped__`. Type checkers want other variances, as of functions with one signature.
+
+    class OneList(Protocol[T_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+        """A batch function of one list, and perhaps of settings."""
+
+        @overload
+        def __call__(
+            self, items: list[T_co], /, *args: Q.args, **named: Q.kwargs
+        ) -> O_co | Awaitable[O_co]: ...
+        @overload
+        def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
+
+    class TwoLists(Protocol[T1_co, T2_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+        """A batch function of two columns; the second may be optional."""
+
+        @overload
+        def __call__(
+            self, xs: list[T1_co], ys: list[T2_co], /, *args: Q.args, **named: Q.kwargs
+        ) -> O_co | Awaitable[O_co]: ...
+        @overload
+        def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
+
+    class ThreeLists(Protocol[T_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+        """A batch function of three columns, or more."""
+
+        @overload
+        def __call__(
+            self, xs: list[T_co], ys: list[Any], zs: list[Any], /, *args: Q.args, **named: Q.kwargs
+        ) -> O_co | Awaitable[O_co]: ...
+        @overload
+        def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
+
+    class ListStream(Protocol[T_co, U_co, Q, P, R_co]):  # type: ignore[misc]
+        """A generator function of one column, or of several."""
+
+        @overload
+        def __call__(self, xs: list[T_co], /, *args: Q.args, **named: Q.kwargs) -> Steps[U_co]: ...
+        @overload
+        def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
+
+    class MethodOfOneList(Protocol[S_contra, T_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+        """A method, as `OneList`."""
+
+        @overload
+        def __call__(
+            self, instance: S_contra, items: list[T_co], /, *args: Q.args, **named: Q.kwargs
+        ) -> O_co | Awaitable[O_co]: ...
+        @overload
+        def __call__(self, instance: S_contra, /, *args: P.args, **named: P.kwargs) -> R_co: ...
+
+    class MethodOfTwoLists(Protocol[S_contra, T1_co, T2_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+        """A method, as `TwoLists`."""
+
+        @overload
+        def __call__(
+            self, instance: S_contra, xs: list[T1_co], ys: list[T2_co], /, *args: Q.args, **named: Q.kwargs
+        ) -> O_co | Awaitable[O_co]: ...
+        @overload
+        def __call__(self, instance: S_contra, /, *args: P.args, **named: P.kwargs) -> R_co: ...
+
+    class MethodOfThreeLists(Protocol[S_contra, T_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+        """A method, as `ThreeLists`."""
+
+        @overload
+        def __call__(
+            self,
+            instance: S_contra,
+            xs: list[T_co],
+            ys: list[Any],
+            zs: list[Any],
+            /,
+            *args: Q.args,
+            **named: Q.kwargs,
+        ) -> O_co | Awaitable[O_co]: ...
+        @overload
+        def __call__(self, instance: S_contra, /, *args: P.args, **named: P.kwargs) -> R_co: ...
+
+    class ListStreamMethod(Protocol[S_contra, T_co, U_co, Q, P, R_co]):  # type: ignore[misc]
+        """A method, as `ListStream`."""
+
+        @overload
+        def __call__(
+            self, instance: S_contra, xs: list[T_co], /, *args: Q.args, **named: Q.kwargs
+        ) -> Steps[U_co]: ...
+        @overload
+        def __call__(self, instance: S_contra, /, *args: P.args, **named: P.kwargs) -> R_co: ...
 
 
-class Rows(Protocol[U_co]):
-    """The outputs of a batch function: sized, ordered, one row per item."""
-
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[U_co]: ...
-
-
-Outputs: TypeAlias = "Rows[U] | Awaitable[Rows[U]]"  # of a plain batch function, or an `async def` one
-Pieces: TypeAlias = "Rows[U | Done]"
-Steps: TypeAlias = "Iterator[Pieces[U]] | AsyncIterator[Pieces[U]]"  # of one that streams
-
-ListFunction: TypeAlias = "Callable[[list[T]], Outputs[U]]"
-ListMethod: TypeAlias = "Callable[[S, list[T]], Outputs[U]]"
-ListStream: TypeAlias = "Callable[[list[T]], Steps[U]]"
-ListStreamMethod: TypeAlias = "Callable[[S, list[T]], Steps[U]]"
-ColumnsFunction: TypeAlias = "Callable[[list[T1], list[T2]], Outputs[U]]"
-ColumnsMethod: TypeAlias = "Callable[[S, list[T1], list[T2]], Outputs[U]]"
+# -- what the decorators make of them ---------------------------------------------------------------------
 
 
 class Method(Protocol[S_contra, U_co]):
@@ -48,6 +260,8 @@ class Method(Protocol[S_contra, U_co]):
     The first `__get__` is for class methods, where `self` is a class.
     """
 
+    @property
+    def __wrapped__(self) -> Callable[..., Any]: ...
     @overload
     def __get__(self: Method[type[S], U], instance: S | None, owner: type[S], /) -> U: ...
     @overload

@@ -116,7 +116,10 @@ class Calls:
         parts: list[Call] = []
         try:
             parts = self.enter(call)
-            has_room = self.admission.admit(call, parts, self.queue.items, wait=wait, of_map=of_map)
+            large = call.bulk if call.bulk is not None else call.size > self.queue.threshold
+            has_room = self.admission.admit(
+                call, parts, self.queue.items, large=large, wait=wait, of_map=of_map
+            )
         except BaseException as error:
             if isinstance(error, QueueFullError):
                 self.counters.rejected += sum(part.size for part in parts)
@@ -136,17 +139,14 @@ class Calls:
             self.inbox.arriving += parts
         return has_room
 
-    def _refuse(self, call: Call) -> None:
-        """Answer `call`, which waits, with `QueueFullError`: a call of a tenant with less has its room."""
-        if not call.waiting:  # a part of another
-            return
-        self.counters.rejected += call.size
-        call.error = QueueFullError(
-            f"{self._name} has max_queue_size items waiting, and has refused {call.size} of the tenant that "
-            f"has most (fair_by), for one that has less"
-        )
-        self.drop(call)
-        self.answer([call])
+    def _refuse(self, part: Call) -> None:
+        """Answer the call of `part`, which waits, with `QueueFullError`: another tenant has its room."""
+        call = part.whole
+        if call.unstarted:  # else another part of it was refused before
+            call.left = "rejected"
+            call.error = self.admission.refused(call.unstarted, self.queue.items)
+            self.drop(call)
+            self.answer([call])
 
     def admit_waiting(self) -> None:
         """Queue the calls that wait for room, as far as there is room."""
@@ -167,8 +167,9 @@ class Calls:
         """Forget the items of `call` that still wait, if any: it has been left, or is late, or has failed."""
         if call.missing and call.error is None and call.left is None:
             call.left = "cancelled"  # a part that no call waits for: some of it may still be in a batch
+        parts = call.leave()
         self._end_wait_for_room(call)
-        for part in call.leave():
+        for part in parts:
             part.left = part.left or call.left
             if part is call:
                 self._drop(part)
@@ -191,10 +192,19 @@ class Calls:
         return done
 
     def _end_wait_for_room(self, call: Call) -> None:
-        """Queue `call`, which is to be dropped, if it waits for room: what is dropped is counted there."""
-        if parts := self.admission.leave(call):
-            self.let_in.append(call)
-            self.add(parts)
+        """Have `call`, which is to be dropped, wait for room no more.
+
+        It is queued, as what is dropped is counted there; or else it waits on behalf of other callers.
+        """
+        parts = self.admission.awaiting_room.get(call)
+        if parts is None:
+            return
+        self.let_in.append(call)
+        miss_call = parts[0].whole
+        if miss_call.parent is not None and miss_call.parent.is_wanted:
+            self.admission.hand_over(call, miss_call)
+        else:
+            self.add(self.admission.leave(call))
 
     def _drop(self, call: Call) -> None:
         if not hasattr(call, "large"):  # a refusal, or Ctrl-C, came before it could arrive
@@ -206,6 +216,9 @@ class Calls:
             dropped = self.queue.drop(call)
             if call.left == "expired":
                 self.counters.expired += dropped
+            elif call.left == "rejected":  # as if it had never been let in: each item counts once
+                self.counters.accepted -= dropped
+                self.counters.rejected += dropped
             else:
                 self.counters.cancelled += dropped
             self._note_dropped()

@@ -111,7 +111,8 @@ class Options:
         "raise",
         one_of("raise", "wait"),
         'What happens to a call for which the queue has no room: `"raise"` a `batched.QueueFullError`, or '
-        '`"wait"` for room, first come first served. A `map` always waits.',
+        '`"wait"` for room, first come first served. A `map` always waits, and '
+        "fills at most half of the queue.",
         live=True,
     )
     max_queue_delay_ms: float | None = _option(

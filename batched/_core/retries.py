@@ -7,8 +7,10 @@ from collections import deque
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice
 from batched._core.halves import Half, halves_of, one_ahead
-from batched._core.memory_limit import MemoryLimit, is_out_of_memory
-from batched._policy.isolation import Isolation, Pause, is_of_surroundings
+from batched._core.memory_limit import MemoryLimit
+from batched._policy.isolation import Isolation, Pause
+from batched._policy.out_of_memory import is_out_of_memory
+from batched._policy.surroundings import is_of_surroundings
 
 
 class Retries:

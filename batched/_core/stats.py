@@ -104,7 +104,7 @@ class Stats:
     total_expired: int
     """Left before execution because of their deadline."""
     total_rejected: int
-    """Not taken from callers, because the queue had no room."""
+    """Not taken from callers, because the queue had no room; or taken, and removed for another tenant."""
     total_refused: int
     """Not taken from callers, because the calls ahead of them would have made them late."""
     total_cached: int

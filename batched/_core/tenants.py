@@ -135,8 +135,9 @@ def _items(tenant: _Tenant) -> int:
 
 
 def _may_be_refused(call: Call) -> bool:
-    is_shared = call.parent is not None and call.parent.is_shared
-    return call.waiting == call.size and not is_shared and not hasattr(call, "flow")
+    if hasattr(call, "flow") or (call.parent is not None and call.parent.is_shared):
+        return False
+    return all(part.waiting == part.size for part in call.siblings)
 
 
 class TenantTurns(Turns):

@@ -13,9 +13,9 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from time import monotonic
 from typing import Any
 
+from batched._clock import monotonic
 from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.calls import NewQueue

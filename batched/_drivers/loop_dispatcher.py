@@ -6,12 +6,13 @@ import asyncio
 import logging
 import sys
 from asyncio import get_running_loop
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._drivers.batch_task import BatchTask
 from batched._drivers.dispatcher import Dispatcher
+from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class LoopDispatcher(Dispatcher):
         self._busy = 0  # tasks
         self._has_answered = True  # whether the last batch has answered a call
         self._is_to_replan = False  # whether the loop has been asked to, and has not begun
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._when_resting: list[Callable[[], object]] = []
 
     def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -227,7 +228,7 @@ class LoopDispatcher(Dispatcher):
             elif delay is None:
                 self._rest()
             elif delay > 0.0:
-                self._timer = loop.call_later(delay, self.start, loop)
+                self._timer = call_later(loop, delay, self.start, loop)
             else:
                 self.start(loop)
         except RuntimeError:  # the loop was closed

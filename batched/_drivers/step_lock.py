@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
-from batched._drivers.private_python import owns
+from batched._drivers.private_python import owner_test, owns
 from batched._locks import RLock
 
 _logger = logging.getLogger("batched")
@@ -39,7 +43,15 @@ class LaterSteps(deque[Callable[[], object]]):
                 _logger.exception("a step that a finalizer or a signal handler has asked for failed")
 
 
-class StepLock(RLock):
+class _WithLaterSteps:
+    """What is added to a reentrant lock, of whichever kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.later: LaterSteps = LaterSteps()
+
+
+class StepLock(_WithLaterSteps, RLock):
     """Guards a batcher: threads take their steps one after the other.
 
     A finalizer or a signal handler may call the batcher in the middle of a step, in the thread that takes the
@@ -47,7 +59,29 @@ class StepLock(RLock):
     lock they leave their step to `later`, or only read.
     """
 
+    later: LaterSteps
     is_mine = owns
 
-    def __init__(self) -> None:
-        self.later: LaterSteps = LaterSteps()
+
+def new_step_lock() -> StepLock:
+    """Return a lock of the kind that threads have now.
+
+    Libraries of green threads, such as gevent, put a kind of their own in the place of Python's, perhaps
+    after this module was imported: Python's takes all green threads of one thread for the same owner.
+    """
+    kind: Any = type(threading.RLock())
+    lock: StepLock = _class_on(kind)()
+    return lock
+
+
+def is_outdated(lock: _thread.LockType) -> bool:
+    """Whether `_thread` makes locks of another kind by now: a library has put green threads there."""
+    return type(lock) is not type(_thread.allocate_lock())
+
+
+@cache
+def _class_on(kind: type) -> Any:
+    """Return `StepLock`, with `kind` in the place of Python's reentrant lock."""
+    if kind is RLock:
+        return StepLock
+    return type(StepLock.__name__, (_WithLaterSteps, kind), {"is_mine": owner_test(kind)})

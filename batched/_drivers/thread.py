@@ -13,9 +13,9 @@ from asyncio import get_running_loop
 from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from functools import partial
-from time import monotonic
 from typing import Any, NoReturn
 
+from batched._clock import monotonic
 from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.calls import NewQueue
@@ -28,6 +28,7 @@ from batched._drivers.blocking import LoopWarning
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
+from batched._drivers.step_lock import new_step_lock
 from batched._drivers.stream_wakeups import Bell, tell
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import ask, set_unless_done
@@ -87,6 +88,15 @@ class ThreadDriver(Driver):
         _inherited.append(self.dispatcher.runners)
         self._begin_anew()
         self._begin()
+
+    def renew_locks(self) -> None:
+        """Make all locks anew: there is no worker, and a library has put locks of its own in Python's place.
+
+        gevent and eventlet do so. A green thread that waits for a lock of Python's own stops all others.
+        """
+        self.lock = new_step_lock()
+        self.dispatcher.lock = self.lock
+        self.workers.renew_locks()
 
     # -- options and stats --------------------------------------------------------------------------------
 
@@ -191,8 +201,9 @@ class ThreadDriver(Driver):
             self.batcher.backlog.refuse(call, monotonic())
         if (gate := self.dispatcher.admit(call, wait=self.may_wait, of_map=False)) is not None:
             self.warn_on_loop("fn.submit(x)", "await fn.acall(x)")
-            if not gate.acquire(timeout=_seconds_left(call)):
-                self.raise_error(call)
+            while not gate.acquire(timeout=_seconds_left(call)):
+                if not _seconds_left(call):  # else the wait has ended early
+                    self.raise_error(call)
 
     def open(self, call: Call) -> None:
         """Have `call`, a stream, arrive: a thread will take its pieces as they come."""
@@ -211,7 +222,8 @@ class ThreadDriver(Driver):
     def collect(self, call: Call) -> None:
         """Block until `call` has its results, or raise its error."""
         try:
-            call.waiter.acquire(True, _seconds_left(call))  # noqa: FBT003
+            while not call.waiter.acquire(True, _seconds_left(call)) and _seconds_left(call):  # noqa: FBT003
+                pass  # the wait has ended early
         except BaseException:  # Ctrl-C
             self.cancel(call)
             raise

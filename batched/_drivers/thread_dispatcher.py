@@ -9,9 +9,9 @@ import logging
 from contextvars import copy_context
 from functools import partial
 from inspect import isasyncgen
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from batched._clock import monotonic
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.generators import run_steps, walk_steps

@@ -26,6 +26,11 @@ class Part(Call):
         return self.parent.parts  # type: ignore[union-attr,no-any-return]
 
     @property
+    def whole(self) -> Call:
+        """The list that it is a part of."""
+        return self.parent  # type: ignore[return-value]
+
+    @property
     def whole_size(self) -> int:
         """How many items the parent has: a large list stays a large call when it is divided."""
         return self.parent.size  # type: ignore[union-attr,no-any-return]
@@ -86,6 +91,11 @@ class Divided(Call):
     def is_shared(self) -> bool:
         """Whether several callers wait for it, as for items that a cache does not know."""
         return self.parent is not None and self.parent.is_shared
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a caller of a cache waits for it."""
+        return self.parent is not None and self.parent.is_wanted
 
     def enter(self, in_flight: object) -> Sequence[Call]:  # noqa: ARG002  as for any call
         """Return the parts, to be queued."""

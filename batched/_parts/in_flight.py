@@ -120,6 +120,11 @@ class Miss:
         """Whether several callers wait for it."""
         return len({call for item in self.items for call, _ in item.waiting}) > 1
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a caller waits for it."""
+        return any(item.waiting for item in self.items)
+
     def release(self) -> list[Item]:
         """Forget the call and the items, which are no longer in flight; return the items."""
         self.call = None  # the call refers back to this object
@@ -233,7 +238,7 @@ class InFlight:
                 self._forget(item)
         unwanted: list[Call] = []
         for miss in misses:
-            if miss.call is not None and not any(item.waiting for item in miss.items):
+            if miss.call is not None and not miss.is_wanted:
                 unwanted.append(miss.call)
                 for item in miss.release():
                     self._forget(item)

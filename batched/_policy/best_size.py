@@ -52,7 +52,7 @@ _SPARE = 4.0  # times the idle time, as long as the busy time: enough time to sp
 _SURE = 3.0  # ... to try ever more rarely
 _PRECISE = 0.01  # of what an item takes: with a lower standard error, more trials tell nothing
 _FAR = 1 / 4  # of the time of an item: sizes about half as large that are worse by that need no trial
-_FIRST = 40  # batches before the first trial
+_FIRST = 32  # batches before the first trial
 _GAP = 2  # batches from one trial to the next, at first
 _MOVED = 16  # ... at most, once the size has changed
 _RAREST = 1024
@@ -108,12 +108,7 @@ class BestSize:
 
         So many `items` wait, so many fit into a batch, and the next deadline is in `spare_s` seconds.
         """
-        size, up = self.size, self._at + 1
-        if items > size and up <= self._top and self._batches >= self._next[up]:
-            more = min(items, self._size_of(up), fits)
-            if more > size and self._may_try(up, more, self._full[up - 1], self._larger[up], spare_s):
-                return more
-        size = min(items, size, fits)
+        size = min(items, self.size, fits)
         level = (size - 1).bit_length()
         if level and self._batches >= self._next[level]:
             less = 1 << (level - 1)
@@ -121,6 +116,13 @@ class BestSize:
                 self._postpone(level, is_sure=True)
             elif self._may_try(level, less, self._larger[level], self._full[level - 1], spare_s):
                 return less
+            else:
+                return None  # a trial of a larger size would spend what is saved for this one
+        up = self._at + 1
+        if items > size and up <= self._top and self._batches >= self._next[up]:
+            more = min(items, self._size_of(up), fits)
+            if more > size and self._may_try(up, more, self._full[up - 1], self._larger[up], spare_s):
+                return more
         return None
 
     def _is_known_worse(self, level: int) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import ceil, log2
 from random import Random
 
+from batched._policy.surroundings import is_of_surroundings
+
 _MORE_FAILURES = 3  # in a row than the halvings that single out one item
 _TIMES_ITS_OWN = 4  # what failures may cost, in the time of the batch itself ...
 _TIMES_OF_PARTS = 3  # ... and that of each part that works
@@ -93,21 +95,3 @@ class Pause:
         if not self.is_on or self._random is None or self._random.random() < _TOGETHER:
             return None
         return self._random.randrange(number)
-
-
-def is_of_surroundings(error: BaseException) -> bool:
-    """Whether `error` is about a connection, a time or the system, so that no item is to blame.
-
-    An error about a file, or about what is in one, is not: the item may name that file. Libraries raise
-    errors of their own from such a one, so what an error was raised from counts too.
-    """
-    raised: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and not any(cause is each for each in raised):  # a chain may end in itself
-        if isinstance(cause, ConnectionError | TimeoutError):
-            return True
-        if isinstance(cause, OSError) and cause.errno is not None and cause.filename is None:
-            return True
-        raised.append(cause)
-        cause = cause.__cause__
-    return False

@@ -1,20 +1,25 @@
 """`dynamically` for arrays on event loops: rows padded to a common length, outputs cut into callers' rows."""
+# pyright: reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import LoopedFunction
-from batched._api.option_types import ArrayKeywordOptions
+from batched._api.option_types import ArrayKeywordOptions, CallChanges, OtherCallChanges
+from batched._api.signatures import F_co, Generic, P, Protocol, R, R_co, S
 from batched._core.options import ArrayOptions
-from batched.inference import Feature, Features, R
+from batched.inference import Feature, Features
+
+if TYPE_CHECKING:
+    from batched._api.signatures import Function
 
 __all__ = ["BatchedInference", "dynamically"]
 
 
-class BatchedInference(LoopedFunction, Generic[R]):
+class BatchedInference(LoopedFunction, Generic[R, F_co]):
     """A function over features that tasks await with their own rows.
 
     `await fn(features)` and `await fn(input_ids=..., attention_mask=...)` return what the function returns,
@@ -24,6 +29,24 @@ class BatchedInference(LoopedFunction, Generic[R]):
 
     if TYPE_CHECKING:
 
+        @property
+        def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        @overload
+        def __get__(self, instance: None, owner: type | None = None, /) -> Self: ...
+        @overload
+        def __get__(
+            self: BatchedInference[R, Function[Concatenate[S, P], R_co]], instance: S, owner: Any = None, /
+        ) -> BatchedInference[R, Function[P, R_co]]: ...
+        @overload
+        def __get__(self, instance: object, owner: type | None = None, /) -> Self: ...
+        def __get__(self, instance: Any, owner: Any = None, /) -> Any: ...
+        @overload
+        def options(
+            self, *, return_exceptions: Literal[True], **changes: Unpack[OtherCallChanges]
+        ) -> BatchedInference[R | Exception, F_co]: ...
+        @overload
+        def options(self, **changes: Unpack[CallChanges]) -> Self: ...
+        def options(self, **changes: Any) -> Any: ...
         async def acall(self, features: Features = ..., /, **named: Feature) -> R: ...
 
         __call__ = acall
@@ -37,29 +60,31 @@ class Dynamically(Protocol):
     """`dynamically` with its options: a decorator."""
 
     @overload
-    def __call__(self, func: Callable[..., Awaitable[R]], /) -> BatchedInference[R]: ...
+    def __call__(
+        self, func: Callable[P, Awaitable[R]], /
+    ) -> BatchedInference[R, Function[P, Awaitable[R]]]: ...
     @overload
-    def __call__(self, func: Callable[..., R], /) -> BatchedInference[R]: ...
+    def __call__(self, func: Callable[P, R], /) -> BatchedInference[R, Function[P, R]]: ...
 
 
 @overload
 def dynamically(
-    func: Callable[..., Awaitable[R]],
+    func: Callable[P, Awaitable[R]],
     batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ArrayKeywordOptions],
-) -> BatchedInference[R]: ...
+) -> BatchedInference[R, Function[P, Awaitable[R]]]: ...
 @overload
 def dynamically(
-    func: Callable[..., R],
+    func: Callable[P, R],
     batch_size_: int = 64,
     timeout_ms_: float = 5.0,
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ArrayKeywordOptions],
-) -> BatchedInference[R]: ...
+) -> BatchedInference[R, Function[P, R]]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,

@@ -74,6 +74,12 @@ class Flavour:
         yield
 
 
+def _came(fn: Any) -> int:
+    """Return how many items have come; of those, some may have been rejected later for another tenant."""
+    stats = fn.stats
+    return int(stats.total_accepted + stats.total_rejected)
+
+
 class Threads(Flavour):
     """A thread per caller, blocked in the call."""
 
@@ -83,7 +89,7 @@ class Threads(Flavour):
     def start(self, fn: Any, /, *args: Any, **named: Any) -> Future[Any]:
         """Begin a call in a thread of its own."""
         future: Future[Any] = Future()
-        accepted = fn.stats.total_accepted
+        came = _came(fn)
 
         def work() -> None:
             try:
@@ -92,7 +98,7 @@ class Threads(Flavour):
                 future.set_exception(error)
 
         threading.Thread(target=work, daemon=True).start()
-        until(lambda: future.done() or fn.stats.total_accepted > accepted)
+        until(lambda: future.done() or _came(fn) > came)
         return future
 
 

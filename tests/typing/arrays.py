@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from batched import Stats, inference
 from batched.inference import BatchedInference
+from tests.kit.annotated import annotated
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
@@ -67,7 +68,7 @@ class Encoder:
 
 
 def arrays(x: Floats, features: dict[str, Floats], mapping: Mapping[str, Floats], encoder: Encoder) -> None:
-    assert_type(infer, BatchedInference[Floats])
+    assert_type(annotated(infer), BatchedInference[Floats])
     assert_type(infer(features), Floats)
     assert_type(infer(mapping), Floats)
     assert_type(infer({"x": [x, x]}), Floats)
@@ -75,23 +76,24 @@ def arrays(x: Floats, features: dict[str, Floats], mapping: Mapping[str, Floats]
     assert_type(infer.submit(features), Future[Floats])
     assert_type(infer.submit(x=x), Future[Floats])
     assert_type(infer.map([features]), Iterator[Floats])
-    assert_type(infer.options(deadline_ms=200, priority="bulk"), BatchedInference[Floats])
-    assert_type(infer.options(return_exceptions=True)(features), Floats)
+    assert_type(annotated(infer.options(deadline_ms=200, priority="bulk")), BatchedInference[Floats])
+    assert_type(infer.options(return_exceptions=True)(features), Floats | Exception)
     assert_type(infer.stats, Stats)
     assert_type(infer.stats.padding.real, int)
     assert_type(infer.stats.padding.waste_percent, float)
     with infer as entered:
-        assert_type(entered, BatchedInference[Floats])
+        assert_type(annotated(entered), BatchedInference[Floats])
 
     assert_type(infer_with_options(features), dict[str, Floats])
     assert_type(infer_spread(x=x, mask=x), tuple[Floats, Floats])
     assert_type(infer_spread(features), tuple[Floats, Floats])
-    assert_type(infer_later, BatchedInference[Floats])
+    assert_type(annotated(infer_later), BatchedInference[Floats])
     assert_type(infer_later(features), Floats)
     assert_type(infer_later_with_options(x=x), list[Floats])
-    assert_type(inference.dynamically(batch_size=2)(encoder.encode), BatchedInference[Floats])
+    again = inference.dynamically(batch_size=2)(encoder.encode)
+    assert_type(annotated(again), BatchedInference[Floats])
 
-    assert_type(encoder.encode, BatchedInference[Floats])
+    assert_type(annotated(encoder.encode), BatchedInference[Floats])
     assert_type(encoder.encode(features), Floats)
     assert_type(encoder.encode(x=x), Floats)
     assert_type(encoder.encode.submit(x=x), Future[Floats])

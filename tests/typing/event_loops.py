@@ -13,6 +13,7 @@ from torch import Tensor
 
 from batched import Stats, aio
 from batched.aio import inference as aio_inference
+from tests.kit.annotated import annotated
 
 
 def plain(sentences: list[str]) -> list[int]:
@@ -54,25 +55,25 @@ class Store:
 
 
 async def looped_calls(store: Store, items: list[str], source: AsyncIterator[str]) -> None:
-    assert_type(looped, aio.BatchedFunction[str, int])
-    assert_type(looped_plain, aio.BatchedFunction[str, int])
-    assert_type(looped_positional, aio.BatchedFunction[str, int])
-    assert_type(aio.dynamically(plain, batch_size=64), aio.BatchedFunction[str, int])
-    assert_type(aio.dynamically(store.encode), aio.BatchedFunction[str, int])
+    assert_type(annotated(looped), aio.BatchedFunction[str, int])
+    assert_type(annotated(looped_plain), aio.BatchedFunction[str, int])
+    assert_type(annotated(looped_positional), aio.BatchedFunction[str, int])
+    assert_type(annotated(aio.dynamically(plain, batch_size=64)), aio.BatchedFunction[str, int])
+    assert_type(annotated(aio.dynamically(store.encode)), aio.BatchedFunction[str, int])
     assert_type(await looped("one"), int)
     assert_type(await looped(items), list[int])
     assert_type(await looped(sentences="one"), int)
     assert_type(await looped.acall("one"), int)
     assert_type(await looped_plain.acall(items), list[int])
     assert_type(looped.amap(source), AsyncIterator[int])
-    assert_type(looped.options(deadline_ms=200), aio.BatchedFunction[str, int])
+    assert_type(annotated(looped.options(deadline_ms=200)), aio.BatchedFunction[str, int])
     assert_type(await looped.options(deadline_ms=200)(items), list[int])
     assert_type(looped.stats, Stats)
     async with looped as entered:
-        assert_type(entered, aio.BatchedFunction[str, int])
+        assert_type(annotated(entered), aio.BatchedFunction[str, int])
     assert_type(await looped.aclose(), None)
 
-    assert_type(store.fetch, aio.BatchedFunction[str, bytes])
+    assert_type(annotated(store.fetch), aio.BatchedFunction[str, bytes])
     assert_type(await store.fetch("one"), bytes)
     assert_type(await store.fetch(["one"]), list[bytes])
     assert_type(await Store.fetch(store, "one"), bytes)
@@ -93,8 +94,8 @@ def encode_plain(features: dict[str, Tensor]) -> list[Tensor]:
 
 
 async def looped_inference(features: dict[str, Tensor]) -> None:
-    assert_type(encode, aio_inference.BatchedInference[Tensor])
-    assert_type(encode_plain, aio_inference.BatchedInference[list[Tensor]])
+    assert_type(annotated(encode), aio_inference.BatchedInference[Tensor])
+    assert_type(annotated(encode_plain), aio_inference.BatchedInference[list[Tensor]])
     assert_type(await encode(features), Tensor)
     assert_type(await encode_plain.acall(input_ids=features["input_ids"]), list[Tensor])
     assert_type(encode.amap([features]), AsyncIterator[Tensor])

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar, assert_type
+from typing import Generic, TypeVar, assert_type
 
 import numpy as np
 import numpy.typing as npt
 
 import batched
 from batched import BatchedFunction, Stats
+from tests.kit.annotated import annotated
 
 V = TypeVar("V")
 
@@ -67,11 +68,11 @@ class Submodel(Model):
 
 
 def methods(model: Model) -> None:
-    assert_type(model.embed, BatchedFunction[str, bytes])
-    assert_type(model.with_options, BatchedFunction[str, bytes])
-    assert_type(model.coroutine, BatchedFunction[str, bytes])
-    assert_type(model.coroutine_with_options, BatchedFunction[str, bytes])
-    assert_type(Submodel().embed, BatchedFunction[str, bytes])
+    assert_type(annotated(model.embed), BatchedFunction[str, bytes])
+    assert_type(annotated(model.with_options), BatchedFunction[str, bytes])
+    assert_type(annotated(model.coroutine), BatchedFunction[str, bytes])
+    assert_type(annotated(model.coroutine_with_options), BatchedFunction[str, bytes])
+    assert_type(annotated(Submodel().embed), BatchedFunction[str, bytes])
 
     assert_type(model.embed("one"), bytes)
     assert_type(model.embed(["one"]), list[bytes])
@@ -80,7 +81,7 @@ def methods(model: Model) -> None:
     assert_type(model.embed.submit("one"), Future[bytes])
     assert_type(model.embed.submit(["one"]), Future[list[bytes]])
     assert_type(model.embed.map(["one"]), Iterator[bytes])
-    assert_type(model.embed.options(priority="bulk"), BatchedFunction[str, bytes])
+    assert_type(annotated(model.embed.options(priority="bulk")), BatchedFunction[str, bytes])
     assert_type(model.embed.options(deadline_ms=5)(["one"]), list[bytes])
 
 
@@ -108,20 +109,20 @@ async def through_the_class(model: Model, source: AsyncIterator[str]) -> None:
 
 
 def static_and_class_methods(model: Model) -> None:
-    assert_type(model.static, BatchedFunction[str, int])
-    assert_type(Model.static, BatchedFunction[str, int])
-    assert_type(model.static_outside, BatchedFunction[str, int])
-    assert_type(Model.static_outside, BatchedFunction[str, int])
-    assert_type(model.of_class, BatchedFunction[str, int])
-    assert_type(Model.of_class, BatchedFunction[str, int])
-    assert_type(Submodel.of_class, BatchedFunction[str, int])
+    assert_type(annotated(model.static), BatchedFunction[str, int])
+    assert_type(annotated(Model.static), BatchedFunction[str, int])
+    assert_type(annotated(model.static_outside), BatchedFunction[str, int])
+    assert_type(annotated(Model.static_outside), BatchedFunction[str, int])
+    assert_type(annotated(model.of_class), BatchedFunction[str, int])
+    assert_type(annotated(Model.of_class), BatchedFunction[str, int])
+    assert_type(annotated(Submodel.of_class), BatchedFunction[str, int])
     assert_type(Model.of_class(["one"]), list[int])
 
 
 def bound_and_callable(model: Model) -> None:
-    assert_type(batched.dynamically(model.encode, batch_size=64), BatchedFunction[str, Any])
-    assert_type(batched.dynamically(model), BatchedFunction[str, int])
-    assert_type(batched.dynamically(model, 64), BatchedFunction[str, int])
+    assert_type(batched.dynamically(model.encode, batch_size=64)("one"), npt.NDArray[np.float32])
+    assert_type(annotated(batched.dynamically(model)), BatchedFunction[str, int])
+    assert_type(annotated(batched.dynamically(model, 64)), BatchedFunction[str, int])
 
 
 class Echo(Generic[V]):
@@ -131,7 +132,7 @@ class Echo(Generic[V]):
 
 
 def generic(echo: Echo[int], words: Echo[str]) -> None:
-    assert_type(echo.twice, BatchedFunction[int, tuple[int, int]])
+    assert_type(annotated(echo.twice), BatchedFunction[int, tuple[int, int]])
     assert_type(echo.twice(1), tuple[int, int])
     assert_type(words.twice(["one"]), list[tuple[str, str]])
 

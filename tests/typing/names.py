@@ -21,6 +21,7 @@ from batched.typing import (
     Feature,
     Features,
     Learned,
+    ManyColumns,
     Method,
     OnFull,
     Padding,
@@ -28,6 +29,7 @@ from batched.typing import (
     Priority,
     StreamingFunction,
 )
+from tests.kit.annotated import annotated
 
 
 @batched.dynamically
@@ -53,6 +55,11 @@ async def looped_letters(words: list[str]) -> AsyncIterator[list[str]]:
 @aio.dynamically(batch_size=8)
 def looped_plain_letters(words: list[str]) -> Iterator[list[str]]:
     yield words
+
+
+@batched.dynamically
+def rated(words: list[str], weights: list[int], marks: list[bytes]) -> list[float]:
+    return [len(word) / weight for word, weight in zip(words, weights, strict=True)]
 
 
 class Model:
@@ -82,29 +89,35 @@ class Model:
 
 
 def functions(model: Model) -> None:
-    assert_type(weighed, BatchedColumns[str, int, float])
-    assert_type(model.weigh, BatchedColumns[str, int, float])
-    assert_type(letters, StreamingFunction[str, str])
-    assert_type(model.spell, StreamingFunction[str, str])
+    assert_type(annotated(weighed), BatchedColumns[str, int, float])
+    assert_type(annotated(model.weigh), BatchedColumns[str, int, float])
+    assert_type(annotated(rated), ManyColumns[str, float])
+    assert_type(annotated(letters), StreamingFunction[str, str])
+    assert_type(annotated(model.spell), StreamingFunction[str, str])
     assert_type(letters.stream("one"), Stream[str])
-    assert_type(Model.embed, BatchedMethod[Model, str, bytes])
-    assert_type(Model.weigh, Method[Model, BatchedColumns[str, int, float]])
-    assert_type(Model.spell, Method[Model, StreamingFunction[str, str]])
+    embed: BatchedMethod[Model, str, bytes] = Model.embed
+    assert_type(annotated(embed.__get__(model)), BatchedFunction[str, bytes])
+    weigh: Method[Model, BatchedColumns[str, int, float]] = Model.weigh
+    spell: Method[Model, StreamingFunction[str, str]] = Model.spell
+    assert_type(annotated(weigh.__get__(model)), BatchedColumns[str, int, float])
+    assert_type(annotated(spell.__get__(model)), StreamingFunction[str, str])
 
 
 async def looped_functions(model: Model, words: list[str], weights: list[int]) -> None:
-    assert_type(looped_weighed, aio.BatchedColumns[str, int, float])
-    assert_type(model.looped_weigh, aio.BatchedColumns[str, int, float])
+    assert_type(annotated(looped_weighed), aio.BatchedColumns[str, int, float])
+    assert_type(annotated(model.looped_weigh), aio.BatchedColumns[str, int, float])
     assert_type(await looped_weighed("one", 1), float)
     assert_type(await looped_weighed(words, weights=weights), list[float])
     assert_type(await looped_weighed.acall(words, weights), list[float])
     assert_type(looped_weighed.amap(words, weights), AsyncIterator[float])
-    assert_type(looped_letters, aio.StreamingFunction[str, str])
-    assert_type(looped_plain_letters, aio.StreamingFunction[str, str])
-    assert_type(model.looped_spell, aio.StreamingFunction[str, str])
+    assert_type(annotated(looped_letters), aio.StreamingFunction[str, str])
+    assert_type(annotated(looped_plain_letters), aio.StreamingFunction[str, str])
+    assert_type(annotated(model.looped_spell), aio.StreamingFunction[str, str])
     assert_type(looped_letters.astream("one"), AsyncStream[str])
-    assert_type(Model.fetch, aio.BatchedMethod[Model, str, bytes])
-    assert_type(Model.looped_weigh, Method[Model, aio.BatchedColumns[str, int, float]])
+    fetch: aio.BatchedMethod[Model, str, bytes] = Model.fetch
+    assert_type(annotated(fetch.__get__(model)), aio.BatchedFunction[str, bytes])
+    looped_weigh: Method[Model, aio.BatchedColumns[str, int, float]] = Model.looped_weigh
+    assert_type(annotated(looped_weigh.__get__(model)), aio.BatchedColumns[str, int, float])
 
 
 async def wrong_on_loops(words: list[str]) -> None:

@@ -12,6 +12,7 @@ from typing import assert_type
 
 import batched
 from batched import BatchedFunction, aio, inference
+from tests.kit.annotated import annotated
 
 
 def plain(sentences: list[str]) -> list[int]:
@@ -69,8 +70,10 @@ class NoCache:
 
 def options_of_servers(known: dict[str, int]) -> None:
     aio.dynamically(plain, cache=Client())
-    assert_type(served, BatchedFunction[str, int])
-    assert_type(batched.dynamically(plain, cache=known, max_queue_size=None), BatchedFunction[str, int])
+    assert_type(annotated(served), BatchedFunction[str, int])
+    assert_type(
+        annotated(batched.dynamically(plain, cache=known, max_queue_size=None)), BatchedFunction[str, int]
+    )
     assert_type(
         bare.configure(
             batch_size=8,
@@ -106,12 +109,14 @@ def wrong_options_of_servers() -> None:
 
 
 def by_length() -> None:
-    assert_type(batched.dynamically(plain, length=len, max_batch_length=4096), BatchedFunction[str, int])
-    assert_type(aio.dynamically(plain, length=len), aio.BatchedFunction[str, int])
+    assert_type(
+        annotated(batched.dynamically(plain, length=len, max_batch_length=4096)), BatchedFunction[str, int]
+    )
+    assert_type(annotated(aio.dynamically(plain, length=len)), aio.BatchedFunction[str, int])
     inference.dynamically(max_batch_length=4096)
     assert_type(bare.stats.chosen, dict[str, int])
     bare.configure(max_batch_length=64)
-    assert_type(batched.dynamically(plain, length="auto"), BatchedFunction[str, int])
+    assert_type(annotated(batched.dynamically(plain, length="auto")), BatchedFunction[str, int])
     batched.dynamically(length=3)  # type: ignore[call-overload]
     batched.dynamically(length="long")  # type: ignore[call-overload]
     batched.dynamically(max_batch_length="x")  # type: ignore[call-overload]
@@ -130,8 +135,8 @@ def wrong_options() -> None:
     batched.dynamically(plain, 64, 5.0, 8, "name")  # type: ignore[call-overload]
     batched.dynamically(timeout_ms=None)  # type: ignore[call-overload]
     batched.dynamically(name=3)  # type: ignore[call-overload]
-    bare.options(deadline_ms="x")  # type: ignore[arg-type]
-    bare.options(priority="urgent")  # type: ignore[arg-type]
-    bare.options(return_exceptions=1)  # type: ignore[arg-type]
-    bare.options(timeout=1)  # type: ignore[call-arg]
-    bare.options(200)  # type: ignore[call-arg]
+    bare.options(deadline_ms="x")  # type: ignore[call-overload]
+    bare.options(priority="urgent")  # type: ignore[call-overload]
+    bare.options(return_exceptions=1)  # type: ignore[call-overload]
+    bare.options(timeout=1)  # type: ignore[call-overload]
+    bare.options(200)  # type: ignore[call-overload]

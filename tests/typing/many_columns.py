@@ -1,0 +1,154 @@
+"""What type checkers make of functions of three columns and more, of optional ones, and of some by name.
+
+Never run, but read by both type checkers, as `lists.py` says.
+"""
+# pyright: reportUnnecessaryTypeIgnoreComment=true
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
+from typing import assert_type
+
+import batched
+from batched import aio
+
+
+@batched.dynamically
+def three(words: list[str], numbers: list[int], marks: list[bytes]) -> list[float]:
+    return [len(word) / number for word, number in zip(words, numbers, strict=True)]
+
+
+@batched.dynamically(batch_size=8)
+def four(a: list[str], b: list[int], c: list[bytes], d: list[float]) -> tuple[bool, ...]:
+    return tuple(bool(each) for each in a)
+
+
+@batched.dynamically
+def optional(words: list[str], numbers: list[int] | None = None) -> list[float]:
+    return [len(word) / 2 for word in words]
+
+
+@batched.dynamically(timeout_ms=0)
+def two_optional(
+    words: list[str], numbers: list[int] | None = None, marks: list[bytes] | None = None
+) -> list[float]:
+    return [len(word) / 2 for word in words]
+
+
+@batched.dynamically
+def by_name(words: list[str], *, numbers: list[int]) -> list[float]:
+    return [len(word) / number for word, number in zip(words, numbers, strict=True)]
+
+
+@batched.dynamically
+def optional_by_name(words: list[str], *, numbers: list[int] | None = None) -> list[float]:
+    return [len(word) / 2 for word in words]
+
+
+@aio.dynamically
+async def looped_three(words: list[str], numbers: list[int], marks: list[bytes]) -> list[float]:
+    return [len(word) / number for word, number in zip(words, numbers, strict=True)]
+
+
+@aio.dynamically(batch_size=8)
+async def looped_optional(words: list[str], numbers: list[int] | None = None) -> list[float]:
+    return [len(word) / 2 for word in words]
+
+
+@aio.dynamically
+def looped_by_name(words: list[str], *, numbers: list[int]) -> list[float]:
+    return [len(word) / number for word, number in zip(words, numbers, strict=True)]
+
+
+class Scorer:
+    @batched.dynamically
+    def three(self, words: list[str], numbers: list[int], marks: list[bytes]) -> list[float]:
+        return [len(word) / number for word, number in zip(words, numbers, strict=True)]
+
+    @batched.dynamically
+    def optional(self, words: list[str], numbers: list[int] | None = None) -> list[float]:
+        return [len(word) / 2 for word in words]
+
+    @batched.dynamically
+    def by_name(self, words: list[str], *, numbers: list[int]) -> list[float]:
+        return [len(word) / number for word, number in zip(words, numbers, strict=True)]
+
+    @batched.dynamically
+    @staticmethod
+    def static(words: list[str], numbers: list[int], marks: list[bytes]) -> list[float]:
+        return [len(word) / number for word, number in zip(words, numbers, strict=True)]
+
+    @batched.dynamically
+    @classmethod
+    def of_class(cls, words: list[str], numbers: list[int], marks: list[bytes]) -> list[float]:
+        return [len(word) / number for word, number in zip(words, numbers, strict=True)]
+
+    @aio.dynamically
+    async def looped(self, words: list[str], numbers: list[int], marks: list[bytes]) -> list[float]:
+        return [len(word) / number for word, number in zip(words, numbers, strict=True)]
+
+
+async def functions(words: list[str], numbers: list[int], marks: list[bytes]) -> None:
+    assert_type(three("a", 1, b""), float)
+    assert_type(three(words, numbers, marks), list[float])
+    assert_type(three("a", 1, marks=b""), float)
+    assert_type(three(words, numbers=numbers, marks=marks), list[float])
+    assert_type(three(words="a", numbers=1, marks=b""), float)
+    assert_type(three(words=words, numbers=numbers, marks=marks), list[float])
+    assert_type(three.submit("a", 1, b""), Future[float])
+    assert_type(three.submit(words, numbers, marks), Future[list[float]])
+    assert_type(await three.acall("a", 1, b""), float)
+    assert_type(await three.acall(words, numbers, marks), list[float])
+    assert_type(three.map(words, numbers, marks), Iterator[float])
+    assert_type(three.amap(words, numbers, marks), AsyncIterator[float])
+    assert_type(three.options(deadline_ms=5)("a", 1, b""), float)
+    assert_type(three.options(return_exceptions=True)("a", 1, b""), float | Exception)
+    assert_type(three.__wrapped__(words, numbers, marks), list[float])
+    assert_type(four("a", 1, b"", 1.5), bool)
+    assert_type(await looped_three("a", 1, b""), float)
+    assert_type(await looped_three(words, numbers, marks), list[float])
+
+
+async def optional_columns(words: list[str], numbers: list[int], marks: list[bytes]) -> None:
+    assert_type(optional("a"), float)
+    assert_type(optional("a", 1), float)
+    assert_type(optional("a", numbers=1), float)
+    assert_type(optional(words), list[float])
+    assert_type(optional(words, numbers), list[float])
+    assert_type(optional(words, numbers=numbers), list[float])
+    assert_type(optional.__wrapped__(words), list[float])
+    assert_type(optional.map(words), Iterator[float])
+    assert_type(two_optional("a"), float)
+    assert_type(two_optional("a", 1, b""), float)
+    assert_type(two_optional("a", marks=b""), float)
+    assert_type(two_optional(words, marks=marks), list[float])
+    assert_type(by_name("a", numbers=1), float)
+    assert_type(by_name(words, numbers=numbers), list[float])
+    assert_type(by_name.submit("a", numbers=1), Future[float])
+    assert_type(by_name.__wrapped__(words, numbers=numbers), list[float])
+    assert_type(optional_by_name("a", numbers=1), float)
+    assert_type(optional_by_name(words), list[float])
+    assert_type(await looped_optional("a", 1), float)
+    assert_type(await looped_by_name(words, numbers=numbers), list[float])
+
+
+async def methods(model: Scorer, words: list[str], numbers: list[int], marks: list[bytes]) -> None:
+    assert_type(model.three("a", 1, b""), float)
+    assert_type(model.three(words, numbers, marks), list[float])
+    assert_type(model.three.__wrapped__(words, numbers, marks), list[float])
+    assert_type(model.optional("a"), float)
+    assert_type(model.optional(words, numbers=numbers), list[float])
+    assert_type(model.by_name("a", numbers=1), float)
+    assert_type(model.static("a", 1, b""), float)
+    assert_type(Scorer.static(words, numbers, marks), list[float])
+    assert_type(model.of_class("a", 1, b""), float)
+    assert_type(Scorer.of_class(words, numbers, marks), list[float])
+    assert_type(await model.looped("a", 1, b""), float)
+
+
+def wrong_columns() -> None:
+    three(1, 1, b"")  # type: ignore[call-overload]
+    optional(1)  # type: ignore[call-overload]
+    optional("a", "b")  # type: ignore[call-overload]
+    by_name(1, numbers=1)  # type: ignore[call-overload]

@@ -209,6 +209,9 @@ class Backlog:
         small = float(min(queue.small_items + len(self._calls.inbox.arriving), ahead))
         left = total = float(max(ahead - small, 0.0) + items)
         each_s = self._small / self._cycle_s if self._cycle_s else 0.0  # small items that come in a second
+        # Of large items that come half go ahead, as large calls take turns; but what fits into a batch is whole.
+        shared = max(1.0 - size / items, 0.0) / 2
+        large_s = (self._items - self._small) / self._cycle_s * shared if self._cycle_s else 0.0
         most = size if queue.large_limit is None else queue.large_limit
         takes_s, credit = 0.0, queue.saved
         start = max(now, self._free_at) - now
@@ -221,6 +224,8 @@ class Backlog:
             last_s = times.seconds(max(round(taken + part), 1)) / self.slots * self._extra.factor
             takes_s += last_s
             left -= part
+            if left >= _LEAST:
+                left += large_s * last_s
             credit = max(credit - part, 0.0)
             small += each_s * last_s - taken
             if left < _LEAST:
@@ -341,9 +346,9 @@ class Backlog:
         if not self.since:
             return self._coming_back.after_s(too_many * each_s, items * each_s, self._now)
         # Each batch makes room as it starts: then there is some, until other calls have come.
-        cycle_s = self._calls.queue.batch_size * each_s
+        cycle_s: float = self._calls.queue.batch_size * each_s
         batches = -(-max(too_many, 1) * each_s // cycle_s) - 1
-        after_s = self._coming_back.after_s(left_s + batches * cycle_s, items * each_s, self._now)
+        after_s: float = self._coming_back.after_s(left_s + batches * cycle_s, items * each_s, self._now)
         return left_s + ((after_s - left_s) // cycle_s + _MARGIN) * cycle_s
 
 

@@ -1,0 +1,82 @@
+"""The wait that calls are told is the one that they have, in the mean; and who comes back when told finds room."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import pytest
+
+from tests.kit.known_service import FULL
+from tests.kit.simulated_callers import Callers
+
+
+@pytest.mark.parametrize("load", [0.1, 0.5, 0.7, 0.8])
+def test_a_list_beside_single_calls_is_told_the_wait_that_it_has(load: float) -> None:
+    """Those that come later go ahead of it."""
+    callers = Callers(load)
+    callers.poisson(1.0, 40)
+    callers.run(40.0)
+    assert 0.8 < callers.ratio(40) < 1.25
+    assert 0.9 < callers.ratio(1) < 1.1
+
+
+def test_a_list_of_many_batches_is_told_the_wait_that_it_has() -> None:
+    callers = Callers(0.5)
+    callers.poisson(0.3, 200)
+    callers.run(80.0)
+    assert 0.8 < callers.ratio(200) < 1.25
+
+
+@pytest.mark.parametrize(("failing", "load"), [(0.01, 0.15), (0.1, 0.05), (0.1, 0.15)])
+def test_runs_of_parts_of_batches_that_failed_count(failing: float, load: float) -> None:
+    """Also of batches that wait, of which as many will fail."""
+    callers = Callers(load, failing)
+    callers.run(5.0)
+    callers.begin_anew(failing)
+    callers.run(20.0)
+    assert 0.7 < callers.ratio(1) < 1.25
+
+
+def test_nothing_is_left_of_failures_once_all_works() -> None:
+    callers = Callers(0.1, 0.1)
+    callers.run(5.0)
+    callers.begin_anew(0.0)
+    callers.run(30.0)
+    callers.begin_anew(0.0)
+    callers.run(10.0)
+    assert 0.9 < callers.ratio(1) < 1.1
+
+
+@pytest.mark.parametrize("load", [0.0, 0.3, 0.6])
+def test_most_that_come_back_to_a_full_queue_find_room(load: float) -> None:
+    """Bursts of six batches, each second, beside other calls."""
+    callers = Callers(0.0, max_queue_size=4 * FULL)
+    rate = load * FULL / 0.052
+    for second in range(10):
+        for _ in range(6 * FULL):
+            callers.at(callers.service.now + second, lambda: callers.enter(1))
+        for number in range(round(rate)):
+            callers.at(callers.service.now + second + number / rate, lambda: callers.enter(1))
+    callers.run(12.0)
+    assert len(callers.back) > 100
+    assert fmean(callers.back) > 0.9
+
+
+def test_most_lists_that_come_back_find_room() -> None:
+    callers = Callers(0.0, max_queue_size=4 * FULL)
+    for second in range(0, 20, 2):
+        for size in (1, 4, 16, 40) * 4:
+            callers.at(callers.service.now + second, lambda size=size: callers.enter(size))  # type: ignore[misc]
+    callers.run(22.0)
+    assert fmean(callers.back) > 0.85
+
+
+def test_the_running_batch_counts_in_when_to_come_back() -> None:
+    callers = Callers(0.0, max_queue_size=FULL)
+    service = callers.service
+    calls = service.driver.batcher.calls
+    assert calls.admit(service.call(FULL), wait=False)
+    service.start()
+    assert calls.admit(service.call(FULL), wait=False)
+    callers.enter(1)
+    assert callers.next_at - service.now > 0.052

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from itertools import accumulate, islice
+from itertools import islice
 from math import exp, log, sqrt
 
 from batched._policy.batch_cost import TOO_SHORT_S
@@ -168,7 +168,7 @@ class ServiceTime:
         usual = [each.seconds * self.speed for each in levels]
         self._usual = sizes, usual
         means = [each.ratio * at for each, at in zip(levels, usual, strict=True)]
-        self._curve = sizes, list(accumulate(means, max))
+        self._curve = sizes, _rising(means, [each.weight for each in levels])
 
     def seconds(self, size: int) -> float:
         """Return how long a batch of `size` items takes, on average; not before it `is_known`."""
@@ -203,6 +203,22 @@ def _at(curve: _Curve, size: float) -> float:
     if size < sizes[0]:
         return max(min(value, seconds[0]), seconds[0] * size / sizes[0])
     return value
+
+
+def _rising(values: list[float], weights: list[float]) -> list[float]:
+    """Return the values, none less than the one before: those that fall have their mean, by their weights.
+
+    The greatest so far would not do: of a size that ran but once, it may be far from the truth.
+    """
+    pools: list[tuple[float, float, int]] = []
+    for value, weight in zip(values, weights, strict=True):
+        pool = value, weight, 1
+        while pools and pools[-1][0] > pool[0]:
+            before, its, number = pools.pop()
+            both = its + pool[1]
+            pool = (before * its + pool[0] * pool[1]) / both, both, number + pool[2]
+        pools.append(pool)
+    return [value for value, _, number in pools for _ in range(number)]
 
 
 class _Mean:
@@ -248,6 +264,11 @@ class _Level:
         self.mean = _Mean()
         self.ratio = 1.0  # of the mean to what is usual
         self.seen_at = 0
+
+    @property
+    def weight(self) -> float:
+        """How much it tells, beside other levels."""
+        return min(float(self._batches), 1.0 / _OWN)
 
     def add(self, size: int, off: float, variance: float) -> None:
         """Learn from one more batch, `off` from what is usual, as those are by their `variance`."""

@@ -67,8 +67,11 @@ class Batcher:
         Else return the seconds until it is worth asking again, None if no call waits. Raises a fault of this
         library that calls met while they were queued; the driver then has to `give_up`.
         """
-        delay = self.plan(now)
-        return self.pop(now) if delay == 0.0 else delay
+        while (delay := self.plan(now)) == 0.0:
+            batch = self.pop(now)
+            if batch.size:
+                return batch
+        return delay
 
     def rest(self) -> bool:
         """Return whether no call waits: then only the next call is reason to look."""
@@ -102,12 +105,19 @@ class Batcher:
         return delay
 
     def pop(self, now: float) -> Batch:
-        """Remove and return the next batch, for which `plan` has just said that it is due."""
+        """Remove and return the next batch, for which `plan` has just said that it is due.
+
+        It is empty if the keys of all of its calls have changed.
+        """
         running, options = self.running, self.next_batch.options
         if running.retries.batches:
             batch: Batch = running.retries.batches.popleft()
         else:
             batch = self.next_batch.take(now)
+            if self.calls.keys_may_change:
+                running.refuse_changed(batch, now)
+                if not batch.size:
+                    return batch
             if running.retries.is_watching and options.isolate_errors:
                 batch = running.retries.ahead(batch)
         running.since[batch] = now

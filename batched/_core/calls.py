@@ -11,6 +11,7 @@ from batched._core.call import Call, completed
 from batched._core.counters import Counters
 from batched._core.inbox import Inbox
 from batched._core.keyed_queues import KeyedQueues
+from batched._core.keys import KnownKeys, keys_of
 from batched._core.lazy_heap import Deadlines
 from batched._core.options import Options
 from batched._core.queue import Queue
@@ -40,6 +41,9 @@ class Calls:
         self.inbox: Inbox = Inbox()
         self.backlog: Backlog = Backlog(self, options, name, streams=streams)
         self._has_parts = False  # whether any call has been divided so far
+        self._known_keys: KnownKeys = KnownKeys()
+        self.keys_may_change: bool = False
+        """Whether any call has come so far that has a key which may change."""
         self.answered: list[Call] = []
         """Calls that have their answer: their callers are to be woken."""
         self.let_in: list[Call] = []
@@ -100,7 +104,9 @@ class Calls:
         """Return the calls to queue in the place of `call`; raise if their keys cannot be compared."""
         calls = [*call.enter(self.in_flight)]
         for each in calls:
-            self.queue.check_key(each)
+            for key in keys_of(each):
+                key.settle(self._known_keys)
+                self.keys_may_change = True
         if call.is_divided:
             self._has_parts = True
         return calls

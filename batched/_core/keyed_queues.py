@@ -189,12 +189,6 @@ class KeyedQueues:
         """Return the least number of further items that may fill a batch."""
         return self._oldest().queue.lacks() if len(self._entries) == 1 else 1
 
-    def check_key(self, call: Call) -> None:
-        """Raise what comparing the key of `call` with others raises."""
-        self._entries.get(call.key)
-        if self.tenants is not None:
-            self.tenants.check(call)
-
     def in_turn(self, is_due: Callable[[float], bool], urgent: Call | None) -> Queue:
         """Return the queue that has its turn. At least one item must wait.
 

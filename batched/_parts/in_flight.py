@@ -6,7 +6,9 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from batched._core.call import Call
+from batched._core.keys import Key, KnownKeys
 from batched._parts.store import UNKNOWN
+from batched.errors import BatchError
 
 if TYPE_CHECKING:
     from batched._parts.cache import CachingCollator
@@ -138,6 +140,11 @@ class Miss:
         return self._in_flight.land(self, part)
 
 
+def _fault_of(key: Hashable) -> BatchError | None:
+    """Return the error of callers that wait for an item of which the `key` has changed."""
+    return key.fault() if type(key) is Key else None
+
+
 def _is_far_behind(item: Item, call: CachedCall) -> bool:
     """Whether `item` is of a list of which much waits, as it lands with all of that."""
     run = None if item.miss is None else item.miss.call
@@ -152,6 +159,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self._items: dict[Hashable, Item] = {}
+        self._known_keys: KnownKeys = KnownKeys()
         self.landed: list[tuple[Hashable, Any, Watch | None]] = []
         """Keys and results to store in the cache, without the lock, before their callers are woken."""
 
@@ -169,6 +177,8 @@ class InFlight:
         for place, key in enumerate(call.keys):
             if call.results[place] is not UNKNOWN:
                 continue
+            if type(key) is Key:
+                key.settle(self._known_keys)
             item = self._items.get(key)
             if item is None or _is_far_behind(item, call):
                 self._items[key] = item = missed[place] = Item(key)
@@ -195,15 +205,19 @@ class InFlight:
         results = run.results if run.many else [run.results]
         for at, item in enumerate(items):
             self._forget(item)
-            result = results[at] if run.error is None else run.error
-            to_store = not isinstance(result, BaseException)
+            outcome = results[at] if run.error is None else run.error
+            fault = _fault_of(item.key)
+            to_store = fault is None and not isinstance(outcome, BaseException)
             if to_store:
-                watch = item.waiting[0][0].collator.land(item.key, result) if item.waiting else None
-                self.landed.append((item.key, result, watch))
+                watch = item.waiting[0][0].collator.land(item.key, outcome) if item.waiting else None
+                self.landed.append((item.key, outcome, watch))
             for call, place in item.waiting:
                 if not call.missing:
                     continue
                 told[call] = None
+                # Where the key is the item, that may be another by now.
+                result = fault if fault is not None and call.collator.items_are_keys else outcome
+                result = _fault_of(call.keys[place]) or result
                 if isinstance(result, BaseException) and (run.error is not None or not call.keep_errors):
                     call.note_failure(place, result)
                     continue

@@ -100,11 +100,15 @@ class Admission:
                 if self.in_the_way:
                     return True
             raise self.full(waiting, size, most)
-        self.awaiting_room[call] = parts
-        if tenants is not None:
-            call.tenant = parts[0].tenant
-            tenants.wait(call)
+        self.await_room(call, parts)
         return False
+
+    def await_room(self, call: Call, parts: list[Call]) -> None:
+        """Have `call` wait for room."""
+        self.awaiting_room[call] = parts
+        if self._tenants is not None:
+            call.tenant = parts[0].tenant
+            self._tenants.wait(call)
 
     def full(self, waiting: int, size: int, most: int) -> QueueFullError:
         """Return the error of a call of `size` items for which there is no room."""
@@ -118,8 +122,8 @@ class Admission:
         error.retry_after_s = self._time.retry_after_s(size, waiting + outside + size - most)
         return error
 
-    def pop(self, queued: int) -> tuple[Call, list[Call]] | None:
-        """Remove and return the call that is the next, with its parts, if there is room for it now.
+    def next(self, queued: int) -> tuple[Call, list[Call]] | None:
+        """Return the call that is the next, with its parts, if there is room for it now.
 
         That is the one that has waited longest, where tenants do not take turns.
 
@@ -134,7 +138,6 @@ class Admission:
         most = self._most()
         if most is not None and waiting and waiting + sum([part.size for part in parts]) > most:
             return None
-        self.leave(call)
         return call, parts
 
     def leave(self, call: Call) -> list[Call]:

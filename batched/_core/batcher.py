@@ -111,7 +111,9 @@ class Batcher:
         """
         running, options = self.running, self.next_batch.options
         if running.retries.batches:
-            batch: Batch = running.retries.batches.popleft()
+            batch: Batch = running.retries.batches[0]
+            running.since[batch] = now
+            running.retries.batches.popleft()
         else:
             batch = self.next_batch.take(now)
             if self.calls.keys_may_change:
@@ -121,6 +123,7 @@ class Batcher:
             if running.retries.is_watching and options.isolate_errors:
                 batch = running.retries.ahead(batch)
         running.since[batch] = now
+        self.calls.taking_from = None
         if self.backlog.is_used:
             self.backlog.started(now)
         return batch
@@ -142,6 +145,23 @@ class Batcher:
         self.calls.abandon(error, retried, options)
         self.next_batch.begin(options)
         self.next_batch.resize(self.fits)
+
+    def mend(self, error: BaseException) -> None:
+        """Put right what waits after `error`, a Ctrl-C, which has broken off a step anywhere.
+
+        Batches that run go on. What was learned is forgotten.
+        """
+        options = self.next_batch.options
+        self.calls.mend(error, [*self.running.since, *self.running.retries.waiting()], options)
+        self.next_batch.begin(options)
+        self.next_batch.resize(self.fits)
+
+    @property
+    def unfinished(self) -> int:
+        """How many items wait or run."""
+        running = self.running
+        waiting: int = self.calls.queue.items
+        return waiting + sum(batch.size for batch in running.since) + running.retries.items
 
     # -- what is there ----------------------------------------------------------------------------------
 

@@ -173,6 +173,14 @@ class KeyedQueues:
         self._removed(call.key, entry, dropped)
         return dropped
 
+    def known_calls(self) -> list[Call]:
+        """Return all calls that may wait, some twice, also where a step was broken off in the middle."""
+        return [call for entry in self._entries.values() for call in entry.queue.known_calls()]
+
+    def is_uneven(self, call: Call) -> bool:
+        """Whether other items of `call` wait than just the last ones."""
+        return any(entry.queue.is_uneven(call) for entry in self._entries.values())
+
     def waiting_calls(self) -> list[Call]:
         """Return the calls that wait."""
         return [call for entry in self._entries.values() for call in entry.queue.waiting_calls()]

@@ -1,8 +1,8 @@
 """Keys of the user's (`group_by`, `fair_by`, `cache_key`) that may change while their calls wait.
 
-The hash of a key, and whether it equals another, are asked for at the door alone, where an error is that of the call
-that comes. From then on a key has the hash that it had there, and two keys are equal if they were. So nothing of
-the user's runs where calls are moved, and a key that has changed is still found.
+The hash of a key, and whether it equals another, are asked for at the door alone, where an error is that of
+the call that comes. From then on a key has the hash that it had there, and two keys are equal if they were.
+So nothing of the user's runs where calls are moved, and a key that has changed is still found.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from batched._core.call import Call
 from batched.errors import BatchError
 
 _FIXED = frozenset({str, int, bytes, float, bool, complex, type(None), type})
-_SIMPLE = frozenset((kind.__hash__, kind.__eq__) for kind in (str, int, bytes, float, complex, object))
+_SIMPLE: frozenset[Any] = frozenset(
+    (kind.__hash__, kind.__eq__) for kind in (str, int, bytes, float, complex, object)
+)
 
 
 def key_of(value: Hashable, what: str) -> Hashable:
@@ -84,21 +86,19 @@ class Key:
 
     def fault(self) -> BatchError | None:
         """Return the error of its call if its hash has changed, or cannot be had any more."""
-        kind = type(self.value).__qualname__
+        gave = f"{self.what} gave a key of type {type(self.value).__qualname__}"
         remedy = "give a key that cannot change, such as a str, a number, or a tuple of these"
         try:
             if hash((self._own, self.value)) == self._hash:
                 return None
         except Exception as error:  # noqa: BLE001  of the user's class
             fault = BatchError(
-                f"{self.what} gave a key of type {kind}, of which the hash failed while the call waited "
+                f"{gave}, of which the hash failed while the call waited "
                 f"({type(error).__name__}: {error}); {remedy}"
             )
             fault.__cause__ = error
             return fault
-        return BatchError(
-            f"{self.what} gave a key of type {kind}, of which the hash changed while the call waited; {remedy}"
-        )
+        return BatchError(f"{gave}, of which the hash changed while the call waited; {remedy}")
 
 
 KnownKeys = WeakKeyDictionary[Key, ref[Key]]

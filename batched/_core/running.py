@@ -98,18 +98,20 @@ class Running:
 
     def give_up(self, batch: Batch, error: BaseException) -> None:
         """Answer the calls of `batch` with `error`, a fault of this library."""
-        if self.since.pop(batch, None) is None:
-            return  # it has ended before the fault
+        runs = self.since.pop(batch, None) is not None
         self.retries.release(batch)
-        done = [call for call in dict.fromkeys(batch.calls) if call.missing]
-        for call in done:
-            call.fail(error)
-        batch.failed = batch.failed + len(done) if self._streams else batch.size
-        self._calls.counters.processed += batch.size
-        self._calls.counters.failed += batch.failed
+        calls = list(dict.fromkeys(batch.calls))
+        lost = [call for call in calls if call.missing]
+        if runs:  # else it has ended before the fault, and is counted
+            batch.failed = batch.failed + len(lost) if self._streams else batch.size
+            self._calls.counters.processed += batch.size
+            self._calls.counters.failed += batch.failed
+        for call in calls:
+            self._calls.lose(call, error)
+        rest = [part for call in calls for part in call.siblings if part.waiting and not part.missing]
         try:
-            self._calls.answer(done)
-            self._release(batch, done)
+            self._calls.drop_all(rest)
+            self._release(batch, lost)
         except Exception as fault:  # noqa: BLE001  the queue is broken: the next look raises it
             self._calls.fault = fault
 

@@ -122,6 +122,16 @@ class Miss:
         """Whether several callers wait for it."""
         return len({call for item in self.items for call, _ in item.waiting}) > 1
 
+    def abandon(self, error: BaseException) -> Sequence[Call]:
+        """End the calls that wait for any of its items, with `error` if they have no answer; return them."""
+        calls = [call for call, _ in {pair: None for item in self.items for pair in item.waiting}]
+        for call in calls:
+            if call.missing:
+                call.fail(error)
+        for item in self.release():
+            self._in_flight.forget(item)
+        return list(dict.fromkeys(calls))
+
     def release(self) -> list[Item]:
         """Forget the call and the items, which are no longer in flight; return the items."""
         self.call = None  # the call refers back to this object
@@ -201,10 +211,13 @@ class InFlight:
         done: list[CachedCall] = []
         unwanted: list[Call] = []
         told: dict[CachedCall, None] = {}
-        items = miss.release()
+        items = miss.items
+        miss.call = (
+            None  # not wanted any more; the items are kept to the end, so that no error loses their calls
+        )
         results = run.results if run.many else [run.results]
         for at, item in enumerate(items):
-            self._forget(item)
+            self.forget(item)
             outcome = results[at] if run.error is None else run.error
             fault = _fault_of(item.key)
             to_store = fault is None and not isinstance(outcome, BaseException)
@@ -233,6 +246,7 @@ class InFlight:
                 call.fail(call.failure[1])
                 done.append(call)
                 unwanted += call.leave()
+        miss.release()
         return done, unwanted
 
     def leave(self, call: CachedCall) -> Sequence[Call]:
@@ -244,15 +258,16 @@ class InFlight:
             if item.miss is not None:
                 misses[item.miss] = None
             elif not item.waiting:  # never queued, because a later item of the call was refused
-                self._forget(item)
+                self.forget(item)
         unwanted: list[Call] = []
         for miss in misses:
             if miss.call is not None and not any(item.waiting for item in miss.items):
                 unwanted.append(miss.call)
                 for item in miss.release():
-                    self._forget(item)
+                    self.forget(item)
         return unwanted
 
-    def _forget(self, item: Item) -> None:
+    def forget(self, item: Item) -> None:
+        """Note that `item` is in flight no more."""
         if self._items.get(item.key) is item:
             del self._items[item.key]

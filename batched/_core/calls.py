@@ -267,12 +267,14 @@ class Calls:
         if outside := self.admission.clear():
             self.add(outside)  # and out again, so that they count
         calls = self.waiting()
+        self._ending += [call for call in calls if call.missing]
         unanswered = _set_error(calls, error)
         for call in calls:
             self.drop(call)
         for call in unanswered:
             call.left = left
         self.answer(unanswered)
+        self._ending.clear()
 
     def abandon(self, error: BaseException, retried: list[Call], options: Options) -> None:
         """Answer all calls that wait, and those `retried`, with `error`, and begin with a new queue.

@@ -50,8 +50,8 @@ class TaskAwaitable:
 
     def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context) -> None:
         """Note how to wake the task, and in which context."""
-        self._go_on = go_on
         self._go_on_in = context
+        self._go_on = go_on  # last: what is seen to wait can be woken
 
     def cancel(self, msg: object = None) -> bool:
         """Have the task, which is being cancelled, raise `CancelledError`, unless it has been woken."""

@@ -16,7 +16,7 @@ from batched._drivers.generators import walk_steps
 from batched._drivers.private_python import end_silently
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from batched._drivers.loop_dispatcher import LoopDispatcher
 
@@ -34,6 +34,7 @@ class BatchTask:
         self._loop = loop
         self._owes_turn = True  # whether the loop is to have a turn before this chooses a batch
         self._context = Context()  # empty: nothing of one caller's reaches the function or other callers
+        self._task: Callable[[], Task[None] | None] = _no_task  # a Ctrl-C may come as it is created
         work = self._work()
         work.send(None)  # so that a cancel before the task's first step is raised in it, not instead of it
         # Not by the loop's factory, which may run the task at once, before others have come.
@@ -102,6 +103,10 @@ class BatchTask:
         """Whether this task is to end, even if the batch function has not listened."""
         task = self._task()
         return task is not None and task.cancelling() > 0
+
+
+def _no_task() -> None:
+    """Stand for the reference to a task that is not known."""
 
 
 @types.coroutine

@@ -6,8 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from batched._drivers.private_python import owns
-from batched._locks import RLock
+from batched._locks import RLock, owns
 
 _logger = logging.getLogger("batched")
 

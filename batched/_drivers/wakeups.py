@@ -187,5 +187,7 @@ def settle(calls: list[Call]) -> None:
         except InvalidStateError:  # cancelled by its caller
             pass
         except BaseException:  # a callback of the caller's; an Exception is logged by the future
+            if not future.done():  # Ctrl-C in the lines above
+                raise
             _logger.exception("exception in a callback of %r", future)
         call.waiter = call.results = None  # a future keeps its callbacks, and one of them leads here

@@ -19,6 +19,7 @@ from batched._collate.libraries import library_of
 from batched._core.call import Call
 from batched._core.keys import key_of, value_of
 from batched._core.options import Options
+from batched._locks import Freed
 from batched._parts.divided import like
 from batched._parts.in_flight import CachedCall, Watch
 from batched._parts.layers import Divisible, Layer, LayeredCollator, key_from
@@ -104,9 +105,10 @@ class CachingCollator(LayeredCollator):
 
     def watch(self, cached: CachedCall) -> None:
         """Have `cached` see the results that land from now on, and take those that are still being stored."""
-        with self._store.lock:  # two callers of one key must not make two watches
-            for place, key in enumerate(cached.keys):
-                cached.watches[place] = self._watches.setdefault(key, Watch())
+        with Freed(self._store.lock), self._store.lock:  # two callers of one key must not make two watches
+            cached.watches |= {
+                place: self._watches.setdefault(key, Watch()) for place, key in enumerate(cached.keys)
+            }
         self.take_landed(cached)
 
     def take_landed(self, cached: CachedCall) -> None:

@@ -277,6 +277,10 @@ class Divides(Protocol):
         """Take the answer of a part; return the calls that are done with it, and the parts to drop."""
         ...
 
+    def abandon(self, error: BaseException) -> Sequence[Call]:
+        """End the calls that wait for it, with `error` where they have no answer; return them."""
+        ...
+
 
 def release_inputs(calls: list[Call]) -> None:
     """Forget the inputs of `calls`, and the answers of lists that their callers will not get.

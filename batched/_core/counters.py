@@ -45,6 +45,10 @@ class Counters:
         self.accepted += expired
         self.expired += expired
 
+    def balance(self, unfinished: int) -> None:
+        """Count as accepted what has ended, and the `unfinished` items, after a step that was broken off."""
+        self.accepted = self.processed + self.cancelled + self.expired + unfinished
+
     def ran(self, batch: Batch, duration: float) -> None:
         """Count a run of `batch`, whatever came of it."""
         if batch.padded:

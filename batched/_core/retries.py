@@ -130,6 +130,10 @@ class Retries:
         self.batches.clear()
         self._behind.clear()
 
+    def waiting(self) -> list[Batch]:
+        """Return what is to run again, or behind others."""
+        return [*self.batches, *self._behind.values()]
+
     @property
     def items(self) -> int:
         """How many items are to run again, or behind others."""

@@ -7,13 +7,13 @@ import contextlib
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import InvalidStateError
 from typing import Any
 from weakref import ref
 
 from batched._core.call import Call
-from batched._core.task_awaitable import wake_all
+from batched._core.task_awaitable import TaskAwaitable, still_asleep, wake_all
 from batched._drivers.fork_and_exit import park_at_exit
 from batched.errors import copied, for_event_loop
 
@@ -52,13 +52,12 @@ def ask(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args:
     return False
 
 
-def resolve_on_loop(calls: Iterable[Call]) -> None:
+def resolve_on_loop(calls: Sequence[TaskAwaitable]) -> None:
     """Wake the tasks that wait for `calls`, which are done. Only for callbacks of their loop."""
-    rest = iter(calls)
     try:
-        wake_all(rest, WOKEN)
+        wake_all(calls, WOKEN)
     except BaseException:  # Ctrl-C
-        asyncio.get_running_loop().call_soon(resolve_on_loop, [*rest])
+        asyncio.get_running_loop().call_soon(resolve_on_loop, still_asleep(calls))
         raise
 
 
@@ -133,7 +132,12 @@ class _Outbox:
         self.is_told = False  # first, so that what comes too late for this is told of again
         try:
             for _ in range(len(self.lists)):  # not more, or fast callers would keep the loop from others
-                resolve_on_loop(self.lists.popleft())
+                if not self.lists:
+                    break
+                calls = self.lists[0]  # removed when all are woken, so that Ctrl-C loses none
+                resolve_on_loop(calls)
+                if self.lists and self.lists[0] is calls:  # else the loop was run once more meanwhile
+                    self.lists.popleft()
         except BaseException:  # Ctrl-C
             asyncio.get_running_loop().call_soon(self.empty)
             raise
@@ -183,5 +187,7 @@ def settle(calls: list[Call]) -> None:
         except InvalidStateError:  # cancelled by its caller
             pass
         except BaseException:  # a callback of the caller's; an Exception is logged by the future
+            if not future.done():  # Ctrl-C in the lines above
+                raise
             _logger.exception("exception in a callback of %r", future)
         call.waiter = call.results = None  # a future keeps its callbacks, and one of them leads here

@@ -130,6 +130,14 @@ class Divided(Call):
         self.missing -= len(places)  # not its size, which is less where items of it have been dropped
         return () if self.missing else (self,), ()
 
+    def abandon(self, error: BaseException) -> Sequence[Call]:
+        """End this call, with `error` if it has no answer; return the calls that are done."""
+        if self.missing:
+            self.fail(error)
+        for part in self._parts:
+            part.missing = 0
+        return (self,) if self.parent is None else self.parent.abandon(error)
+
     def _may_fail_earlier(self) -> bool:
         """Whether an item of a part that is not done is before the first one that has failed."""
         parts = self._parts

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper
 from batched._core.collator import Collator
+from batched._core.keys import Key, key_of
 from batched._parts.divided import divide
 from batched._policy.lengths import extent
 from batched.errors import BatchError
@@ -56,12 +57,18 @@ class Grouping:
         for place, key in enumerate(values):
             places.setdefault(key, []).append(place)
         if len(places) <= 1:
-            call.key = (own, *places)
+            call.key = next((self._with(own, key) for key in places), (own,))
             return call
         parted = divide(call, places.values(), self._collator.pick)
         for key, part in zip(places, parted.parts, strict=True):
-            part.key = (own, key)
+            part.key = self._with(own, key)
         return parted
+
+    def _with(self, own: Hashable, key: Hashable) -> Hashable:
+        """Return what a key and the one that the call has of its `own` are together."""
+        if type(key) is not Key:
+            return own, key
+        return key if own is None else key.within(own)
 
     def note(self, batch: Batch) -> None:
         """Do nothing: a batch has items of one key."""
@@ -210,7 +217,7 @@ def key_from(
     """Return the key that a callback of the user's gives for an item."""
     key: Hashable = _answer_of(callback, what, args, named)
     _answer_of(hash, what, (key,), {})
-    return key
+    return key_of(key, what)
 
 
 def _answer_of(callback: Callable[..., Any], what: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:

@@ -108,8 +108,8 @@ class Batcher:
             batch: Batch = running.retries.batches.popleft()
         else:
             batch = self.next_batch.take(now)
-            if running.retries.is_watching and options.isolate_errors:
-                batch = running.retries.ahead(batch)
+        if running.retries.is_watching:
+            batch = running.retries.to_run(batch, isolates=options.isolate_errors)
         running.since[batch] = now
         if self.backlog.is_used:
             self.backlog.started(now)

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from batched._core.admission import Admission
 from batched._core.backlog import Backlog
+from batched._core.batch_fault import BatchFault
 from batched._core.call import Call, completed
 from batched._core.counters import Counters
 from batched._core.inbox import Inbox
@@ -46,8 +47,9 @@ class Calls:
         """Calls that have waited for room and now are in the queue."""
         self.released: list[Call] = []
         """Calls that have ended: their inputs are to be released, without the lock."""
-        self.gone: list[Call] = []
-        """Calls that are to be kept until the lock is free: the finalizer of an item may call the batcher."""
+        self.gone: list[Call | BatchFault] = []
+        """What is kept until the lock is free: calls, as the finalizer of an item may call the batcher, and
+        faults that are to be logged."""
         self.begin(options)
 
     def begin(self, options: Options) -> None:
@@ -79,8 +81,9 @@ class Calls:
             self.counters.refused += inbox.refused.popleft()
         while gone:
             gone -= 1
-            self.gone.append(inbox.leaving.popleft())
-            self.drop(self.gone[-1])
+            call = inbox.leaving.popleft()
+            self.gone.append(call)
+            self.drop(call)
 
     def add(self, calls: list[Call]) -> None:
         """Put `calls` into the queue."""

@@ -242,7 +242,9 @@ def _losses(stats: Stats) -> Iterator[str]:
     if stats.total_divided:
         batches = _count(stats.total_divided, "batch", "batches")
         memory = "as memory was short, or " if stats.fits_memory is not None else ""
-        why = "to find the items that fail" if stats.batch_error is None else "as the function raised an error"
+        why = (
+            "to find the items that fail" if stats.batch_error is None else "as the function raised an error"
+        )
         yield f"{batches} failed and ran again in halves, {memory}{why}."
     if stats.batch_error is not None:
         yield (

@@ -47,10 +47,14 @@ class Retries:
             self.memory.exceeded(batch.size)
             return True
         # Whatever the items are, the function returns what it must not.
-        divides = isolates and batch.is_divisible and isinstance(error, Exception) and not batch.is_misanswered
+        divides = (
+            isolates and batch.is_divisible and isinstance(error, Exception) and not batch.is_misanswered
+        )
         if isolation is None:
             return divides and not self._pause.is_on and not is_of_surroundings(error)
-        isolation.failed(error, duration, batch.size, is_single=not batch.is_divisible or batch.is_misanswered)
+        isolation.failed(
+            error, duration, batch.size, is_single=not batch.is_divisible or batch.is_misanswered
+        )
         if isolation.found_nothing:
             self._pause.found_nothing()
         if isolation.has_found:

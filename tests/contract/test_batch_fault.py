@@ -62,9 +62,7 @@ def test_it_is_in_the_log_once_in_the_stats_and_explained(
     assert fn.stats.total_failed == 0
 
 
-def test_another_type_of_error_is_in_the_log_too(
-    flavour: Flavour, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_type_of_error_is_in_the_log_too(flavour: Flavour, caplog: pytest.LogCaptureFixture) -> None:
     """The stats name the last one."""
 
     def function(rows: list[int]) -> list[int]:

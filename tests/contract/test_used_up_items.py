@@ -41,7 +41,9 @@ KINDS = [
 
 def texts(items: list[Any]) -> list[str]:
     """Return what the items contain; raise if one is bad."""
-    return [read(item[0] if isinstance(item, tuple) and isinstance(item[0], list) else item) for item in items]
+    return [
+        read(item[0] if isinstance(item, tuple) and isinstance(item[0], list) else item) for item in items
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)

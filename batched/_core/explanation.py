@@ -242,14 +242,13 @@ def _losses(stats: Stats) -> Iterator[str]:
     if stats.total_divided:
         batches = _count(stats.total_divided, "batch", "batches")
         memory = "as memory was short, or " if stats.fits_memory is not None else ""
-        why = (
-            "to find the items that fail" if stats.batch_error is None else "as the function raised an error"
-        )
+        blames_items = stats.batch_error is None
+        why = "to find the items that fail" if blames_items else "as the function raised an error"
         yield f"{batches} failed and ran again in halves, {memory}{why}."
     if stats.batch_error is not None:
         yield (
-            "Batches have failed of which each item worked when it ran again, so the function fails for items "
-            f"together; the last such error: {stats.batch_error}"
+            "Batches have failed of which each item worked when it ran again, so the function fails for "
+            f"items together; the last such error: {stats.batch_error}"
         )
         yield (
             "Let the function take any items at once, let only items that go together share a batch "

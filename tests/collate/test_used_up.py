@@ -59,7 +59,7 @@ FILE = io.BytesIO()
 USED_UP = [
     FILE,
     io.StringIO(),
-    tempfile.SpooledTemporaryFile(),
+    tempfile.SpooledTemporaryFile(),  # noqa: SIM115
     AsyncFile(),
     Wrapper(),
     iter([1]),

@@ -1,4 +1,4 @@
-"""A function that fails for items together, though each of them works: it is said, and costs no more than that."""
+"""A function that fails for items together, though each works: it is said, and costs no more than that."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_it_is_in_the_log_once_in_the_stats_and_explained(
     assert "group_by" in record.getMessage()
     assert f"in {function.__name__}" in caplog.text
     said = "ValueError: rows differ: activate padding" if function is alike else "RuntimeError: stack expects"
-    assert fn.stats.batch_error.startswith(said)
+    assert str(fn.stats.batch_error).startswith(said)
     assert said in str(fn.stats)
     assert said in fn.explain()
     assert "to find the items that fail" not in fn.explain()
@@ -74,10 +74,12 @@ def test_another_type_of_error_is_in_the_log_too(flavour: Flavour, caplog: pytes
     with caplog.at_level(logging.WARNING, "batched"):
         for error in (KeyError("a"), IndexError("b"), KeyError("c")):
             errors = [error]
-            for _ in range(5):  # some batches run one by one at once
+            said = f"{type(error).__name__}: {error}"
+            for _ in range(256 // 4 + 2):  # on a busy machine so many items may run one by one
                 assert batch_of(flavour, fn, [1, 2, 3, 4]) == [1, 2, 3, 4]
-            assert fn.stats.batch_error in {"KeyError: 'a'", "IndexError: b", "KeyError: 'c'"}
-    assert fn.stats.batch_error == "KeyError: 'c'"
+                if fn.stats.batch_error == said:
+                    break
+            assert fn.stats.batch_error == said
     assert len([record for record in caplog.records if record.name == "batched"]) == 2
 
 

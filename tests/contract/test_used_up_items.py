@@ -1,4 +1,4 @@
-"""Items that a run uses up: their batch does not run again, so that none is answered with what is left of it."""
+"""Items that a run uses up: their batch does not run again, so that none is answered as if empty."""
 
 from __future__ import annotations
 

@@ -127,6 +127,10 @@ class FeatureCollator:
         batch.shapes = [array.shape[1:] for array in collated.values()]
         return collated
 
+    def can_repeat(self, batch: Batch) -> bool:  # noqa: ARG002  for the protocol
+        """Return True: the function is given copies of the features."""
+        return True
+
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
         """Return the rows that answer each slice: copies, or a part that `place` joins to others."""
         return self._splitter.split(outputs, batch, _rows(batch))

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from batched._collate.owned import owned
+from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
 from batched.errors import BatchError
@@ -80,10 +81,19 @@ class ListCollator:
                 items.append(call.inputs)
         return items
 
+    def can_repeat(self, batch: Batch) -> bool:
+        """Return whether no item of `batch` may be used up."""
+        return not any(
+            is_used_up(item)
+            for call, start, stop in batch.slices
+            for item in (call.inputs[start:stop] if call.many else (call.inputs,))
+        )
+
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
         """Return one part per slice: a row for a single item, else a list of rows."""
         rows = outputs if type(outputs) is list else self._rows(outputs)
         if len(rows) != batch.size:
+            batch.returned = len(rows)
             raise BatchError(self._miscounted(len(rows), batch.size))
         rows = owned(rows)
         if not batch.has_lists:

@@ -7,7 +7,7 @@ from typing import Any
 from batched._core.call import DONE, Call, Slice
 from batched._core.collator import Collator
 from batched._policy.isolation import Isolation
-from batched.errors import SlowConsumerError
+from batched.errors import BatchError, SlowConsumerError
 
 
 class Batch:
@@ -28,10 +28,15 @@ class Batch:
         "padded",
         "real",
         "reason",
+        "returned",
         "shapes",
         "size",
         "slices",
     )
+
+    returned: int | None
+    """How many results its function has returned in the place of one per item, None if these were no results;
+    unset to begin with."""
 
     def __init__(self, slices: list[Slice], size: int, reason: str = "") -> None:
         self.slices: list[Slice] = slices
@@ -69,12 +74,22 @@ class Batch:
         return len(self.slices) > 1
 
     @property
+    def units(self) -> int:
+        """How many parts it could have, of which it matters which of them fail."""
+        return len(self.slices) if self.has_several else self.size
+
+    @property
     def is_divisible(self) -> bool:
         """Whether it matters which items fail: to others, or to a list of which it has no neighbours."""
         call, start, stop = self.slices[0]
         if len(self.slices) > 1 or (call.many and call.keep_errors and self.size > 1):
             return True
         return not call.is_in_order(start, stop)
+
+    @property
+    def is_misanswered(self) -> bool:
+        """Whether its function has returned something else than one result per item."""
+        return hasattr(self, "returned")
 
     def prune(self) -> list[Slice]:
         """Remove and return the slices that are not wanted any more."""
@@ -93,7 +108,12 @@ class Batch:
 
         Parts of lists are in their places then. That needs no lock: no other batch has these places.
         """
-        parts = collator.split(outputs, self)
+        try:
+            parts = collator.split(outputs, self)
+        except (BatchError, TypeError):
+            if not self.is_misanswered:
+                self.returned = None
+            raise
         if self.has_lists:
             for at, (call, start, stop) in enumerate(self.slices):
                 if stop - start < call.size:

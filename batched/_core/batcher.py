@@ -120,8 +120,12 @@ class Batcher:
                 running.refuse_changed(batch, now)
                 if not batch.size:
                     return batch
-            if running.retries.is_watching and options.isolate_errors:
-                batch = running.retries.ahead(batch)
+        if running.retries.is_watching:
+            taken = batch
+            batch = running.retries.to_run(taken, isolates=options.isolate_errors)
+            if batch is not taken:
+                running.since[batch] = now
+                running.since.pop(taken, None)
         running.since[batch] = now
         self.calls.taking_from = None
         if self.backlog.is_used:

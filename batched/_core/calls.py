@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 from batched._core.admission import Admission
 from batched._core.backlog import Backlog
 from batched._core.batch import Batch
+from batched._core.batch_fault import BatchFault
 from batched._core.call import Call, Slice, completed
 from batched._core.counters import Counters
 from batched._core.inbox import Inbox
@@ -51,8 +52,9 @@ class Calls:
         """Calls that have waited for room and now are in the queue."""
         self.released: list[Call] = []
         """Calls that have ended: their inputs are to be released, without the lock."""
-        self.gone: list[Call] = []
-        """Calls that are to be kept until the lock is free: the finalizer of an item may call the batcher."""
+        self.gone: list[Call | BatchFault] = []
+        """What is kept until the lock is free: calls, as the finalizer of an item may call the batcher, and
+        faults that are to be logged."""
         self._ending: list[Call] = []  # that are being answered with an error
         self.taking_from: Queue | None = None
         """The queue of which a batch is being taken, that of one key if calls have keys."""
@@ -87,8 +89,9 @@ class Calls:
             self.counters.refused += inbox.refused.popleft()
         while gone:
             gone -= 1
-            self.gone.append(inbox.leaving.popleft())
-            self.drop(self.gone[-1])
+            call = inbox.leaving.popleft()
+            self.gone.append(call)
+            self.drop(call)
 
     def add(self, calls: list[Call]) -> None:
         """Put `calls` into the queue."""

@@ -22,6 +22,9 @@ class Counters:
         self.accepted: int = 0
         self.failed: int = 0
         self.divided = 0
+        self.batch_error: str | None = None
+        self.told: set[str] = set()
+        """The types of errors of which the log has a line, as no item was to blame."""
         self.rejected = 0
         self.refused = 0
         self.cached: int = 0
@@ -143,6 +146,7 @@ class Counters:
             apart_time=self._apart_s,
             padding=Padding(self.real, self.padded),
             isolation_paused=paused,
+            batch_error=self.batch_error,
             fits_memory=fits,
             best_batch_size=best,
         )

@@ -242,7 +242,18 @@ def _losses(stats: Stats) -> Iterator[str]:
     if stats.total_divided:
         batches = _count(stats.total_divided, "batch", "batches")
         memory = "as memory was short, or " if stats.fits_memory is not None else ""
-        yield f"{batches} failed and ran again in halves, {memory}to find the items that fail."
+        blames_items = stats.batch_error is None
+        why = "to find the items that fail" if blames_items else "as the function raised an error"
+        yield f"{batches} failed and ran again in halves, {memory}{why}."
+    if stats.batch_error is not None:
+        yield (
+            "Batches have failed of which each item worked when it ran again, so the function fails for "
+            f"items together; the last such error: {stats.batch_error}"
+        )
+        yield (
+            "Let the function take any items at once, let only items that go together share a batch "
+            "(group_by), or set batch_size=1."
+        )
     if stats.isolation_paused:
         yield (
             "No item of the last batch that failed has worked, as in an outage: until something works, "

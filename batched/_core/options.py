@@ -130,7 +130,9 @@ class Options:
         "and answer all others. Not for errors of the surroundings (a connection, a timeout, the system), "
         "nor in an outage: where more runs fail than a few items explain, the rest gets the error that it "
         "met, and then, until something works, only one item of a few failed batches runs again. Set it to "
-        "False where running an item twice has effects: then all of a batch fail.",
+        "False where running an item twice has effects, or changes or uses up the item: then all of a batch "
+        "fail. A batch that holds an iterator or an object with `read`, or of which the number of results is "
+        "wrong, runs once in any case.",
         live=True,
     )
     max_batch_length: int | None = _option(

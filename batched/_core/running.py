@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from batched._core.batch import Batch
+from batched._core.batch_fault import BatchFault
 from batched._core.call import Call, Slice
 from batched._core.calls import Calls
 from batched._core.collator import Collator
@@ -63,7 +64,10 @@ class Running:
         done = batch.end() if self._streams else batch.answer(parts, self._collator)
         retries = self.retries
         if (retries.is_watching or batch.isolation is not None) and batch in self.since:
-            retries.note_success(batch, now - self.since[batch], self._next_batch.options.batch_size)
+            most = self._next_batch.options.batch_size
+            raised = retries.note_success(batch, now - self.since[batch], most)
+            if raised is not None:
+                self._calls.gone.append(BatchFault(self._name, raised, self._calls.counters))
             self._next_batch.resize(retries.memory.limit)
         self._end(batch, done, now)
 
@@ -81,8 +85,10 @@ class Running:
         if started is not None and not batch.begun:
             isolates = self._next_batch.options.isolate_errors
             if self.retries.note_failure(batch, error, now - started, isolates=isolates):
-                self._run_again(batch, error, started, now)
-                return
+                self._next_batch.resize(self.retries.memory.limit)
+                if self._collator.can_repeat(batch):
+                    self._run_again(batch, error, started, now)
+                    return
             for half in self.retries.given_up(batch, error):
                 self._end_unrun(half, half.error or error, started, now)
         self.retries.release(batch)
@@ -90,7 +96,6 @@ class Running:
 
     def _run_again(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
         """Have `batch`, which raised `error`, run in halves."""
-        self._next_batch.resize(self.retries.memory.limit)
         del self.since[batch]
         self._calls.counters.ran(batch, now - started)
         self._calls.counters.divided += 1

@@ -139,6 +139,11 @@ class Stats:
     """How much padding the function was given, in elements of arrays or, for lists, in units of `length`."""
     isolation_paused: bool
     """Whether failed batches are not divided: no item of one has worked, and nothing has since."""
+    batch_error: str | None = None
+    """The last error of batches of which every item worked when it ran again; None if there was none.
+
+    No item is to blame: the function fails for items together.
+    """
     fits_memory: int | None
     """The most items of a batch as far as memory is known to go; None if it has never run out."""
     best_batch_size: int | None
@@ -171,6 +176,8 @@ class Stats:
         if self.total_divided:
             paused = "; none is until something works" if self.isolation_paused else ""
             rows.append(("divided", f"{self.total_divided} batches that failed{paused}"))
+        if self.batch_error is not None:
+            rows.append(("fails together", self.batch_error))
         if self.fits_memory is not None:
             rows.append(("fits into memory", f"{self.fits_memory} items"))
         if self.best_batch_size is not None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from batched._core.batch import Batch
+from batched._core.batch_fault import log_faults
 from batched._core.batcher import Batcher
 from batched._core.call import Call, release_inputs
 from batched._drivers.driver import Driver
@@ -50,7 +51,9 @@ class Dispatcher(ABC):
                 has_moved, calls.inbox.has_moved = calls.inbox.has_moved, False
             finally:
                 self.lock.release()
-            del gone  # without the lock
+            if gone:  # without the lock
+                log_faults(gone)
+            del gone
             if released:  # first: a caller that has its answer finds its instance kept by no batch
                 release_inputs(released)
             if landed:
@@ -93,7 +96,7 @@ class Dispatcher(ABC):
 
     def step(self, batch: Batch, pieces: Any) -> bool:
         """Hand the callers of `batch`, which streams, their next pieces; return whether any wants more."""
-        split = self.collator.split(pieces, batch)
+        split = batch.split(pieces, self.collator)
         with self.lock.later, self.lock:
             told, wanted = self.batcher.running.step(batch, split)
         self._wake_callers(told)

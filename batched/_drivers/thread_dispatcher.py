@@ -108,6 +108,7 @@ class ThreadDispatcher(Dispatcher):
     def _await(self, awaitable: Any) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
         if not self.driver.awaits:
+            IN_THREAD[_thread.get_ident()].returned = None
             if hasattr(awaitable, "close"):
                 awaitable.close()  # a coroutine would warn that it was never awaited
             raise TypeError(

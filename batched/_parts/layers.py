@@ -172,6 +172,7 @@ class LayeredCollator:
         self._collator = collator
         self._layers = layers
         self.chunk_size = collator.chunk_size
+        self.can_repeat = collator.can_repeat
         self.split = collator.split
         self.place = collator.place
 

@@ -31,7 +31,7 @@ class StartReason(StrEnum):
     DRAIN = "drain"
     """The batcher was shutting down."""
     RETRY = "retry"
-    """It was a half of a batch that had failed."""
+    """It was a part of a batch that had failed, or that ran in parts as batches before it had failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

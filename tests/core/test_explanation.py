@@ -168,6 +168,24 @@ LOSSES = [
         {"total_divided": 3, "fits_memory": 8},
     ),
     Example(
+        "3 batches failed and ran again in halves, as the function raised an error.",
+        {"total_divided": 3, "batch_error": "ValueError: rows differ"},
+    ),
+    Example(
+        "3 batches failed and ran again in halves, as memory was short, or as the function raised an error.",
+        {"total_divided": 3, "batch_error": "ValueError: rows differ", "fits_memory": 8},
+    ),
+    Example(
+        "Batches have failed of which each item worked when it ran again, so the function fails for items "
+        "together; the last such error: ValueError: rows differ",
+        {"batch_error": "ValueError: rows differ"},
+    ),
+    Example(
+        "Let the function take any items at once, let only items that go together share a batch (group_by), "
+        "or set batch_size=1.",
+        {"batch_error": "ValueError: rows differ"},
+    ),
+    Example(
         "No item of the last batch that failed has worked, as in an outage: until something works, batches "
         "that fail do not run again.",
         {"isolation_paused": True},

@@ -55,6 +55,8 @@ class Batcher:
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
         self.calls.take_in()
+        if options != self.next_batch.options:
+            self.calls.counters.configured(self.running.since)
         self.next_batch.configure(options)
         self.next_batch.resize(self.fits)
         self.backlog.configure(options)

@@ -166,8 +166,8 @@ def _looked_at(stats: Stats) -> Iterator[str]:
             yield "Lengths are hardly looked at: batches take too little time for that."
         else:
             yield (
-                "Items have no length that shows. If the function pads them, say how long they are: set length "
-                "to a function."
+                "Items have no length that shows. If the function pads them, say how long they are: "
+                "set length to a function."
             )
     elif stats.padding.batches < _LOOKS:
         if stats.padding.batches:
@@ -208,7 +208,12 @@ def _padding(stats: Stats) -> str:
 
 def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # noqa: FBT001
     """Say how large batches are, and what would make them better."""
-    most, mean, fits, best = options.batch_size, stats.batch_size.mean, stats.fits_memory, stats.best_batch_size
+    most, mean, fits, best = (
+        options.batch_size,
+        stats.batch_size.mean,
+        stats.fits_memory,
+        stats.best_batch_size,
+    )
     full = stats.closed.get(StartReason.FULL, 0) / stats.total_batches
     yield f"Batches have {mean:.1f} items on average, of at most {most}; {full:.0%} started full."
     if fits is not None:
@@ -264,8 +269,8 @@ def _why_apart(apart: float, options: Options) -> str:
         arrays = isinstance(options, ArrayOptions)
         other = "arrays of another layout: with fewer layouts" if arrays else "other columns: with equal ones"
     return (
-        f"For {apart:.0%} of the time the function has worked on batches with room for items that waited, but "
-        f"had {other}, these would share a batch."
+        f"For {apart:.0%} of the time the function has worked on batches with room for items that waited, "
+        f"but had {other}, these would share a batch."
     )
 
 
@@ -301,7 +306,8 @@ def _wait(stats: Stats, options: Options) -> Iterator[str]:
         )
     if stats.wait.count:
         mean_ms, long_ms = stats.wait.mean * 1000, stats.wait.percentile(99) * 1000
-        yield f"Items have waited for {short(mean_ms)} ms on average, and one in a hundred for {short(long_ms)} ms or longer."
+        mean, long = short(mean_ms), short(long_ms)
+        yield f"Items have waited for {mean} ms on average, and one in a hundred for {long} ms or longer."
 
 
 def _spares_waits(stats: Stats) -> bool:

@@ -207,7 +207,7 @@ class AdaptiveWindow(Window):
         return self._cohorts.count
 
     def learned(self) -> Learned | None:
-        """Return the costs of batches, as far as they are known, and how long the last ones were held back."""
+        """Return the costs of batches, as far as they are known, and how long the last were held back."""
         if self._cohorts.count < _COLD:
             return None
         costs = self._cost

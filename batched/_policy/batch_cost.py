@@ -36,7 +36,7 @@ class BatchCost:
 
     @property
     def is_known(self) -> bool:
-        """Whether batches have told what a batch costs, and what an item; else how these divide is a guess."""
+        """Whether batches have told what a batch costs, and what an item; else that is a guess."""
         return self._batches >= _TOLD and self._doubt + self._noise / self._batches < _KNOWN
 
     @property
@@ -98,7 +98,7 @@ class BatchCost:
         kept = 1.0 - gain * off
         gain *= mean
         surprise = off_by * off_by
-        self._doubt = self._doubt * kept * kept + gain * gain * (surprise if surprise > noise else noise)
+        self._doubt = self._doubt * kept * kept + gain * gain * (max(noise, surprise))
         # The time of a batch of the mean size is known best, so it stays even where the slope is cut off.
         level = (fixed + each * mean) * change
         each = each * change + step

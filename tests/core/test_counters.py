@@ -46,7 +46,9 @@ def test_figures_since_options_were_changed_are_those_of_batches_that_started_la
     counters = Counters()
 
     def run(size: int, waited: float) -> Batch:
-        return Batch([(Call().begin(None, [], size, True, 0.0), 0, size)], size, "full" if waited else "window")
+        return Batch(
+            [(Call().begin(None, [], size, True, 0.0), 0, size)], size, "full" if waited else "window"
+        )
 
     def end(batch: Batch, waited: float) -> None:
         counters.ran(batch, 0.5)

@@ -14,11 +14,25 @@ from batched._core import explanation
 from batched._core.explanation import explain
 from batched._core.options import ArrayOptions, Options
 from batched._core.stats import Padding
-from tests.kit.figures import ALL_FULL, ALONE, EMPTY, LEARNED, LEFT, LENGTHS, ONE_SIZE, OUTAGE, PADDED, UNKNOWN, sizes, stats, times
+from tests.kit.figures import (
+    ALL_FULL,
+    ALONE,
+    EMPTY,
+    LEARNED,
+    LEFT,
+    LENGTHS,
+    ONE_SIZE,
+    OUTAGE,
+    PADDED,
+    UNKNOWN,
+    sizes,
+    stats,
+    times,
+)
 
 USUAL = [
     "A batch costs 4 ms, and each item adds 0.5 ms.",
-    "Items have no length that shows. If the function pads them, say how long they are: set length to a function.",
+    "Items have no length that shows. If the function pads them, say how long they are: set length to a function.",  # noqa: E501  one sentence
     "Batches have 20.0 items on average, of at most 64; 10% started full.",
     "No batch is held back now: a wait for more calls would cost more than it saves.",
     "Items have waited for 2 ms on average, and one in a hundred for 2 ms or longer.",
@@ -54,7 +68,8 @@ COSTS = [
     ),
     Example("Half of the batches took at most 14 ms.", {"learned": ONE_SIZE}),
     Example(
-        "What an item adds to that is not known: too few batches had another size.", {"learned": ONE_SIZE, "batch_size": sizes(of_20=93, of_30=7)}
+        "What an item adds to that is not known: too few batches had another size.",
+        {"learned": ONE_SIZE, "batch_size": sizes(of_20=93, of_30=7)},
     ),
     Example(
         "What an item adds to that is not known: so far, what batches took does not tell.",
@@ -101,7 +116,7 @@ LENGTH = [
         {"max_batch_length": 512},
     ),
     Example(
-        "Lengths were looked at in 24 batches of several items, and no time has been found that another order "
+        "Lengths were looked at in 24 batches of several items, and no time has been found that another order "  # noqa: E501  one sentence
         "would save (padded to their longest items, batches were 25% padding).",
         {"padding": PADDED, "total_batches": 11},
     ),
@@ -148,8 +163,14 @@ SIZE = [
     ),
     Example("No more than 1 item fits into memory.", {"fits_memory": 1}),
     Example("No more than 8 items fit into memory.", {"fits_memory": 8}),
-    Example("Batches of 1 item seem to serve best: now none has more, but for rare trials.", {"best_batch_size": 1}),
-    Example("Batches of 8 items seem to serve best: now none has more, but for rare trials.", {"best_batch_size": 8}),
+    Example(
+        "Batches of 1 item seem to serve best: now none has more, but for rare trials.",
+        {"best_batch_size": 1},
+    ),
+    Example(
+        "Batches of 8 items seem to serve best: now none has more, but for rare trials.",
+        {"best_batch_size": 8},
+    ),
     Example(
         "Most batches are full before they have 64 items, because of max_batch_length=4.",
         {"closed": ALL_FULL},
@@ -209,9 +230,7 @@ LOSSES = [
     Example("1 of 1 item failed.", {"total_failed": 1, "total_processed": 1}),
     Example("7 of 2,000 items failed.", {"total_failed": 7, "isolation_paused": True}),
     Example("1 item was late before the start of a batch.", {"total_expired": 1}),
-    Example(
-        "5 items were late before the start of a batch.", {"total_expired": 7, "total_given_up": 2}
-    ),
+    Example("5 items were late before the start of a batch.", {"total_expired": 7, "total_given_up": 2}),
     Example(
         "1 item was given up while waiting, as the time left until the deadline was too short.",
         {"total_expired": 1, "total_given_up": 1},

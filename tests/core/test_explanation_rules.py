@@ -10,7 +10,19 @@ import pytest
 from batched._core.explanation import explain
 from batched._core.options import ArrayOptions, Options
 from batched._core.stats import Padding
-from tests.kit.figures import ALL_FULL, ALONE, EMPTY, LEARNED, LEFT, LENGTHS, ONE_SIZE, OUTAGE, UNKNOWN, sizes, stats, times
+from tests.kit.figures import (
+    ALL_FULL,
+    ALONE,
+    EMPTY,
+    LEARNED,
+    LEFT,
+    ONE_SIZE,
+    OUTAGE,
+    UNKNOWN,
+    sizes,
+    stats,
+    times,
+)
 
 
 def test_of_arrays_no_length_is_asked_for() -> None:

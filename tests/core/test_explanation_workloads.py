@@ -47,7 +47,9 @@ class Known(NamedTuple):
     """What happens after so many batches."""
 
 
-def warmed(cost: Callable[[list[Any]], float], batches: int, slow: float = 265.0) -> Callable[[list[Any]], float]:
+def warmed(
+    cost: Callable[[list[Any]], float], batches: int, slow: float = 265.0
+) -> Callable[[list[Any]], float]:
     """Return a function of which the first batches take longer."""
     left = [slow] * batches
     return lambda items: cost(items) + (left.pop() if left else 0.0)
@@ -107,7 +109,9 @@ WORKLOADS |= {
     "slow first batch": lambda: mixed(warmed(line(10, 0), 1), Truth(10, 0)),
     "two slow batches": lambda: mixed(warmed(line(10, 0), 2), Truth(10, 0)),
     "five slow batches": lambda: mixed(warmed(line(10, 0.1), 5), Truth(10, 0.1)),
-    "each size compiled": lambda: Known(two_sizes(Workload(compiled(line(10, 1)), by_length())), Truth(10, 1)),
+    "each size compiled": lambda: Known(
+        two_sizes(Workload(compiled(line(10, 1)), by_length())), Truth(10, 1)
+    ),
     "one size": lambda: simple(line(10, 1), 8, Truth(10, 1), batch_size=8),
     "crowd": lambda: simple(line(4, 0.1), 64, Truth(4, 0.1)),
     "crowd, slow first": lambda: simple(warmed(line(4, 0.1), 2, 500), 64, Truth(4, 0.1)),
@@ -116,7 +120,9 @@ WORKLOADS |= {
     "batch size of one": lambda: simple(line(10, 1), 4, Truth(10, 1), batch_size=1),
     "no timeout": lambda: mixed(line(10, 1), Truth(10, 1), gap_s=3e-3, timeout_ms=0),
     "not adaptive": lambda: mixed(line(10, 1), Truth(10, 1), gap_s=3e-3, adaptive=False),
-    "knee": lambda: mixed(lambda items: 1 + 0.1 * min(len(items), 8) + max(len(items) - 8, 0), Truth(), 1.2e-3),
+    "knee": lambda: mixed(
+        lambda items: 1 + 0.1 * min(len(items), 8) + max(len(items) - 8, 0), Truth(), 1.2e-3
+    ),
     "short batches": lambda: mixed(line(0.05, 0.001), Truth(0.05, 0.001), gap_s=1e-4),
     "no lengths looked at": lambda: mixed(line(10, 1), Truth(10, 1), gap_s=3e-3, length=None),
 }

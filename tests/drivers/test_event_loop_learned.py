@@ -13,7 +13,6 @@ from batched import aio
 from tests.kit.functions import echo
 from tests.kit.kept import driver_of
 
-
 MANY = 20
 """Calls, of which lists have two sizes: what is learned tells them from fewer."""
 

@@ -29,7 +29,11 @@ def check(workload: Workload, truth: Truth) -> list[str]:
     said = workload.said()
     checks = _Checks(workload, truth)
     for sentence in said:
-        fitting = [(found, one) for pattern, one in checks.sentences.items() if (found := re.fullmatch(pattern, sentence))]
+        fitting = [
+            (found, one)
+            for pattern, one in checks.sentences.items()
+            if (found := re.fullmatch(pattern, sentence))
+        ]
         assert fitting, f"no truth is known for: {sentence}"
         for found, one in fitting:
             assert one(*found.groups()) is not False, f"{sentence}\n{workload.stats()}"
@@ -63,7 +67,7 @@ class _Checks:
             ),
             r"Half of the batches took at most (\S+) ms\.": self.half,
             r"A batch costs (\S+) ms, and each item adds ([^ ,]+) ms\.": self.cost,
-            r"A batch costs (\S+) ms, and each item adds (\S+) ms, and (\S+) ms for each unit .+\.": self.cost_of_length,
+            r"A batch costs (\S+) ms, and each item adds (\S+) ms, and (\S+) ms for each unit .+\.": self.cost_of_length,  # noqa: E501  one sentence
             r"What an item adds to that is not known: too few batches had another size\.": (
                 lambda: self.other_sizes() < 8
             ),
@@ -71,45 +75,71 @@ class _Checks:
                 lambda: self.stats.learned is not None and self.stats.learned.batch_ms is None
             ),
             r"What a batch and an item cost is not learned: .+\.": (
-                lambda: not (self.options.adaptive and self.options.timeout_ms and self.options.max_concurrent_batches == 1)
+                lambda: (
+                    not (
+                        self.options.adaptive
+                        and self.options.timeout_ms
+                        and self.options.max_concurrent_batches == 1
+                    )
+                )
             ),
-            r"What a batch and an item cost is not known: no item has worked\.": lambda: all(run.failed for run in self.all_runs),
+            r"What a batch and an item cost is not known: no item has worked\.": lambda: all(
+                run.failed for run in self.all_runs
+            ),
             r"What a batch and an item cost is not known yet: more calls have to be answered\.": (
                 lambda: self.stats.learned is None
             ),
-            r"Items cost nearly all of that, so that to share batches saves next to nothing\.": self.is_linear,
+            r"Items cost nearly all of that, so that to share batches saves next to nothing\.": self.is_linear,  # noqa: E501  one sentence
             r"Lengths are not looked at, because of length=None\.": lambda: self.options.length is None,
-            r"Lengths are hardly looked at: batches take too little time for that\.": lambda: self.median_s() < 200e-6,
-            r"Items have no length that shows\. .+": lambda: self.looked()[0] == 0 and self.median_s() > 180e-6,
+            r"Lengths are hardly looked at: batches take too little time for that\.": lambda: (
+                self.median_s() < 200e-6
+            ),
+            r"Items have no length that shows\. .+": lambda: (
+                self.looked()[0] == 0 and self.median_s() > 180e-6
+            ),
             r"Lengths were looked at in (\S+) batch(?:es)? of several items: too few to tell .+\.": (
                 lambda count: number(count) == self.looked()[0] < 24
             ),
             r"Lengths were looked at in (\S+) batches of several items, and hardly differed .+\.": (
                 lambda count: number(count) == self.looked()[0] and self.looked()[1] < 1
             ),
-            r"Lengths were looked at in (\S+) batches of several items, and no time has been found that another order "
+            r"Lengths were looked at in (\S+) batches of several items, and no time has been found that another order "  # noqa: E501  one sentence
             r"would save \(padded to their longest items, batches were (\S+)% padding\)\.": (
-                lambda count, padding: number(count) == self.looked()[0]
-                and abs(number(padding) - self.looked()[1]) < 0.6
-                and not truth.length
+                lambda count, padding: (
+                    number(count) == self.looked()[0]
+                    and abs(number(padding) - self.looked()[1]) < 0.6
+                    and not truth.length
+                )
             ),
             r"Length takes (\S+)% of the time of a batch, so .+\.": self.share_of_length,
-            r"Length takes next to no time any more, so items go in order of arrival\.": lambda: not truth.length,
-            r"So far (\S+) batch(?:es)? ha(?:s|ve) been chosen by length .+\.": lambda count: number(count) > 0,
-            r"Batches have (\S+) items on average, of at most (\S+); (\S+)% started full\.": self.sizes,
-            r"No more than (\S+) items? fits? into memory\.": lambda fits: number(fits) == self.stats.fits_memory,
-            r"Batches of (\S+) items? seem to serve best: now none has more, but for rare trials\.": (
-                lambda size: number(size) == self.stats.best_batch_size
-                and sum(run.size > number(size) for run in self.runs[-40:]) < 10
+            r"Length takes next to no time any more, so items go in order of arrival\.": lambda: (
+                not truth.length
             ),
-            r"For (\S+)% of the time the function has worked .+": lambda share: knows_lengths(self.options) or number(share) > 0,
+            r"So far (\S+) batch(?:es)? ha(?:s|ve) been chosen by length .+\.": lambda count: (
+                number(count) > 0
+            ),
+            r"Batches have (\S+) items on average, of at most (\S+); (\S+)% started full\.": self.sizes,
+            r"No more than (\S+) items? fits? into memory\.": lambda fits: (
+                number(fits) == self.stats.fits_memory
+            ),
+            r"Batches of (\S+) items? seem to serve best: now none has more, but for rare trials\.": (
+                lambda size: (
+                    number(size) == self.stats.best_batch_size
+                    and sum(run.size > number(size) for run in self.runs[-40:]) < 10
+                )
+            ),
+            r"For (\S+)% of the time the function has worked .+": lambda share: (
+                knows_lengths(self.options) or number(share) > 0
+            ),
             r"Callers have come one at a time: there was next to nothing to share\.": (
                 lambda: fmean(run.size for run in self.runs) < 1.1
             ),
             r"Most batches are full before they have (\S+) items, because of max_batch_length=(\S+)\.": (
-                lambda size, limit: number(size) == self.options.batch_size and number(limit) == self.options.max_batch_length
+                lambda size, limit: (
+                    number(size) == self.options.batch_size and number(limit) == self.options.max_batch_length
+                )
             ),
-            r"Of the time of a full batch (\S+)% does not depend on its items: a larger batch_size would .+\.": self.larger,
+            r"Of the time of a full batch (\S+)% does not depend on its items: a larger batch_size would .+\.": self.larger,  # noqa: E501  one sentence
             r"No batch is held back, because of timeout_ms=0\.": lambda: not self.options.timeout_ms,
             r"A batch that is not full waits until its oldest item is (\S+) ms old\.": (
                 lambda ms: number(ms) == self.options.timeout_ms and self.stats.learned is None
@@ -120,14 +150,26 @@ class _Checks:
             r"Batches are held back for (\S+) ms on average, for callers .+\.": (
                 lambda ms: 0 < number(ms) <= 1000 * max(run.held_s for run in self.all_runs[-60:])
             ),
-            r"Items have waited for (\S+) ms on average, and one in a hundred for (\S+) ms or longer\.": self.waits,
-            r"(\S+) batch(?:es)? failed and ran again in halves, .+\.": lambda count: number(count) == self.stats.total_divided,
+            r"Items have waited for (\S+) ms on average, and one in a hundred for (\S+) ms or longer\.": self.waits,  # noqa: E501  one sentence
+            r"(\S+) batch(?:es)? failed and ran again in halves, .+\.": lambda count: (
+                number(count) == self.stats.total_divided
+            ),
             r"No item of the last batch that failed has worked, .+\.": lambda: self.all_runs[-1].failed,
-            r"(\S+) of (\S+) items? failed\.": lambda failed, _: number(failed) == self.stats.total_failed > 0,
-            r"(\S+) items? (?:was|were) late before the start of a batch\.": lambda late: number(late) == workload.late,
-            r"(\S+) items? (?:was|were) given up while waiting, .+\.": lambda late: number(late) == workload.given_up,
-            r"(\S+) items? (?:was|were) refused at once: .+\.": lambda refused: number(refused) == workload.refused,
-            r"(\S+) items? (?:was|were) refused, as the queue had no room\.": lambda count: number(count) == workload.rejected,
+            r"(\S+) of (\S+) items? failed\.": lambda failed, _: (
+                number(failed) == self.stats.total_failed > 0
+            ),
+            r"(\S+) items? (?:was|were) late before the start of a batch\.": lambda late: (
+                number(late) == workload.late
+            ),
+            r"(\S+) items? (?:was|were) given up while waiting, .+\.": lambda late: (
+                number(late) == workload.given_up
+            ),
+            r"(\S+) items? (?:was|were) refused at once: .+\.": lambda refused: (
+                number(refused) == workload.refused
+            ),
+            r"(\S+) items? (?:was|were) refused, as the queue had no room\.": lambda count: (
+                number(count) == workload.rejected
+            ),
         }
 
     # -- sentences with figures ---------------------------------------------------------------------------
@@ -205,7 +247,9 @@ class _Checks:
         full = truth.fixed + truth.each * options.batch_size
         twice = full + truth.each * options.batch_size
         assert abs(number(percent) - 100 * truth.fixed / full) < 100 * NEAR
-        assert not (self.workload.late or self.workload.refused or self.workload.given_up)
+        assert not self.workload.late
+        assert not self.workload.refused
+        assert not self.workload.given_up
         assert options.default_deadline_ms is None or 2 * twice < options.default_deadline_ms * WITHIN
         assert options.max_queue_size is None or options.max_queue_size >= 2 * options.batch_size
         assert options.max_batch_length is None
@@ -261,6 +305,8 @@ class _Checks:
             assert f"A batch costs {found[1]} ms, and each item adds {found[2]} ms" in said
             assert learned.length_ms is not None or self.cost(*found.groups())
         if learned.capacity is not None and self.truth.fixed is not None and not self.truth.length:
-            most = min(self.options.batch_size, self.stats.best_batch_size or 9999, self.stats.fits_memory or 9999)
+            most = min(
+                self.options.batch_size, self.stats.best_batch_size or 9999, self.stats.fits_memory or 9999
+            )
             true = 1000 * most / (self.truth.fixed + (self.truth.each or 0.0) * most)
             assert true / 1.3 < learned.capacity < true * 1.3

@@ -77,7 +77,7 @@ class Workload:
 
     # -- callers ------------------------------------------------------------------------------------------
 
-    def call(  # noqa: PLR0913
+    def call(
         self,
         items: Any = "a",
         think: Callable[[], float] | None = None,
@@ -175,7 +175,10 @@ class Workload:
 
     def _run(self, batch: Batch, held_s: float) -> None:
         items = COLLATOR.collate(batch)
-        started, waits = self.now, [self.now - call.arrived for call, at, to in batch.slices for _ in range(at, to)]
+        started, waits = (
+            self.now,
+            [self.now - call.arrived for call, at, to in batch.slices for _ in range(at, to)],
+        )
         run = Run(items, 0.0, held_s, batch.reason, self.changes, waits, batch.padded > 0)
         if self.amid is not None:
             amid, self.amid = self.amid, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from batched._core.call import DONE, Call, Slice
@@ -145,8 +146,14 @@ class Batch:
     def answer(self, parts: list[Any], collator: Collator) -> list[Call]:
         """Hand each call its part, as `split` has returned them; return the calls that are now done."""
         done: list[Call] = []
+        owners: Counter[int] | None = None
         for at, (call, start, stop) in enumerate(self.slices):
             part = parts[at]
+            if isinstance(part, BaseException):
+                owners = owners or Counter(map(id, parts))
+                # The rows of lists are not looked through.
+                is_own = owners[id(part)] == 1 and (len(parts) == 1 or not self.has_lists)
+                _note_owner((call, start, stop), is_own=is_own)
             if stop - start < call.size or isinstance(part, BaseException):
                 if self._answer_part((call, start, stop), part, collator):
                     done.append(call)
@@ -183,8 +190,10 @@ class Batch:
         Of a batch that `streams`, the calls that have ended before have not failed.
         """
         done = []
+        is_own = len(set(self.calls)) == 1
         for piece in self.slices:
             call, start, stop = piece
+            _note_owner(piece, is_own=is_own)
             if not call.many or not call.keep_errors:
                 if self._fail_part(piece, error):
                     done.append(call)
@@ -235,6 +244,16 @@ class Batch:
         for call in done:
             call.missing = 0
         return done
+
+
+def _note_owner(piece: Slice, *, is_own: bool) -> None:
+    """Note whether no other call has the error that a slice is about to get, nor one before it."""
+    call, start, stop = piece
+    if stop - start == call.size:
+        call.owns_error = is_own
+    elif call.missing:  # else its caller may be looking
+        is_first = call.error is None and not call.keep_errors
+        call.owns_error = is_own and (is_first or getattr(call, "owns_error", False))
 
 
 def is_wanted(piece: Slice) -> bool:

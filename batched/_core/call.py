@@ -74,6 +74,7 @@ class Call(TaskAwaitable):
         "lengths",
         "many",
         "missing",
+        "owns_error",
         "parent",
         "results",
         "size",
@@ -96,6 +97,8 @@ class Call(TaskAwaitable):
     """Only calls of one key share a batch; unset where all calls do."""
     lengths: float | list[float]
     """Of all items, or of each; unset where lengths are not measured."""
+    owns_error: bool
+    """Whether no other call has its error, nor those of its results; unset where that is not known."""
     tenant: Any
     """What `fair_by` says that it belongs to; unset where tenants take no turns."""
     waiter: Any

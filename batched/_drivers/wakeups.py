@@ -15,7 +15,7 @@ from weakref import ref
 from batched._core.call import Call
 from batched._core.task_awaitable import TaskAwaitable, still_asleep, wake_all
 from batched._drivers.fork_and_exit import park_at_exit
-from batched.errors import copied, for_event_loop
+from batched.errors import BatchError, copied, for_event_loop
 
 _FEW = 1024
 _logger = logging.getLogger("batched")
@@ -68,17 +68,27 @@ def error_of(call: Call, name: str) -> BaseException:
     park_at_exit()
     if call.left == "cancelled" and call.waits_at is not None:
         return asyncio.CancelledError()
-    error = copied(call.error)
+    error = own_error(call)
     return error if call.waits_at is None else for_event_loop(error)
+
+
+def own_error(call: Call) -> BaseException:
+    """Return a copy of the error of a call; the error itself if it has no copy and no other caller."""
+    error: BaseException = call.error  # type: ignore[assignment]
+    answer = copied(error, is_own=getattr(call, "owns_error", False))
+    if answer is error:  # its traceback will lead to frames that know the call: no cycle
+        call.error = BatchError("the error of this call has been raised")
+    return answer
 
 
 def own_errors(call: Call) -> Any:
     """Return the results of a caller that keeps errors, with copies of the errors for this caller alone."""
     results = call.results
+    is_own = getattr(call, "owns_error", False)
     if isinstance(results, BaseException):
-        return copied(results)
+        return copied(results, is_own=is_own)
     if call.many and isinstance(results, list) and any(isinstance(row, BaseException) for row in results):
-        return [copied(row) if isinstance(row, BaseException) else row for row in results]
+        return [copied(row, is_own=is_own) if isinstance(row, BaseException) else row for row in results]
     return results
 
 
@@ -181,7 +191,7 @@ def settle(calls: list[Call]) -> None:
             if call.left == "cancelled":
                 future.cancel()
             elif call.error is not None:
-                future.set_exception(copied(call.error))
+                future.set_exception(own_error(call))
             else:
                 future.set_result(own_errors(call) if call.keep_errors else call.results)
         except InvalidStateError:  # cancelled by its caller

@@ -140,7 +140,8 @@ class Options:
         or_none(an_int(1)),
         "The most that the lengths of a batch's items add up to, by `length` or else `len`; for arrays, rows "
         "times the longest of them, along the second axis of padded features. An item that is longer runs "
-        "alone. A budget without `length` changes no order.",
+        "alone. Without `length`, a tuple, dict or dataclass of texts, or several parameters, are as long as "
+        "their texts together, and no order is changed.",
         live=True,
     )
     default_deadline_ms: float | None = _option(
@@ -153,12 +154,13 @@ class Options:
         or_none(a_length),
         "How long items are: items of like length share a batch where padding to the longest one takes time, "
         "which is learned from the batches that run. Elsewhere the order is that of "
-        'arrival. `"auto"` looks at strings, bytes, lists, tuples, and arrays or tensors with one axis '
-        "(of several parameters, at the first that has a length), in samples until length is known to "
-        "cost time. A function returns an item's length, with several parameters it is given all of an "
-        "item's; it is called once per item, in the caller's thread, and again where `map` refuses a "
-        "neighbour. None never looks. Of small calls the oldest, and of large ones the one that has its "
-        "turn, is left out of at most four batches in a row. Arrays know their lengths and take no `length`.",
+        'arrival. `"auto"` looks at strings, bytes, lists, and arrays or tensors with one axis; an item of '
+        "several of these (a pair, a dict, a dataclass, several parameters) is as long as they are together. "
+        "It looks in samples until length is known to cost time. A function returns an item's length, with "
+        "several parameters it is given all of an item's; it is called once per item, in the caller's "
+        "thread, and again where `map` refuses a neighbour. None never looks. Of small calls the oldest, and "
+        "of large ones the one that has its turn, is left out of at most four batches in a row. Arrays know "
+        "their lengths and take no `length`.",
     )
     group_by: Callable[..., Hashable] | None = _option(
         None,

@@ -5,13 +5,15 @@ Each knows a value of every item, and changes a call by these values.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextvars import ContextVar
 from inspect import signature
-from math import isfinite
+from math import inf
 from numbers import Real
 from typing import Any, Protocol, TypeAlias
 
+from batched._collate.item_length import has_fields, length_of
 from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper
 from batched._core.collator import Collator
@@ -19,6 +21,10 @@ from batched._core.keys import Key, key_of
 from batched._parts.divided import divide
 from batched._policy.lengths import extent
 from batched.errors import BatchError
+
+_MOST = (
+    1 << 53
+)  # the longest item: lengths of a batch, and their squares, add up to no more than a float holds
 
 
 class Divisible(Collator, Protocol):
@@ -110,7 +116,7 @@ class Measuring:
 
     def __init__(self, collator: Divisible, length: Callable[..., Any] | None, name: str) -> None:
         self._collator = collator
-        self._length = _len_of_first if length is None else length
+        self._length = _len_of_item if length is None else length
         self._sorts = length is not None
         self._name = name
 
@@ -121,13 +127,18 @@ class Measuring:
     def _length_of(self, args: tuple[Any, ...], named: dict[str, Any]) -> float:
         what = "length" if self._sorts else "length, which is len where none is given,"
         length = _answer_of(self._length, f"{self._name}: {what}", args, named)
-        if type(length) is int and length >= 0:
+        if type(length) is int and 0 <= length <= _MOST:
             return length
-        if not isinstance(length, Real) or not isfinite(length) or length < 0:
+        try:
+            number = float(length) if isinstance(length, Real) else -1.0
+        except Exception:  # noqa: BLE001  an integer that is larger than any float, or a class of the user's
+            number = inf
+        if not 0.0 <= number <= _MOST:
             raise BatchError(
-                f"{self._name}: length must return a number that is not negative, got {length!r}"
+                f"{self._name}: length must return a number that is not negative, and at most 2**53, "
+                f"got {_shown(length)}"
             )
-        return float(length)
+        return number
 
     def applied(self, call: Call, values: list[Any]) -> Call:
         """Return `call` with the lengths of its items, and the items of each part in order of length."""
@@ -229,6 +240,13 @@ def _answer_of(callback: Callable[..., Any], what: str, args: tuple[Any, ...], n
         raise BatchError(f"{what} failed: {type(error).__name__}: {error}") from error
 
 
+def _shown(value: object) -> str:
+    """Return a value, shortened, as an error shows it."""
+    if isinstance(value, int) and abs(value) > _MOST:  # Python refuses to write out a very long one
+        return f"an integer of {value.bit_length()} bits"
+    return reprlib.repr(value)
+
+
 def _takes_item(callback: Callable[..., Any]) -> bool:
     """Whether a callback of the user's is asked with an item: not if it has no parameters."""
     if isinstance(getattr(callback, "__self__", None), ContextVar):
@@ -239,6 +257,17 @@ def _takes_item(callback: Callable[..., Any]) -> bool:
         return True
 
 
-def _len_of_first(first: Any, /, *_: Any, **__: Any) -> int:
-    """Return the `len` of an item, of its first column if it has several."""
-    return len(first)
+def _len_of_item(*columns: Any, **named: Any) -> int:
+    """Return the `len` of an item, or that of the texts and arrays in its columns, tuple, dict or model."""
+    first, *others = (*columns, *named.values())
+    if not others:
+        return _len_of(first)
+    lengths = [length for column in (first, *others) if (length := length_of(column)) is not None]
+    return sum(lengths) if lengths else len(first)
+
+
+def _len_of(item: Any) -> int:
+    kind = type(item)
+    # A list is as long as it says: it may be one of tokens, which are texts.
+    length = length_of(item) if issubclass(kind, tuple | dict) or has_fields(kind) else None
+    return len(item) if length is None else length

@@ -50,6 +50,7 @@ class Batcher:
         self.next_batch: NextBatch = NextBatch(self.calls, options, streams=streams)
         self.running: Running = Running(name, self.calls, self.next_batch, collator, streams=streams)
         self.backlog.since = self.running.since
+        self.backlog.retried = self.running.retries.batches
         self.next_batch.resize(None)
 
     def configure(self, options: Options) -> None:

@@ -44,7 +44,8 @@ class Counters:
         self._batch_size = Sizes()
         self._processing_time = Times()
         self._wait = Times()
-        self._runs: list[tuple[str, int, float]] = []
+        self._runs: list[tuple[str, int, float, bool]] = []  # not counted yet
+        self._last_runs: list[tuple[str, int, float, bool]] = []  # counted
         self._waits: defaultdict[int, list[float]] = defaultdict(list)  # of slices, by their size
         self._waited = 0  # slices
         self._configured: Stats | None = None
@@ -60,8 +61,8 @@ class Counters:
         """Count as accepted what has ended, and the `unfinished` items, after a step that was broken off."""
         self.accepted = self.processed + self.cancelled + self.expired + unfinished
 
-    def ran(self, batch: Batch, duration: float) -> None:
-        """Count a run of `batch`, whatever came of it."""
+    def ran(self, batch: Batch, duration: float, *, worked: bool = True) -> None:
+        """Count a run of `batch`, which `worked`, or whatever came of it."""
         if batch.padded:
             self.real += batch.real
             self.padded += batch.padded
@@ -69,13 +70,14 @@ class Counters:
         if batch.is_apart:
             self._apart_s += duration
         runs = self._runs
-        runs.append((batch.reason, batch.size, duration))
+        runs.append((batch.reason, batch.size, duration, worked))
         if len(runs) == _RUNS:
             self._count_runs()
 
     def last_runs(self) -> list[tuple[int, float]]:
-        """Return the items and the seconds of the last runs."""
-        return [(size, duration) for _, size, duration in self._runs]
+        """Return the items and the seconds of the last runs that worked."""
+        runs = [*self._last_runs, *self._runs]
+        return [(size, duration) for _, size, duration, worked in runs if worked]
 
     def left(self, slices: list[Slice], items: int, started: float, failed: int = 0) -> None:
         """Count `items` of a batch that has `started`, which will not run again, and how long they waited."""
@@ -105,10 +107,11 @@ class Counters:
             self._configured = replace(self._configured, **self._of_runs())
         self._add_runs(runs)
 
-    def _add_runs(self, runs: list[tuple[str, int, float]]) -> None:
+    def _add_runs(self, runs: list[tuple[str, int, float, bool]]) -> None:
         if not runs:
             return
-        reasons, sizes, durations = zip(*runs, strict=True)
+        self._last_runs = [*self._last_runs, *runs][-_RUNS:]
+        reasons, sizes, durations, _ = zip(*runs, strict=True)
         for reason, times in Counter(reasons).items():
             self._closed[StartReason(reason)] += times
         for size, times in Counter(sizes).items():

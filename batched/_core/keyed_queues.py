@@ -129,6 +129,9 @@ class KeyedQueues:
             self._full[entry.is_large].add(entry, since)
         self._by_age.add(entry, entry.oldest())
 
+    saved = 0.0
+    """As of a queue of one key: here it is counted in batches."""
+
     @property
     def small_items(self) -> int:
         """How many items wait: of how many small calls is not counted."""

@@ -171,6 +171,11 @@ class Queue:
         """Return how many items of those that go `ahead` of `call` have its key. Needs no lock."""
         return ahead
 
+    @property
+    def saved(self) -> float:
+        """How many items of the reserve large calls have left unused."""
+        return self._credit
+
     def small_calls(self) -> Iterable[Call]:
         """Return the small calls, in the order in which they are taken; of some nothing waits any more."""
         return self._small

@@ -120,16 +120,19 @@ class LoopDriver(Driver):
         Where no loop runs, on the loop where it would wait longest. None if that is not known.
         """
         loop = running_loop_or_none()
-        waits: list[float] = []
-        for dispatcher in self.dispatchers():
-            backlog = dispatcher.batcher.backlog
-            if not self.lock.is_mine():
-                with self.lock.later, self.lock:
-                    backlog.begin()
-            if loop in {None, dispatcher.loop()}:
-                wait = backlog.wait_s(items, monotonic())
-                waits += [] if wait is None else [wait]
-        return max(waits, default=None)
+        found = [
+            each.batcher for each in self.dispatchers() if each.has_loop() and loop in {None, each.loop()}
+        ]
+        # Another loop has learned what batches take, or one that has ended: nothing waits here.
+        waits = [self._wait_s(batcher, items) for batcher in found or [self.new_batcher()]]
+        return max((wait for wait in waits if wait is not None), default=None)
+
+    def _wait_s(self, batcher: Batcher, items: int) -> float | None:
+        """Return how long a call of `items` would wait in this batcher; None if that is not known."""
+        if not self.lock.is_mine():
+            with self.lock.later, self.lock:
+                batcher.backlog.begin()
+        return batcher.backlog.wait_s(items, monotonic())
 
     def dispatchers(self) -> list[LoopDispatcher]:
         """Return the dispatchers of all loops that are still there."""

@@ -1,7 +1,7 @@
 """How long calls wait for their answers: what waits and what runs, as the time that it takes.
 
-Batches that fail, and their parts that run again, take the time of the function too: that of all runs, relative
-to what the first runs were expected to take, makes each batch that waits longer.
+Batches that fail, and their parts that run again, take the time of the function too: that of all runs,
+relative to what the first runs were expected to take, makes each batch that waits longer.
 
 A call that would be late behind what waits is refused at once (Clockwork, OSDI 2020, admits only what will
 be on time). The time of batches is that of `ServiceTime`, and of a call's own batch the time that few
@@ -350,7 +350,7 @@ class Backlog:
         # Each batch makes room as it starts: then there is some, until other calls have come.
         cycle_s = self._calls.queue.batch_size * each_s
         batches = -(-max(too_many, 1) * each_s // cycle_s) - 1
-        after_s = self._coming_back.after_s(left_s + batches * cycle_s, items * each_s, self._now)
+        after_s: float = self._coming_back.after_s(left_s + batches * cycle_s, items * each_s, self._now)
         return left_s + ((after_s - left_s) // cycle_s + _MARGIN) * cycle_s
 
 

@@ -351,7 +351,8 @@ class Backlog:
         cycle_s = self._calls.queue.batch_size * each_s
         batches = -(-max(too_many, 1) * each_s // cycle_s) - 1
         after_s: float = self._coming_back.after_s(left_s + batches * cycle_s, items * each_s, self._now)
-        return left_s + ((after_s - left_s) // cycle_s + _MARGIN) * cycle_s
+        found: float = left_s + ((after_s - left_s) // cycle_s + _MARGIN) * cycle_s
+        return found
 
 
 def has_come_back(call: Call) -> bool:

@@ -69,8 +69,17 @@ def error_of(call: Call, name: str) -> BaseException:
     park_at_exit()
     if call.left == "cancelled" and call.waits_at is not None:
         return asyncio.CancelledError()
-    error = copied(call.error)
+    error = _copied_for(call, call.error, name)
     return error if call.waits_at is None else for_event_loop(error)
+
+
+def _copied_for(call: Call, error: BaseException, name: str) -> BaseException:
+    """Return a copy of the error of `call` for its caller, with what is known of the item that failed."""
+    error = copied(error)
+    if note := getattr(call, "note", None):
+        with contextlib.suppress(Exception):  # a class may refuse attributes
+            error.add_note(note.format(name=name))
+    return error
 
 
 def own_errors(call: Call) -> Any:
@@ -167,8 +176,8 @@ def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
             outbox.is_told = False
 
 
-def settle(calls: list[Call]) -> None:
-    """Resolve the futures of `calls`, which runs their callbacks."""
+def settle(calls: list[Call], name: str) -> None:
+    """Resolve the futures of `calls` of the batcher of this name, which runs their callbacks."""
     for call in calls:
         future = call.waiter
         if future is None:  # it has been resolved, as in `wake`
@@ -177,7 +186,7 @@ def settle(calls: list[Call]) -> None:
             if call.left == "cancelled":
                 future.cancel()
             elif call.error is not None:
-                future.set_exception(copied(call.error))
+                future.set_exception(_copied_for(call, call.error, name))
             else:
                 future.set_result(own_errors(call) if call.keep_errors else call.results)
         except InvalidStateError:  # cancelled by its caller

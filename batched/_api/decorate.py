@@ -75,8 +75,10 @@ def _check_function(func: Any) -> None:
         )
     # Of no callable in C: some have no signature, and two threads cannot read one at once in CPython 3.11.
     if isinstance(plain, FunctionType):
-        taken = len(inspect.signature(plain).parameters)
-        if taken <= isinstance(func, classmethod | MethodType):
+        code = plain.__code__
+        taken = code.co_argcount + code.co_kwonlyargcount
+        takes_more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        if not takes_more and taken <= isinstance(func, classmethod | MethodType):
             raise TypeError(f"{_named(plain)} takes no parameters: a batch function takes a list of items")
 
 
@@ -91,7 +93,10 @@ def _warn_of_one_item(func: Any) -> None:
     plain, _ = _code_of(func)
     if not isinstance(plain, FunctionType) or isinstance(getattr(func, "__func__", func), partial):
         return
-    parameters = [*inspect.signature(plain).parameters.values()]
+    try:
+        parameters = [*inspect.signature(plain).parameters.values()]
+    except ValueError:  # it wraps a callable in C
+        return
     if parameters and parameters[0].name in {"self", "cls"}:
         del parameters[0]
     if parameters and (note := _of_one_item(parameters[0].annotation, plain)):

@@ -136,9 +136,8 @@ class ListCollator:
 
     def _miscounted(self, results: int, items: int) -> str:
         return (
-            f"{self._name} returned {results} result{'s' * (results != 1)} for a batch of {items} "
-            f"item{'s' * (items != 1)}; it must return one result per item, in their order: None, or an "
-            f"exception, for an item that has none"
+            f"{self._name} returned {results} results for a batch of {items} items; it must return one per "
+            f"item, in their order: None, or an exception, for an item that has none"
         )
 
 

@@ -167,8 +167,8 @@ def test_arguments_are_shown() -> None:
         ({1: 2}, "not dict: write `return "),
         ({1}, "not set, which has no order"),
         (3, "not int, 3"),
-        ([1, 2], "returned 2 results for a batch of 1 item; it must return one result per item"),
-        ([], "returned 0 results for a batch of 1 item; it must"),
+        ([1, 2], "returned 2 results for a batch of 1 items; it must return one per item"),
+        ([], "returned 0 results for a batch of 1 items; it must"),
     ],
 )
 def test_outputs_that_are_no_results_say_what_to_write(outputs: Any, message: str) -> None:

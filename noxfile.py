@@ -305,8 +305,14 @@ def pages(session: nox.Session) -> None:
 
 
 @nox.session
+def pages_alone(session: nox.Session) -> None:
+    """The same and all others, each with only what its `pip install` names; needs a network."""
+    python(session, "pytest", "-n", "2", "-m", "pages_alone", *session.posargs, env=OFFLINE)
+
+
+@nox.session
 def libraries(session: nox.Session) -> None:
-    """What users have beside this package: their errors, clocks and green threads; needs the `libraries` extra."""
+    """What users have beside this package: errors, clocks, green threads; needs the `libraries` extra."""
     python(session, "pytest", "-n", "2", "-m", "libraries", *session.posargs, env=OFFLINE)
 
 

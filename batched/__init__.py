@@ -15,6 +15,8 @@ from batched.errors import (
     SlowConsumerError,
 )
 
+__version__: str = "0.2.0.dev0"
+
 __all__ = [
     "DONE",
     "AsyncStream",

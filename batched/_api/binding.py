@@ -22,7 +22,7 @@ from batched._api.through_class import ThroughClass
 from batched._core.options import NO_OPTIONS, POSITIONAL, CallOptions, Options
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
-from batched._locks import InterruptedLock
+from batched._locks import Freed, InterruptedLock
 from batched._parts.cache import CachingCollator
 from batched._parts.stack import join
 
@@ -73,7 +73,7 @@ class Binding(Generic[DriverT]):
             raise TypeError(
                 f"{type(key).__qualname__} has batched methods, so its __slots__ must include '__weakref__'"
             ) from None
-        with _making:
+        with Freed(_making), _making:
             made = self.made(key)
             if made is None:
                 made = self._make(key)

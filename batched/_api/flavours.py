@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from batched._api.decorate import is_async, name_of
 from batched._api.function import DecoratedFunction
 from batched._api.map import map_items
 from batched._api.streams import Stream
+from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.option_checks import is_async_cache, is_mapping
 from batched._core.options import Options

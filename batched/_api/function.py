@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 from batched._api.amap import TaskReadAhead, amap_items
@@ -16,6 +15,7 @@ from batched._api.binding import Bindable, Driver, DriverT
 from batched._api.decorate import changed, check_names, takes_changes, written_for_class
 from batched._api.option_types import CallChanges, Changes
 from batched._api.streams import AsyncStream
+from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.explanation import explain
 from batched._core.option_checks import an_int

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from operator import length_hint
-from time import monotonic
 from typing import Any, ClassVar, Self
 
 from batched._api.binding import Driver, Shared
-from batched._core.call import Call, Row
+from batched._clock import monotonic
+from batched._core.call import Call, MapFlow, Row
 from batched._drivers.thread import ThreadDriver
 from batched.errors import ClosedError, copied, for_iterator, raise_as_was, without_own_frames
 
@@ -31,7 +31,7 @@ class ReadAhead(ABC):
         self._options = shared.effective
         self._driver = driver
         self._errors: list[BaseException] = []
-        self._flow = object()  # its calls take turns as one
+        self._flow = MapFlow()
         self._items = 0
 
     @abstractmethod
@@ -47,7 +47,7 @@ class ReadAhead(ABC):
         if isinstance(self._options.deadline_ms, float):
             size = 1  # the deadline holds for each item
         if options.max_queue_size is not None:
-            size = min(size, options.max_queue_size)
+            size = min(size, max(options.max_queue_size // 2, 1))  # as many as may wait (`Admission`)
         return max(min(size, 3 * options.batch_size - self._items), 0)
 
     def take(self, elements: list[Any]) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
-from time import monotonic
 from typing import Generic, NoReturn, Self, TypeVar
 
 from batched._api.binding import Driver
+from batched._clock import monotonic
 from batched._core.call import Call
 from batched._drivers.thread import ThreadDriver
+from batched._drivers.timers import call_later
 from batched.errors import for_iterator
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ class Stream(_Consumer[T]):
         while self._must_wait():
             self._driver.warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
             if not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
-                self._refuse()
+                self._check_deadline()  # the wait may have ended early
         return self._take(StopIteration)
 
     def close(self) -> None:
@@ -120,7 +121,11 @@ class AsyncStream(_Consumer[T]):
         self._check_deadline()
         while self._must_wait():
             call.waiter.clear()  # the loop sets it after any piece that has come meanwhile
-            await self._wait(call.waiter.wait(), None if call.deadline is None else _left_s(call))
+            if call.deadline is None:
+                await self._wait(call.waiter.wait())
+            else:
+                await self._wait_for_deadline()
+                self._check_deadline()
         return self._take(StopAsyncIteration)
 
     def close(self) -> None:
@@ -128,12 +133,18 @@ class AsyncStream(_Consumer[T]):
         super().close()
         self._call.waiter.set()
 
-    async def _wait(self, waiting: Awaitable[object], at_most_s: float | None = None) -> None:
+    async def _wait_for_deadline(self) -> None:
+        """Wait for the next piece, or for the deadline; a timer may come early."""
+        waiter = self._call.waiter
+        timer = call_later(asyncio.get_running_loop(), _left_s(self._call), waiter.set)
         try:
-            async with asyncio.timeout(at_most_s):
-                await waiting
-        except TimeoutError:
-            self._refuse()
+            await self._wait(waiter.wait())
+        finally:
+            timer.cancel()
+
+    async def _wait(self, waiting: Awaitable[object]) -> None:
+        try:
+            await waiting
         except BaseException:  # cancelled
             self.close()
             raise

@@ -90,18 +90,31 @@ class NumpyArrays:
         """Return a copy that owns its memory."""
         return array.copy()
 
+    def is_view(self, array: Array) -> bool:
+        """Whether the memory of `array` may belong to another array too."""
+        return array.base is not None
+
+    def own(self, rows: Sequence[Array]) -> list[Array]:
+        """Return `rows`, with copies in the place of views."""
+        # Not by `is_view`: to ask it takes as long again.
+        return [row if row.base is None else row.copy() for row in rows]
+
     def cut(self, array: Array, sizes: Sequence[int]) -> list[Array]:
         """Return copies of consecutive parts of `array`, one part for each number of rows in `sizes`."""
         ends = accumulate(sizes)
         return [array[end - size : end].copy() for end, size in zip(ends, sizes, strict=True)]
 
+    def joint(self, kind: Any) -> Hashable:
+        """Return what kinds that can be joined have in common: strings may differ in width."""
+        return ("strings", str(kind.kind)) if kind.kind in "SU" else kind
+
     def common(self, rows: Sequence[Array]) -> Sequence[Array]:
-        """Return `rows` in one kind, if only the length of their strings or their grad differs."""
+        """Return `rows` in one kind, if only the width of their strings or their grad differs."""
         dtypes = {row.dtype for row in rows}
-        if len(dtypes) == 1 or len({dtype.kind for dtype in dtypes}) > 1 or rows[0].dtype.kind not in "SU":
+        if len(dtypes) == 1 or len(set(map(self.joint, dtypes))) > 1:
             return rows
         dtype = self._numpy.result_type(*dtypes)
-        return [row.astype(dtype) for row in rows]
+        return [row.astype(dtype, copy=False) for row in rows]
 
     def widened(self, array: Array, other: Array) -> Array:
         """Return `array` in a dtype that holds the values of `other` too."""
@@ -168,9 +181,25 @@ class TorchArrays:
         with self.writing(array):
             return array.clone()
 
+    def is_view(self, array: Array) -> bool:
+        if array._is_view():  # noqa: SLF001  the only way to ask
+            return True
+        if array.layout is not self._torch.strided or array.is_nested:
+            return False
+        # In inference mode views are not noted, but have the storage of the whole.
+        return bool(array.untyped_storage().nbytes() != array.nbytes)
+
+    def own(self, rows: Sequence[Array]) -> list[Array]:
+        if rows[0].is_inference():
+            return [self.copy(row) if self.is_view(row) else row for row in rows]
+        return [row.clone() if self.is_view(row) else row for row in rows]
+
     def cut(self, array: Array, sizes: Sequence[int]) -> list[Array]:
         with self.writing(array):
             return [rows.clone() for rows in array.split(sizes)]
+
+    def joint(self, kind: Hashable) -> Hashable:
+        return kind
 
     def common(self, rows: Sequence[Array]) -> Sequence[Array]:
         if len({row.requires_grad for row in rows}) == 1:
@@ -197,16 +226,29 @@ LIBRARIES: dict[type, Library] = {}
 
 def library_of(value: object) -> Library | None:
     """Return the library that `value` is an array of, None if it is not an array."""
-    found = LIBRARIES.get(type(value))
+    return LIBRARIES.get(type(value)) or library_of_type(type(value))
+
+
+def library_of_type(kind: type) -> Library | None:
+    """Return the library of which `kind` is a type of arrays, None if it is not.
+
+    Asked by type, as a mock says of itself that it is an instance of what it stands for.
+    """
+    found = LIBRARIES.get(kind)
     if found is not None:
         return found
     for module_name, (array_name, make) in _TABLE.items():
-        module = sys.modules.get(module_name)
-        array_type = getattr(module, array_name, None)  # None too while the module is still being imported
-        if array_type is not None and isinstance(value, array_type):
-            LIBRARIES[type(value)] = library = LIBRARIES.setdefault(array_type, make(module))
+        array_type = type_named(module_name, array_name)
+        if array_type is not None and issubclass(kind, array_type):
+            LIBRARIES[kind] = library = LIBRARIES.setdefault(array_type, make(sys.modules[module_name]))
             return library
     return None
+
+
+def type_named(module_name: str, name: str) -> type | None:
+    """Return a type of a module, None while the module is not imported, or not to its end."""
+    found = getattr(sys.modules.get(module_name), name, None)
+    return found if isinstance(found, type) else None
 
 
 def _is_zero(value: Any) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from batched._collate.owned import owned
+from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
 from batched.errors import BatchError
@@ -82,17 +84,27 @@ class ListCollator:
                 items.append(call.inputs)
         return items
 
+    def can_repeat(self, batch: Batch) -> bool:
+        """Return whether no item of `batch` may be used up."""
+        return not any(
+            is_used_up(item)
+            for call, start, stop in batch.slices
+            for item in (call.inputs[start:stop] if call.many else (call.inputs,))
+        )
+
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
         """Return one part per slice: a row for a single item, else a list of rows."""
         rows = outputs if type(outputs) is list else self._rows(outputs)
         if len(rows) != batch.size:
+            batch.returned = len(rows)
             raise BatchError(self._miscounted(len(rows), batch.size))
+        rows = owned(rows)
         if not batch.has_lists:
             return rows
         slices = batch.slices
         if len(slices) == 1:
             # Copied where it becomes the answer: the function may keep and reuse its own list.
-            part = rows[:] if slices[0][0].size == batch.size else rows
+            part = rows[:] if rows is outputs and slices[0][0].size == batch.size else rows
             return [_checked(part, slices[0], batch)]
         parts: list[Any] = []
         at = 0
@@ -127,7 +139,7 @@ class ListCollator:
                 pass  # not sized or not iterable; a 0-dimensional array has `__len__`, which raises
             else:
                 if len(rows) == size:
-                    return _owned(rows)
+                    return rows
                 raise BatchError(self._miscounted(len(rows), size))
         raise TypeError(
             f"{self._name} must return one result per item, as a list, tuple or array, "
@@ -152,20 +164,6 @@ def _remedy(outputs: Any) -> str:
     if isinstance(outputs, AbstractSet):
         return ", which has no order"
     return f", {reprlib.repr(outputs)}"
-
-
-def _owned(rows: list[Any]) -> list[Any]:
-    """Return copies of rows that are views of one array or tensor.
-
-    A view keeps the rows of all callers alive, is pickled with them, and shows what others write to them; and
-    the function may use its array again while callers still read their rows.
-    """
-    first = rows[0] if rows else None
-    if getattr(first, "base", None) is not None and hasattr(first, "copy"):  # numpy
-        return [row.copy() for row in rows]
-    if hasattr(first, "untyped_storage") and hasattr(first, "clone"):  # torch
-        return [row.clone() for row in rows]
-    return rows
 
 
 def _checked(part: list[Any], piece: Slice, batch: Batch) -> list[Any] | BaseException:

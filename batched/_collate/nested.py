@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -67,15 +67,18 @@ def rebuild(shape: Shape, arrays: Iterator[Any]) -> Any:
         return next(arrays)
     if not isinstance(shape, _Node):
         return None
-    children = [rebuild(child, arrays) for child in shape.children]
-    like = shape.like
+    return with_children(shape.like, shape.steps, [rebuild(child, arrays) for child in shape.children])
+
+
+def with_children(like: Any, steps: Iterable[Any], children: Sequence[Any]) -> Any:
+    """Return a mapping with the keys `steps`, a list or a tuple, as `like` is one, of these `children`."""
     if isinstance(like, Mapping):
-        return _mapping(like, dict(zip(shape.steps, children, strict=True)))
+        return _mapping(like, dict(zip(steps, children, strict=True)))
     if hasattr(like, "_make"):
         return like._make(children)
     if hasattr(like, "n_sequence_fields"):  # for example what `torch.max(x, dim=1)` returns
         return type(like)(children)
-    return children if isinstance(like, list) else tuple(children)
+    return list(children) if isinstance(like, list) else tuple(children)
 
 
 def _mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, Any]:

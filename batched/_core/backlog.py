@@ -1,5 +1,8 @@
 """How long calls wait for their answers: what waits and what runs, as the time that it takes.
 
+Batches that fail, and their parts that run again, take the time of the function too: that of all runs,
+relative to what the first runs were expected to take, makes each batch that waits longer.
+
 A call that would be late behind what waits is refused at once (Clockwork, OSDI 2020, admits only what will
 be on time). The time of batches is that of `ServiceTime`, and of a call's own batch the time that few
 exceed. Where it is not known nothing is refused. A function that was idle for a while takes what comes, so
@@ -12,14 +15,18 @@ longer queue would only add to the latency of all, also for long after.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import ceil
 from typing import TYPE_CHECKING
 
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.options import Options
+from batched._core.queue import PAID_OUT, RESERVE
 from batched._policy.coming_back import ComingBack
+from batched._policy.extra_runs import ExtraRuns
 from batched._policy.service_time import ServiceTime
+from batched._policy.window import StartReason
 from batched.errors import OverloadError
 
 if TYPE_CHECKING:
@@ -29,6 +36,9 @@ _FLOOD = 16  # batches in a row before which calls were turned away: then a long
 _PROMISED = 1.25  # batches that may wait then, where a call has come back as it was told
 _LATELY = 1 / 16
 _SPARE = 0.5  # of the time of one item: where a slot was free for longer, this is no flood
+_MARGIN = 0.15  # batches: so much later than it is expected to start, it has started in most cases
+_LOOK_AHEAD = 64  # batches, of a large call's wait; beyond, the rest goes on as they did
+_LEAST = 0.01  # of an item
 _IDLE = 8  # batches that could have run since the last one: what was learned may be wrong by now
 
 
@@ -45,7 +55,10 @@ class Backlog:
         self._streams = streams
         self.since: dict[Batch, float] = {}
         """When each batch started that runs."""
+        self.retried: Collection[Batch] = ()
+        """The batches that are to run again, in parts, before any other."""
         self.times: ServiceTime = ServiceTime()
+        self._extra = ExtraRuns()
         self._ended = 0.0
         self._sooner = 1.0  # what the last batch took, relative to what was expected; 1 at most
         self._free_at = 0.0
@@ -53,9 +66,11 @@ class Backlog:
         self._losing = 0
         self._losing_before = 0.0
         self._coming_back = ComingBack()
-        self._items = self._cycle_s = 0.0  # of a batch, and from the end of one to the end of the next
+        # Of a batch, the items and those of small calls, and from the end of one to the end of the next.
+        self._items = self._small = self._cycle_s = 0.0
         self._flooded = 0  # batches in a row before which calls were turned away
         self._turned_away = 0  # items, since the last batch started
+        self._without_room = 0  # items that were refused since then as the queue was full
         self._now = 0.0  # when something last happened
         self._has_begun = False
         self.is_used: bool = False
@@ -71,9 +86,10 @@ class Backlog:
     # -- what is learned, with the lock -------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Learn from now on, and from the last batches that ran."""
-        if not self._has_begun:
+        """Learn from now on, and from the last batches that ran, of all loops."""
+        if not self._has_begun or not (self.times.is_known or self._streams):
             self._has_begun = self.is_used = True
+            self.times = ServiceTime()
             for size, seconds in self._calls.counters.last_runs():
                 self._learn(size, seconds)
 
@@ -99,8 +115,10 @@ class Backlog:
         # Where only the rule of floods turns calls away, nothing else would end it.
         is_spare = now - self._ended > _SPARE * self.times.seconds(1)
         self._flooded = self._flooded + 1 if turned_away and not is_spare else 0
-        self._coming_back.started(self._turned_away, self._items, self._calls.queue.batch_size)
-        self._turned_away = 0
+        size = self._calls.queue.batch_size
+        is_full = self._without_room > 0
+        self._coming_back.started(self._turned_away, self._items, size, is_full=is_full)
+        self._turned_away = self._without_room = 0
         self.times.caution += _LATELY * (turned_away - self.times.caution)
 
     def ended(self, batch: Batch, started: float, now: float) -> None:
@@ -109,12 +127,32 @@ class Backlog:
             if self.times.is_known:
                 self._sooner = min((now - started) / self.times.seconds(batch.size), 1.0)
             self._learn(batch.size, now - started)
+        self._note_run(batch, now - started)
+        small = batch.size - sum([stop - start for call, start, stop in batch.slices if call.large])
+        self._small += _LATELY * (small - self._small)
         self._items += _LATELY * (batch.size - self._items)
         self._cycle_s += _LATELY * (now - (self._ended or started) - self._cycle_s)
         self._ended = now
         self.note(now)
         if self.times.is_known:
             self._free_at = self._next_end(now)
+
+    def divided(self, batch: Batch, started: float, now: float) -> None:
+        """Learn from a batch that has failed, and runs again in parts."""
+        self._note_run(batch, now - started, divided=True)
+        self.note(now)
+        if self.times.is_known:
+            self._free_at = self._next_end(now)
+
+    def _note_run(self, batch: Batch, seconds: float, *, divided: bool = False) -> None:
+        """Note how much longer the function was busy than what the first run of a batch was to take."""
+        if not self.times.is_known:
+            return
+        expected = self.times.seconds(batch.size)
+        if batch.reason == StartReason.RETRY:
+            self._extra.ran_again(seconds, expected)
+        else:
+            self._extra.ran(expected, seconds if divided or batch.failed else expected, divided=divided)
 
     def _learn(self, size: int, seconds: float) -> None:
         """Learn what a batch took; of streams, that is for their consumers to say."""
@@ -124,10 +162,21 @@ class Backlog:
                 self._calls.inbox.batch_s = self.times.safe_seconds(1)
 
     def _next_end(self, now: float) -> float:
-        """Return when a batch can start, as far as is known: at once where not all slots are taken."""
+        """Return when a batch of calls that wait can start, as far as is known: at once where a slot is free.
+
+        What runs again goes first.
+        """
+        again_s = sum([self.times.seconds(batch.size) for batch in self.retried if batch.size])
+        again_s = self._extra.left(again_s) / self.slots
         if len(self.since) < self.slots:
-            return now
-        return min(since + self.times.seconds(batch.size) for batch, since in self.since.items())
+            return now + again_s
+        ends = [
+            since
+            + self.times.seconds(batch.size)
+            * (1.0 if batch.reason == StartReason.RETRY else self._extra.factor)
+            for batch, since in self.since.items()
+        ]
+        return min(ends) + again_s
 
     def _count_losing(self) -> int:
         """Return how many small items that wait will be too late for the next batch if that is full."""
@@ -148,10 +197,44 @@ class Backlog:
         queue = self._calls.queue
         large = items > queue.threshold
         ahead = queue.ahead(items, None, large=large) + self._arriving(items, large=large)
+        if large:
+            return self._large_wait_s(items, ahead, now)
         start, own = self._starts_at(ahead, items, now)
         if self._cycle_s:  # as many come until then as came of late
-            own = min(own + round(self._items / self._cycle_s * (start - now)), max(queue.batch_size, own))
-        return start + self.times.seconds(own) - now
+            own += round(self._items / self._cycle_s * (start - now))
+        own = min(own + queue.items - queue.small_items, max(queue.batch_size, items))
+        return start + self.times.seconds(own) * self._extra.until_answer - now
+
+    def _large_wait_s(self, items: int, ahead: int, now: float) -> float:
+        """Return how long a large call would wait, batch by batch: small ones that come go ahead of it."""
+        queue, times = self._calls.queue, self.times
+        size = queue.batch_size
+        small = float(min(queue.small_items + len(self._calls.inbox.arriving), ahead))
+        left = total = float(max(ahead - small, 0.0) + items)
+        each_s = self._small / self._cycle_s if self._cycle_s else 0.0  # small items that come in a second
+        most = size if queue.large_limit is None else queue.large_limit
+        takes_s, credit = 0.0, queue.saved
+        start = max(now, self._free_at) - now
+        small += each_s * start
+        for _ in range(_LOOK_AHEAD):
+            credit = min(credit + size * RESERVE, max(queue.saved, size * RESERVE))
+            reserved = min(left, credit, size * PAID_OUT) if small >= size else 0.0
+            taken = min(small, size - reserved)
+            part = min(left, size - taken, most if small >= 1.0 else size)
+            last_s = times.seconds(max(round(taken + part), 1)) / self.slots * self._extra.factor
+            takes_s += last_s
+            left -= part
+            credit = max(credit - part, 0.0)
+            small += each_s * last_s - taken
+            if left < _LEAST:
+                last_s *= self.slots / self._extra.factor
+                return (
+                    start
+                    + takes_s
+                    - last_s * self._extra.factor / self.slots
+                    + last_s * self._extra.until_answer
+                )
+        return start + takes_s * total / (total - left)
 
     def refuse(self, call: Call, now: float) -> None:
         """Raise an `OverloadError` if `call`, which has a deadline, cannot be answered in time."""
@@ -242,7 +325,7 @@ class Backlog:
     def _each_s(self) -> float:
         """Return the seconds that an item takes in full batches."""
         size: int = self._calls.queue.batch_size
-        return self.times.seconds(size) / size / self.slots
+        return self.times.seconds(size) / size / self.slots * self._extra.factor
 
     # -- for a bound on what waits, with the lock ----------------------------------------------------------
 
@@ -260,8 +343,16 @@ class Backlog:
         self.begin()
         if not self.times.is_known:
             return None
+        self._without_room += items
         each_s = self._each_s()
-        return self._coming_back.after_s(too_many * each_s, items * each_s, self._now)
+        left_s = max(self._free_at - self._now, 0.0)
+        if not self.since:
+            return self._coming_back.after_s(too_many * each_s, items * each_s, self._now)
+        # Each batch makes room as it starts: then there is some, until other calls have come.
+        cycle_s = self._calls.queue.batch_size * each_s
+        batches = -(-max(too_many, 1) * each_s // cycle_s) - 1
+        after_s: float = self._coming_back.after_s(left_s + batches * cycle_s, items * each_s, self._now)
+        return left_s + ((after_s - left_s) // cycle_s + _MARGIN) * cycle_s
 
 
 def has_come_back(call: Call) -> bool:

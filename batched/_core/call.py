@@ -33,6 +33,16 @@ class Row(tuple[Any, ...]):
     __slots__ = ()
 
 
+class MapFlow:
+    """The calls of one `map`: they take turns as one, and share what room there is for maps."""
+
+    __slots__ = ("__weakref__", "parts")
+
+    def __init__(self) -> None:
+        self.parts: list[Call] = []
+        """Those that are in a bounded queue, and perhaps some that were. Needs the lock of the batcher."""
+
+
 class Wrapper(Protocol):
     """A decorated function, or its view of an instance: it has the batch function as its `__wrapped__`."""
 
@@ -65,6 +75,7 @@ class Call(TaskAwaitable):
         "many",
         "missing",
         "note",
+        "owns_error",
         "parent",
         "results",
         "size",
@@ -79,7 +90,7 @@ class Call(TaskAwaitable):
     """How often its caller has asked, with this call, if it says so."""
     failed_at: int
     """Where in its caller's list the first item is that has failed so far."""
-    flow: object
+    flow: MapFlow
     """What it shares its turns with, if it is large: its `map`; unset where it has turns of its own."""
     large: bool
     """Its class, as the queue has found when the call came in."""
@@ -89,6 +100,8 @@ class Call(TaskAwaitable):
     """Of all items, or of each; unset where lengths are not measured."""
     note: str | None
     """What its error says besides, with `{name}` for the batcher's; unset unless the function has failed."""
+    owns_error: bool
+    """Whether no other call has its error, nor those of its results; unset where that is not known."""
     tenant: Any
     """What `fair_by` says that it belongs to; unset where tenants take no turns."""
     waiter: Any
@@ -131,7 +144,7 @@ class Call(TaskAwaitable):
         self.missing: int = size  # items not yet answered; 0 means done
         self.results: Any = None
         self.error: BaseException | None = None
-        self.left: Literal["cancelled", "expired"] | None = None
+        self.left: Literal["cancelled", "expired", "rejected"] | None = None
         self.parent: Divides | None = None
         self.is_woken = False
         self._go_on = self._go_on_in = None
@@ -165,6 +178,11 @@ class Call(TaskAwaitable):
     def siblings(self) -> Sequence[Call]:
         """The calls that are parts of the same list; this one alone if it is no part."""
         return (self,)
+
+    @property
+    def whole(self) -> Call:
+        """The list of which this call is a part; this call if it is no part."""
+        return self
 
     @property
     def whole_size(self) -> int:
@@ -274,8 +292,17 @@ class Divides(Protocol):
         """Whether several callers wait for it."""
         ...
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a caller of a cache waits for it."""
+        ...
+
     def take(self, part: Call) -> tuple[Sequence[Call], Sequence[Call]]:
         """Take the answer of a part; return the calls that are done with it, and the parts to drop."""
+        ...
+
+    def abandon(self, error: BaseException) -> Sequence[Call]:
+        """End the calls that wait for it, with `error` where they have no answer; return them."""
         ...
 
 

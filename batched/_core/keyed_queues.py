@@ -129,6 +129,9 @@ class KeyedQueues:
             self._full[entry.is_large].add(entry, since)
         self._by_age.add(entry, entry.oldest())
 
+    saved = 0.0
+    """As of a queue of one key: here it is counted in batches."""
+
     @property
     def small_items(self) -> int:
         """How many items wait: of how many small calls is not counted."""
@@ -173,6 +176,14 @@ class KeyedQueues:
         self._removed(call.key, entry, dropped)
         return dropped
 
+    def known_calls(self) -> list[Call]:
+        """Return all calls that may wait, some twice, also where a step was broken off in the middle."""
+        return [call for entry in self._entries.values() for call in entry.queue.known_calls()]
+
+    def is_uneven(self, call: Call) -> bool:
+        """Whether other items of `call` wait than just the last ones."""
+        return any(entry.queue.is_uneven(call) for entry in self._entries.values())
+
     def waiting_calls(self) -> list[Call]:
         """Return the calls that wait."""
         return [call for entry in self._entries.values() for call in entry.queue.waiting_calls()]
@@ -188,12 +199,6 @@ class KeyedQueues:
     def lacks(self) -> int:
         """Return the least number of further items that may fill a batch."""
         return self._oldest().queue.lacks() if len(self._entries) == 1 else 1
-
-    def check_key(self, call: Call) -> None:
-        """Raise what comparing the key of `call` with others raises."""
-        self._entries.get(call.key)
-        if self.tenants is not None:
-            self.tenants.check(call)
 
     def in_turn(self, is_due: Callable[[float], bool], urgent: Call | None) -> Queue:
         """Return the queue that has its turn. At least one item must wait.

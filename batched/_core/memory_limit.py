@@ -40,10 +40,3 @@ class MemoryLimit:
             self._ran = 0
             self._fitted = self.limit
             self.limit = min(self.limit + max(self.limit // 4, 1), most)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says that memory is short: Python's, or an accelerator's by the name of its class."""
-    return isinstance(error, MemoryError) or any(
-        cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__
-    )

@@ -37,10 +37,6 @@ class Tenants:
     def __len__(self) -> int:
         return len(self._known)
 
-    def check(self, call: Call) -> None:
-        """Raise what comparing the tenant of `call` with others raises."""
-        self._known.get(call.tenant)
-
     # -- the queue ------------------------------------------------------------------------------------
 
     def came(self, call: Call) -> None:
@@ -49,11 +45,11 @@ class Tenants:
         tenant.items += call.waiting
         tenant.calls[call] = None
 
-    def went(self, call: Call, items: int) -> None:
-        """Note that `items` of `call` do not wait any more."""
+    def went(self, call: Call, items: int, *, wholly: bool = False) -> None:
+        """Note that `items` of `call` do not wait any more: all of them, if none waits now or `wholly`."""
         tenant = self._known[call.tenant]
         tenant.items -= items
-        if not call.waiting:
+        if wholly or not call.waiting:
             del tenant.calls[call]
             self._forget_unused(call, tenant)
 
@@ -135,8 +131,9 @@ def _items(tenant: _Tenant) -> int:
 
 
 def _may_be_refused(call: Call) -> bool:
-    is_shared = call.parent is not None and call.parent.is_shared
-    return call.waiting == call.size and not is_shared and not hasattr(call, "flow")
+    if hasattr(call, "flow") or (call.parent is not None and call.parent.is_shared):
+        return False
+    return all(part.waiting == part.size for part in call.siblings)
 
 
 class TenantTurns(Turns):
@@ -159,9 +156,7 @@ class TenantTurns(Turns):
     def clear(self) -> None:
         """Forget all calls."""
         for call in self:
-            waiting, call.waiting = call.waiting, 0
-            self._tenants.went(call, waiting)
-            call.waiting = waiting
+            self._tenants.went(call, call.waiting, wholly=True)
         super().clear()
 
     def removed(self, call: Call, items: int, *, ran: bool = False) -> None:

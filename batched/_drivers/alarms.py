@@ -7,14 +7,15 @@ import os
 from collections.abc import Coroutine
 from contextvars import Context
 from math import inf
-from time import monotonic
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
+from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.lazy_heap import DeadlineHeap
 from batched._core.task_awaitable import wake_all
-from batched._drivers.wakeups import WOKEN
+from batched._drivers.timers import Timer, call_later
+from batched._drivers.wakeups import WOKEN, set_unless_done
 
 _TURN_S = 0.001
 
@@ -30,7 +31,7 @@ class _Alarm:
     def __init__(self) -> None:
         self._calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)  # keeps no call alive
         self._when = inf  # when the timer goes off
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
 
     def set(self, deadline: float, call: Call, loop: asyncio.AbstractEventLoop) -> None:
         """Wake the caller of `call` when `deadline` has passed."""
@@ -43,7 +44,7 @@ class _Alarm:
             self._timer.cancel()
         # In a context of its own, for that of the caller would be kept as long.
         delay = max(deadline - monotonic(), at_least)
-        self._timer = loop.call_later(delay, self._ring, loop, context=Context())
+        self._timer = call_later(loop, delay, self._ring, loop, context=Context())
         self._when = deadline
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -94,9 +95,21 @@ async def within(deadline: float | None, work: Coroutine[Any, Any, None]) -> boo
     task = asyncio.create_task(work)
     try:
         # Not `timeout_at`: it would wait for work that does not listen to a cancel.
-        await asyncio.wait([task], timeout=max(deadline - monotonic(), 0.0))
+        while not task.done() and (left := deadline - monotonic()) > 0.0:
+            await _first_of(task, left)
         if task.done():
             task.result()
         return task.done()
     finally:
         task.cancel()
+
+
+async def _first_of(task: asyncio.Task[None], delay: float) -> None:
+    """Wait for the end of `task`, or for `delay` seconds."""
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    timer = call_later(loop, delay, set_unless_done, over)
+    try:
+        await asyncio.wait([task, over], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        timer.cancel()

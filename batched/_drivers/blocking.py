@@ -8,7 +8,7 @@ import sys
 import warnings
 
 from batched._drivers.private_python import running_loop_or_none
-from batched._locks import InterruptedLock
+from batched._locks import Freed, InterruptedLock
 from batched.errors import BlockingCallWarning
 
 _OWN = re.compile(r"batched\._|batched\.(aio|inference)")
@@ -27,7 +27,7 @@ class LoopWarning:
     def __call__(self, blocking: str, instead: str) -> None:
         """Warn, the first time, if this thread runs an event loop, that `blocking` is about to block it."""
         if self.may_warn and running_loop_or_none() is not None:
-            with self._lock:
+            with Freed(self._lock), self._lock:
                 is_first, self.may_warn = self.may_warn, False
             if is_first:
                 _warn(self._name, blocking, instead)

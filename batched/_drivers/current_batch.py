@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _thread import get_ident
+import _thread
 from collections.abc import Callable
 from contextvars import Context, ContextVar
 
@@ -54,7 +54,7 @@ def current_batch() -> CurrentBatch:
 
     Raises `RuntimeError` outside a batch function, and in a thread that the function starts.
     """
-    batch = RUNNING.get(None) or IN_THREAD.get(get_ident())
+    batch = RUNNING.get(None) or IN_THREAD.get(_thread.get_ident())
     if batch is None or not batch.slices:
         raise RuntimeError("current_batch() was called outside a batch function")
     return CurrentBatch(batch)

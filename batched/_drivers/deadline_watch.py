@@ -13,13 +13,14 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from time import monotonic
 from weakref import ref
 
+from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.lazy_heap import DeadlineHeap
 from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.step_lock import is_outdated
 
 _MANY = 1024
 
@@ -36,12 +37,15 @@ class DeadlineWatch:
         self._name = name
         self._report = report  # refers weakly to the batcher
         self._added: deque[tuple[ref[Call], float]] = deque()  # filled by callers, emptied by the thread
-        self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
-        self._wake.acquire()
         self._until = inf  # when the thread looks again in any case; inf while it is awake
         self._has_thread = False  # a thread runs, or a caller is starting one
-        self._is_watched = _thread.allocate_lock()  # held by the thread that watches
         self._is_stopped = False
+        self._renew_locks()
+
+    def _renew_locks(self) -> None:
+        self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
+        self._wake.acquire()
+        self._is_watched = _thread.allocate_lock()  # held by the thread that watches
 
     def add(self, call: Call, deadline: float) -> None:
         """Report `call` when `deadline`, a time of `monotonic`, has passed, unless it is answered by then."""
@@ -65,6 +69,8 @@ class DeadlineWatch:
     def _start(self) -> None:
         try:
             self._has_thread = True  # first: a finalizer that submits meanwhile starts no other
+            if is_outdated(self._wake):
+                self._renew_locks()
             start_thread(
                 threading.Thread(
                     target=self._work, name=f"batched deadlines: {self._name}", daemon=HAS_DAEMONS

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
-from time import monotonic
 from typing import Any, Literal, NoReturn
 
+from batched._clock import monotonic
 from batched._core.admission import admits_with_lock
 from batched._core.batcher import Batcher, snapshot
 from batched._core.call import Call
@@ -18,7 +18,7 @@ from batched._core.counters import Counters
 from batched._core.lessons import NOTHING, Lessons
 from batched._core.options import Options
 from batched._core.stats import Stats
-from batched._drivers.step_lock import StepLock
+from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.wakeups import error_of
 from batched._parts.cache import CachingCollator
 from batched._parts.in_flight import InFlight
@@ -43,7 +43,7 @@ class Driver(ABC):
     def _begin_anew(self) -> None:
         """Start with a free lock, and nothing counted."""
         self.counters: Counters = Counters()
-        self.lock: StepLock = StepLock()
+        self.lock: StepLock = new_step_lock()
         self._amid_step: Stats | None = None  # the figures in the middle of the present step, if asked for
 
     def _follow(self, changes: Mapping[str, Any]) -> None:
@@ -97,6 +97,9 @@ class Driver(ABC):
 
     def count_cached(self, call: Call) -> None:
         """Count the items of a call of which nothing is queued: the cache knew them, or has been too slow."""
+        if self.lock.is_mine():
+            self.counters.unqueued(call.hits, call.unanswered)
+            return
         with self.lock.later, self.lock:
             self.counters.unqueued(call.hits, call.unanswered)
 

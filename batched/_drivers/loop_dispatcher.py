@@ -6,12 +6,13 @@ import asyncio
 import logging
 import sys
 from asyncio import get_running_loop
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._drivers.batch_task import BatchTask
 from batched._drivers.dispatcher import Dispatcher
+from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 
 if TYPE_CHECKING:
@@ -37,10 +38,11 @@ class LoopDispatcher(Dispatcher):
         self.loop = loop
         self._driver = driver
         self._key = key
-        self._busy = 0  # tasks
+        # Tasks, by a number of each: unlike a count, these can be noted twice, as after Ctrl-C.
+        self._busy: set[int] = set()
         self._has_answered = True  # whether the last batch has answered a call
         self._is_to_replan = False  # whether the loop has been asked to, and has not begun
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._when_resting: list[Callable[[], object]] = []
 
     def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -102,14 +104,16 @@ class LoopDispatcher(Dispatcher):
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start a task that chooses and runs the next batch."""
-        self._busy += 1
+        task = None
         try:
+            task = BatchTask(self)
+            self._busy.add(id(task))
             self._stop_timer()
             self.inbox.wake_after = None
             self._driver.resting.pop(self._key, None)
-            BatchTask(self, loop, self._driver.task_name)
+            task.start(loop, self._driver.task_name)
         except BaseException:  # Ctrl-C
-            self._busy -= 1
+            self._busy.discard(id(task))
             self.inbox.wake_after = 1
             self._ask(self._replan)  # the timer is gone
             raise
@@ -123,37 +127,46 @@ class LoopDispatcher(Dispatcher):
         """
         if self._has_answered:
             return False
-        with self.lock:
-            full: bool = self.batcher.calls.queue.is_full()
+        try:
+            with self.lock:
+                full: bool = self.batcher.calls.queue.is_full()
+        except BaseException:  # Ctrl-C
+            self.lock.free()
+            raise
         return full
 
-    def next(self, loop: asyncio.AbstractEventLoop) -> Batch | None:
-        """Remove and return the next batch; None if none is due: the task is to end."""
-        with self as batcher:
-            try:
-                found = batcher.next(monotonic())
-            except Exception as fault:  # noqa: BLE001  of this library
-                self._give_up(fault)
-                found = None
+    def next(self, loop: asyncio.AbstractEventLoop, task: BatchTask) -> Batch | None:
+        """Remove and return the next batch of `task`; None if none is due: the task is to end."""
+        try:
+            with self as batcher:
+                try:
+                    found = batcher.next(monotonic())
+                except Exception as fault:  # noqa: BLE001  of this library
+                    self._give_up(fault)
+                    found = None
+        except BaseException as error:
+            self.recover(error)
+            raise
         if not isinstance(found, Batch):
-            self._busy -= 1
+            self._busy.discard(id(task))
             self._wait(found, loop)
             return None
         self.batches.add(found)
-        if self._busy < self._driver.options.max_concurrent_batches:
+        if len(self._busy) < self._driver.options.max_concurrent_batches:
             self.plan(loop)
         return found
 
-    def end(
+    def end(  # noqa: PLR0913
         self,
         batch: Batch | None,
         parts: list[Any],
         error: BaseException | None,
         loop: asyncio.AbstractEventLoop,
+        task: BatchTask,
         *,
         can_go_on: bool,
     ) -> bool:
-        """Report `batch`, which has ended; return whether its task, which `can_go_on`, is to go on.
+        """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on.
 
         Then it looks for a batch in the next turn of the loop, in which callers that have just been answered
         often call again.
@@ -164,28 +177,54 @@ class LoopDispatcher(Dispatcher):
                 self.batches.discard(batch)
                 self._report(batch, parts, error)
             elif error is not None:  # perhaps a Ctrl-C while the batch was taken
-                with self:
-                    self._give_up_lost(error)
-            goes_on = can_go_on and self._busy <= self._driver.options.max_concurrent_batches
+                self._give_up_after(error, None)
+            goes_on = can_go_on and len(self._busy) <= self._driver.options.max_concurrent_batches
         finally:  # also after a Ctrl-C
             if goes_on:
                 self.inbox.wake_after = None
             else:
-                self._busy -= 1
+                self._busy.discard(id(task))
                 self.plan(loop)
         return goes_on
 
+    def lost(self, batch: Batch | None, error: BaseException, task: BatchTask) -> None:
+        """Note that `task`, perhaps with a `batch`, ends by `error`, a Ctrl-C outside of its function."""
+        if batch is not None:
+            self.batches.discard(batch)
+        self._busy.discard(id(task))
+        self._give_up_after(error, batch)
+        self._ask(self._replan)
+
+    def _give_up_after(self, error: BaseException, batch: Batch | None) -> None:
+        """Answer with `error` the calls of `batch`, and of batches that no task runs."""
+        try:
+            with self as batcher:
+                if batch is not None:
+                    batcher.give_up(error, batch)
+                self._give_up_lost(error)
+        except BaseException as interrupt:
+            self.recover(interrupt)
+            raise
+
     def _report(self, batch: Batch, parts: list[Any], error: BaseException | None) -> None:
-        with self as batcher:
-            try:
-                if error is not None:
-                    batcher.running.fail(batch, error, monotonic())
-                else:
-                    batcher.running.finish(batch, parts, monotonic())
-            except Exception as fault:  # noqa: BLE001  of this library
-                self._give_up(fault, batch)
-            self._has_answered = bool(batcher.calls.answered)
-            self.inbox.has_moved = False  # its task looks, or plans, in any case
+        try:
+            with self as batcher:
+                try:
+                    if error is not None:
+                        batcher.running.fail(batch, error, monotonic())
+                    else:
+                        batcher.running.finish(batch, parts, monotonic())
+                except Exception as fault:  # noqa: BLE001  of this library
+                    self._give_up(fault, batch)
+                self._has_answered = bool(batcher.calls.answered)
+                self.inbox.has_moved = False  # its task looks, or plans, in any case
+        except BaseException as interrupt:
+            self.recover(interrupt)
+            raise
+
+    def _count_anew(self) -> None:
+        batchers = [dispatcher.batcher for dispatcher in self._driver.dispatchers()]
+        self._driver.counters.balance(sum(batcher.unfinished for batcher in batchers))
 
     def _give_up(self, error: BaseException, batch: Batch | None = None) -> None:
         """Answer `batch`, or else all calls, with `error`, a fault of this library. Needs the lock."""
@@ -214,7 +253,8 @@ class LoopDispatcher(Dispatcher):
                     self._give_up(fault)
                     delay = None
             self._wait(delay, loop)
-        except BaseException:  # Ctrl-C: the timer may be gone
+        except BaseException as error:  # Ctrl-C: the timer may be gone
+            self.recover(error)
             self._ask(self._replan)
             raise
 
@@ -222,12 +262,12 @@ class LoopDispatcher(Dispatcher):
         """Have a task start after `delay` seconds, at the next call if that is None, if there may be one."""
         self._stop_timer()
         try:
-            if self._busy >= self._driver.options.max_concurrent_batches:
+            if len(self._busy) >= self._driver.options.max_concurrent_batches:
                 self.inbox.wake_after = None
             elif delay is None:
                 self._rest()
             elif delay > 0.0:
-                self._timer = loop.call_later(delay, self.start, loop)
+                self._timer = call_later(loop, delay, self.start, loop)
             else:
                 self.start(loop)
         except RuntimeError:  # the loop was closed

@@ -17,7 +17,6 @@ from typing import Any
 
 from batched._core.call import Call
 from batched._core.task_awaitable import TaskAwaitable
-from batched._locks import RLock
 
 HAS_DAEMONS: bool = getattr(_thread, "daemon_threads_allowed", lambda: True)()
 """Whether threads can be daemons: not in an interpreter inside another, from Python 3.12 on."""
@@ -55,19 +54,6 @@ def frames_of_threads() -> dict[int, FrameType]:
     """Return the frames of all threads by their idents; nothing where Python does not tell."""
     current = getattr(sys, "_current_frames", None)
     return _NO_FRAMES if current is None else current()
-
-
-def owns_publicly(lock: RLock) -> bool:
-    """Return whether this thread holds `lock`, as Python promises to tell."""
-    try:
-        threading.Condition(lock).notify(0)  # type: ignore[arg-type]  # it is one
-    except RuntimeError:
-        return False
-    return True
-
-
-owns: Callable[[RLock], bool] = getattr(RLock, "_is_owned", owns_publicly)
-"""Return whether this thread holds a reentrant lock. The public way takes fifty times as long."""
 
 
 def takes_calls() -> bool:

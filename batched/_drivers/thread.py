@@ -13,9 +13,9 @@ from asyncio import get_running_loop
 from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from functools import partial
-from time import monotonic
 from typing import Any, NoReturn
 
+from batched._clock import monotonic
 from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.calls import NewQueue
@@ -28,6 +28,7 @@ from batched._drivers.blocking import LoopWarning
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
+from batched._drivers.step_lock import new_step_lock
 from batched._drivers.stream_wakeups import Bell, tell
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import ask, set_unless_done
@@ -88,6 +89,15 @@ class ThreadDriver(Driver):
         self._begin_anew()
         self._begin()
 
+    def renew_locks(self) -> None:
+        """Make all locks anew: there is no worker, and a library has put locks of its own in Python's place.
+
+        gevent and eventlet do so. A green thread that waits for a lock of Python's own stops all others.
+        """
+        self.lock = new_step_lock()
+        self.dispatcher.lock = self.lock
+        self.workers.renew_locks()
+
     # -- options and stats --------------------------------------------------------------------------------
 
     @property
@@ -95,9 +105,13 @@ class ThreadDriver(Driver):
         """A snapshot of the counters."""
         if self.lock.is_mine():
             return self._snapshot([self.batcher], amid_step=True)
-        with self.dispatcher as batcher:
-            batcher.calls.take_in()
-            return self._snapshot([batcher], amid_step=False)
+        try:
+            with self.dispatcher as batcher:
+                batcher.calls.take_in()
+                return self._snapshot([batcher], amid_step=False)
+        except BaseException as error:
+            self.dispatcher.recover(error)
+            raise
 
     def configure(self, changes: Mapping[str, Any]) -> None:
         """Follow changed options from the next batch on."""
@@ -105,10 +119,14 @@ class ThreadDriver(Driver):
             self._follow(changes)
             self.lock.later.append(partial(self.configure, {}))  # the batcher follows them after this step
             return
-        with self.dispatcher as batcher:
-            self._follow(changes)
-            batcher.configure(self.options)
-            self.workers.set_most(self.options.max_concurrent_batches)
+        try:
+            with self.dispatcher as batcher:
+                self._follow(changes)
+                batcher.configure(self.options)
+                self.workers.set_most(self.options.max_concurrent_batches)
+        except BaseException as error:
+            self.dispatcher.recover(error)
+            raise
         if self.inbox.wake_after != 0:  # else there is no worker, and no call that waits for one
             self.workers.wake()
 
@@ -191,8 +209,9 @@ class ThreadDriver(Driver):
             self.batcher.backlog.refuse(call, monotonic())
         if (gate := self.dispatcher.admit(call, wait=self.may_wait, of_map=False)) is not None:
             self.warn_on_loop("fn.submit(x)", "await fn.acall(x)")
-            if not gate.acquire(timeout=_seconds_left(call)):
-                self.raise_error(call)
+            while not gate.acquire(timeout=_seconds_left(call)):
+                if not _seconds_left(call):  # else the wait has ended early
+                    self.raise_error(call)
 
     def open(self, call: Call) -> None:
         """Have `call`, a stream, arrive: a thread will take its pieces as they come."""
@@ -211,7 +230,8 @@ class ThreadDriver(Driver):
     def collect(self, call: Call) -> None:
         """Block until `call` has its results, or raise its error."""
         try:
-            call.waiter.acquire(True, _seconds_left(call))  # noqa: FBT003
+            while not call.waiter.acquire(True, _seconds_left(call)) and _seconds_left(call):  # noqa: FBT003
+                pass  # the wait has ended early
         except BaseException:  # Ctrl-C
             self.cancel(call)
             raise
@@ -274,7 +294,11 @@ def _seconds_left(call: Call) -> float:
 def _drop_late(driver: weakref.ref[ThreadDriver], calls: list[Call]) -> None:
     """Drop late calls of a driver that is still there."""
     if (known := driver()) is not None:
-        with known.dispatcher as batcher:
-            batcher.calls.take_in()
-            for call in calls:
-                batcher.calls.expire(call)
+        try:
+            with known.dispatcher as batcher:
+                batcher.calls.take_in()
+                for call in calls:
+                    batcher.calls.expire(call)
+        except BaseException as error:
+            known.dispatcher.recover(error)
+            raise

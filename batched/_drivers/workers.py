@@ -7,12 +7,13 @@ import contextlib
 import logging
 import threading
 import traceback
-from time import monotonic
 from typing import TYPE_CHECKING
 
+from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
+from batched._drivers.step_lock import is_outdated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,21 +32,25 @@ class Workers:
     def __init__(self, dispatcher: ThreadDispatcher, most: int, when_ended: Callable[[], object]) -> None:
         self._dispatcher = dispatcher
         self._inbox = dispatcher.batcher.inbox
-        self._lock = dispatcher.lock
         self._when_last_ended = when_ended
         self.most: int = most
         self.threads: list[threading.Thread] = []  # all that may be alive; `join` waits for them
         self._members: set[threading.Thread] = set()  # those of them that may take a batch
         self.idents: set[int] = set()
-        self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
-        self._wake.acquire()
-        self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
         self.waiting_for_turn: int = 0
         self._last_look = 0  # the worker that has looked last: what it has found still holds
         self._may_start = False  # `set_most` has left it to the worker with the turn to start another
         self.ended: bool = False
         self.then: list[Callable[[], object]] = []
         """What to call when the last worker has ended."""
+        self.renew_locks()
+
+    def renew_locks(self) -> None:
+        """Make the locks anew, as `ThreadDriver.renew_locks` does. Only while there is no worker."""
+        self._lock = self._dispatcher.lock
+        self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
+        self._wake.acquire()
+        self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
 
     def __len__(self) -> int:
         return len(self._members)
@@ -98,16 +103,18 @@ class Workers:
             self._lock.later.append(self.end)
             return
         with self._lock.later, self._lock:  # `_start` holds it until the thread has started
-            if not self._members:
-                self.ended = True  # a call at the door starts no worker
-                return
-        self.wake()
+            is_idle = not self._members
+            self.ended = self.ended or is_idle  # a call at the door starts no worker then
+        if not is_idle:
+            self.wake()
 
     def _start(self) -> None:
         """Start a worker for the first call, or turn away calls that came after the end of all workers."""
         if self._lock.is_mine():
             self._lock.later.append(self._start)
             return
+        if is_outdated(self._wake):
+            self._dispatcher.driver.renew_locks()
         error: BaseException | None = None
         with self._lock.later, self._lock:
             if not self.ended:

@@ -26,6 +26,11 @@ class Part(Call):
         return self.parent.parts  # type: ignore[union-attr,no-any-return]
 
     @property
+    def whole(self) -> Call:
+        """The list that it is a part of."""
+        return self.parent  # type: ignore[return-value]
+
+    @property
     def whole_size(self) -> int:
         """How many items the parent has: a large list stays a large call when it is divided."""
         return self.parent.size  # type: ignore[union-attr,no-any-return]
@@ -87,6 +92,11 @@ class Divided(Call):
         """Whether several callers wait for it, as for items that a cache does not know."""
         return self.parent is not None and self.parent.is_shared
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a caller of a cache waits for it."""
+        return self.parent is not None and self.parent.is_wanted
+
     def enter(self, in_flight: object) -> Sequence[Call]:  # noqa: ARG002  as for any call
         """Return the parts, to be queued."""
         return self._parts
@@ -119,6 +129,14 @@ class Divided(Call):
             return (self,), [other for other in self._parts if other.missing]
         self.missing -= len(places)  # not its size, which is less where items of it have been dropped
         return () if self.missing else (self,), ()
+
+    def abandon(self, error: BaseException) -> Sequence[Call]:
+        """End this call, with `error` if it has no answer; return the calls that are done."""
+        if self.missing:
+            self.fail(error)
+        for part in self._parts:
+            part.missing = 0
+        return (self,) if self.parent is None else self.parent.abandon(error)
 
     def _may_fail_earlier(self) -> bool:
         """Whether an item of a part that is not done is before the first one that has failed."""

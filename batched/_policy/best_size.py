@@ -52,12 +52,13 @@ _SPARE = 4.0  # times the idle time, as long as the busy time: enough time to sp
 _SURE = 3.0  # ... to try ever more rarely
 _PRECISE = 0.01  # of what an item takes: with a lower standard error, more trials tell nothing
 _FAR = 1 / 4  # of the time of an item: sizes about half as large that are worse by that need no trial
-_FIRST = 40  # batches before the first trial
+_FIRST = 32  # batches before the first trial
 _GAP = 2  # batches from one trial to the next, at first
 _MOVED = 16  # ... at most, once the size has changed
 _RAREST = 1024
 _UNDECIDED = 1.01  # the gap grows by that while it is not sure which size is better
 _EACH = 8  # batches from one decision to the next, if there was no trial
+_COMPILED = 2.0  # times what was expected
 _LATELY = 1 / 16
 _CHANGED = 0.2  # of the time of a batch: a function that has changed by less has not changed
 _CHANGED_SURE = 6.0  # standard errors
@@ -76,6 +77,7 @@ class BestSize:
         self.is_at_rest: bool = False
         """Whether batches are too short to be compared."""
         self._batches = 0
+        self._sizes: set[int] = set()  # that batches have had
         self._ended = 0.0
         self._usual_s = 2 * SHORT_S  # that a batch takes, where it is short
         self._busy_s = self._idle_s = 0.0  # per batch
@@ -108,12 +110,7 @@ class BestSize:
 
         So many `items` wait, so many fit into a batch, and the next deadline is in `spare_s` seconds.
         """
-        size, up = self.size, self._at + 1
-        if items > size and up <= self._top and self._batches >= self._next[up]:
-            more = min(items, self._size_of(up), fits)
-            if more > size and self._may_try(up, more, self._full[up - 1], self._larger[up], spare_s):
-                return more
-        size = min(items, size, fits)
+        size = min(items, self.size, fits)
         level = (size - 1).bit_length()
         if level and self._batches >= self._next[level]:
             less = 1 << (level - 1)
@@ -121,6 +118,13 @@ class BestSize:
                 self._postpone(level, is_sure=True)
             elif self._may_try(level, less, self._larger[level], self._full[level - 1], spare_s):
                 return less
+            else:
+                return None  # a trial of a larger size would spend what is saved for this one
+        up = self._at + 1
+        if items > size and up <= self._top and self._batches >= self._next[up]:
+            more = min(items, self._size_of(up), fits)
+            if more > size and self._may_try(up, more, self._full[up - 1], self._larger[up], spare_s):
+                return more
         return None
 
     def _is_known_worse(self, level: int) -> bool:
@@ -168,10 +172,15 @@ class BestSize:
         trial, self._trial = self._trial, None
         if trial is not None and trial[1] != size:  # it has failed, or its callers have left
             trial = None
-        self._note_drift(self._larger[level], size, seconds)
-        self._larger[level].add(size, seconds)
-        if size == self._size_of(level):
-            self._full[level].add(size, seconds)
+        is_new = size not in self._sizes
+        self._sizes.add(size)
+        seen = self._larger[level]
+        # The first batch of a size that takes that long has compiled something for it.
+        if not (is_new and seen.batches > 0 and seconds > _COMPILED * seen.each * size):
+            self._note_drift(seen, size, seconds)
+            seen.add(size, seconds)
+            if size == self._size_of(level):
+                self._full[level].add(size, seconds)
         if trial is not None:
             self._credit -= seconds - size * trial[2]
             self._plan(trial[0])

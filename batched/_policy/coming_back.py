@@ -12,6 +12,7 @@ _LONGEST_S = 60.0  # after which a caller may come back
 _LATELY = 1 / 16  # the weight of one batch in what came back of late
 _FURTHER, _CLOSER = 1.1, 1.01
 _MOST_SPACING = 64.0
+_SPACING_WHERE_FULL = 8.0  # beyond, callers would wait for long and find room little more often
 _FEW = 1 / 20  # of the items of a batch: if more are refused, callers come back too soon
 
 
@@ -36,11 +37,15 @@ class ComingBack:
         """Return how many items will come back until so many batches have run."""
         return round(self._each_batch * batches)
 
-    def started(self, refused: int, items: float, most: int) -> None:
-        """Note a batch, which has some `items`, `most` at most: so many were refused since the last one."""
+    def started(self, refused: int, items: float, most: int, *, is_full: bool = False) -> None:
+        """Note a batch, which has some `items`, `most` at most: so many were refused since the last one.
+
+        Where the queue `is_full`, calls were refused for want of room: those that come back first find it.
+        """
         # For more than a batch there are no places, however many come, or however often the same ones do.
         self._each_batch += _LATELY * (min(self._came, most) - self._each_batch)
         is_too_soon = self._again > 0 if self._each_batch >= 1.0 else refused > _FEW * items
+        is_too_soon = is_too_soon or (is_full and self._spacing < _SPACING_WHERE_FULL)
         spacing = self._spacing * _FURTHER if is_too_soon else self._spacing / _CLOSER
         self._spacing = min(max(spacing, 1.0), _MOST_SPACING)
         self._came = self._again = 0

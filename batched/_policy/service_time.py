@@ -1,33 +1,47 @@
 """How long batches take, with the spread that was seen: it tells whether a call can be answered in time.
 
-Sizes fall into levels: 1, 2, 3 to 4, 5 to 8 ... items. Each level keeps the mean size and time of its
-batches; these are the corners of a curve. What was not seen is taken to be fast: a batch that is larger
-than all that ran takes as long as the largest, and a smaller one takes its share of the smallest. So no
-call is given up for a guess, and the batch that runs tells.
+Sizes fall into levels: 1, 2, 3, 4, 5 to 6, 7 to 8, 9 to 12 ... items. Each level keeps the mean size of
+its batches and the geometric mean of their times; these are the corners of a curve. What was not seen is taken to be fast: a
+batch that is larger than all that ran takes as long as the largest, and a smaller one takes its share of the
+smallest. So no call is given up for a guess, and the batch that runs tells.
 
-All levels share one speed, which follows within ten batches when the function becomes slower or faster. One
-batch that hangs counts as if it took four times as long.
+Some batches may take many times as long as others, at random, as with any remote service. Their geometric
+mean is a steady figure for any mixture of these; the arithmetic mean is larger by a factor that is learned
+over hundreds of batches, of all sizes and of each level. So one batch that hangs, the longest, does not
+count in it until another does.
+
+All levels follow, at once, when the last batches took longer, or shorter, than nearly all before them: that
+is no mixture, the function has changed. Otherwise each batch moves its own level, and all levels by a
+little. Both by the same figure, a logarithm: what lifts one size again and again is taken back by others,
+so that no noise adds up.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import accumulate
+from collections import deque
+from itertools import accumulate, islice
 from math import exp, log, sqrt
 
 from batched._policy.batch_cost import TOO_SHORT_S
 
 _FEW = 3  # batches: fewer tell nothing
-_MEMORY = 16  # the mean of a level is that of about so many batches
-_FOLLOW = 1 / 16  # the weight of one batch in the speed of all, ...
-_DOUBLES = 3  # ... which doubles so often with each in a row that is slower, or faster, than expected
-_CHANGED = 0.5  # the logarithm of a change: such a batch tells of the function, not of its size
-_OUTLIER = 4.0  # times the expected: no batch counts for more
+_OWN = 1 / 64  # the weight of one batch in its level, at least, ...
+_ALL = 1 / 128  # ... and in all levels
+_FIRST = 0.5  # the variance of a guess at a level of which no batch ran yet, as a logarithm
+_NOISE = 0.01  # the least variance of batches
 _SPREAD = 1 / 16  # the weight of one batch in the spread
+_JUMP = 0.5  # from one batch to the next, the least that counts as usual, as a logarithm
 _USUAL = 3.0  # standard deviations: a jump from one batch to the next may be so large
 _SAFE = 2.3  # standard deviations: chosen so that less than one executed item in a hundred is late
 _HAND_OUT_S = 300e-6  # from the end of a batch until its callers have their answers
 _FORGET = 256  # batches: a level of which there was none since is forgotten, as it may only have seemed slow
+_RECENT = 64  # batches, beside which the last ones are seen
+_SOON, _LATER = 3, 8  # batches in a row, beyond all of these or beyond three quarters, are a change
+_BEYOND = log(1.25)  # by so much
+_LONGEST = log(128.0)  # times what is usual: no batch counts for more
+_MEMORY = 512  # the mean is that of about so many batches
+_OTHERS = 8.0  # batches: the weight of all sizes in the mean of one level
 
 
 class ServiceTime:
@@ -39,13 +53,17 @@ class ServiceTime:
         """Of late, relative to what the levels say."""
         self._least = self._most = 0  # sizes of batches that ran
         self._off = 0.0  # the logarithm of what the last batch took, relative to what was expected
-        self._alike = 0  # batches in a row that were all slower, or all faster, than the spread explains
+        self._recent: deque[float] = deque(maxlen=_RECENT)  # that of each of the last batches
         self.caution: float = 0.0
         """How much the spread counts, from 0 to 1: all under overload, where lost time is lost calls."""
         self._variance = 0.0  # of what batches took, relative to what was expected
+        self._noise = _NOISE  # the same, of mixtures too: how little one batch tells of its level
         self._levels: dict[int, _Level] = {}
-        # Their sizes and times at this speed, by size, none faster than a smaller one; it is read elsewhere.
-        self._curve: tuple[list[float], list[float]] = [], []
+        self._unsure: deque[tuple[_Level, float]] = deque()  # the last ones, which may yet show a change
+        self._mean = _Mean()  # of what batches took, relative to what is usual
+        self._usual: _Curve = [], []  # the corners, by size
+        # What batches take in the mean, by size, none faster than a smaller one; it is read elsewhere.
+        self._curve: _Curve = [], []
 
     @property
     def is_known(self) -> bool:
@@ -58,71 +76,186 @@ class ServiceTime:
         if self._batches == 1:  # it may load or compile something
             return
         seconds = max(seconds, TOO_SHORT_S)
-        number = (size - 1).bit_length()
+        number = _level_of(size)
         level = self._levels.get(number)
         if level is None:
-            self._levels[number] = _Level(size, seconds / self.speed)
+            self._levels[number] = level = self._new_level(size, seconds)
         else:
-            expected = self.seconds(size)
-            seconds = min(seconds, _OUTLIER * expected)
-            off = log(seconds / expected)
-            # From one batch to the next, and no more of it at once than was usual: a change is no spread.
-            jump = min(abs(off - self._off), max(_CHANGED, _USUAL * sqrt(self._variance)))
-            self._variance += _SPREAD * (jump * jump / 2 - self._variance)
-            self._alike = self._alike + 1 if off * self._off > 0.0 and off * off > self._variance else 0
-            self._off = off
-            self.speed *= exp(_FOLLOW * 2 ** min(self._alike, _DOUBLES) * off)
-            if abs(off) < _CHANGED:
-                level.add(size, seconds / self.speed)
-        self._levels[number].seen_at = self._batches
+            self._learn(level, size, log(seconds / _at(self._usual, size)))
+        level.seen_at = self._batches
+        level.ratio = level.mean.value(self._mean.value(1.0, 0.0), _OTHERS)
         if not self._batches % _FORGET:
             since = self._batches - _FORGET
             self._levels = {at: each for at, each in self._levels.items() if each.seen_at > since}
-            for each in self._levels.values():  # else noise takes the speed to 0 or to infinity in the end
+            for each in self._levels.values():
                 each.seconds *= self.speed
             self.speed = 1.0
+        self._draw()
+
+    def _new_level(self, size: int, seconds: float) -> _Level:
+        """Return the level of a first batch: the more batches differ, the less is one believed."""
+        guess = _at(self._usual, size) if self._levels else seconds
+        weight = 1.0 if self._noise < 2.0 * _NOISE else _FIRST / (_FIRST + self._noise)
+        usual = guess * (seconds / guess) ** weight
+        return _Level(size, usual / self.speed, weight * self._noise)
+
+    def _learn(self, level: _Level, size: int, off: float) -> None:
+        """Learn from a batch that took `off`, as a logarithm, longer than is usual for its size."""
+        # From one batch to the next, and no more of it at once than was usual: a change is no spread.
+        jump = min(abs(off - self._off), max(_JUMP, _USUAL * sqrt(self._variance)))
+        self._variance += _SPREAD * (jump * jump / 2 - self._variance)
+        self._off = off
+        self._recent.append(off)
+        change = self._change()
+        if change:
+            self._follow(change)
+            off -= change
+            self._off = off
+        self._unsure.append((level, off))
+        if len(self._unsure) == _SOON:
+            earlier, before = self._unsure.popleft()
+            self._mean.add(before)
+            earlier.mean.add(before)
+        self.speed *= exp(_ALL * off)
+        usual = _at(self._usual, level.size)
+        self._noise = max(self._noise + _ALL * (off * off - self._noise), _NOISE)
+        level.add(size, off, self._noise)
+        level.seconds *= _at(self._usual, level.size) / usual  # the mean size has moved along the curve
+
+    def _change(self) -> float:
+        """Return by what the last batches show the function to have changed, as a logarithm; 0 if not at all.
+
+        They took longer than all before them did; or, a few more, longer than three quarters of those. Or
+        shorter.
+        """
+        recent = self._recent
+        before = len(recent) - _SOON
+        if before < _SOON:
+            return 0.0
+        last = [recent[-1 - back] for back in range(_SOON)]
+        way = 1.0 if last[0] > 0.0 else -1.0
+        least = min(way * off for off in last)
+        if least <= _BEYOND:  # of what is usual: nearly always
+            return 0.0
+        if least > max(way * off for off in islice(recent, before)) + _BEYOND:
+            return sum(last) / _SOON
+        before = len(recent) - _LATER
+        last = list(islice(recent, max(before, 0), None))
+        if before < _LATER or min(way * off for off in last) <= _BEYOND:
+            return 0.0
+        others = sorted(way * off for off in islice(recent, before))
+        if min(way * off for off in last) > others[-before // 4] + _BEYOND:
+            return sum(last) / _LATER
+        return 0.0
+
+    def _follow(self, change: float) -> None:
+        """Take all levels to be slower by so much, and the last batches not to have been."""
+        self.speed *= exp(change)
+        self._unsure = deque((level, off - change) for level, off in self._unsure)
+        for back in range(1, _LATER + 1):
+            if back > len(self._recent) or self._recent[-back] * change <= 0.0:
+                break
+            self._recent[-back] -= change
+        for level in self._levels.values():
+            level.doubt = max(level.doubt, self._noise / _SOON)
+
+    def _draw(self) -> None:
+        """Draw the curves anew."""
         levels = [self._levels[each] for each in sorted(self._levels)]
         self._most = max(each.most for each in levels)
         self._least = min(each.least for each in levels)
-        self._curve = (
-            [each.size for each in levels],
-            list(accumulate((each.seconds * self.speed for each in levels), max)),
-        )
+        sizes = [each.size for each in levels]
+        usual = [each.seconds * self.speed for each in levels]
+        self._usual = sizes, usual
+        means = [each.ratio * at for each, at in zip(levels, usual, strict=True)]
+        self._curve = sizes, list(accumulate(means, max))
 
     def seconds(self, size: int) -> float:
         """Return how long a batch of `size` items takes, on average; not before it `is_known`."""
-        sizes, seconds = self._curve
         seen = min(max(size, self._least), self._most)
-        value = seconds[0]
-        if len(sizes) > 1:
-            at = min(max(bisect_left(sizes, seen), 1), len(sizes) - 1)
-            each = (seconds[at] - seconds[at - 1]) / (sizes[at] - sizes[at - 1])
-            value = max(seconds[at - 1] + each * (seen - sizes[at - 1]), TOO_SHORT_S)
-        return value * min(size / seen, 1.0)
+        return _at(self._curve, seen) * min(size / seen, 1.0)
 
     def safe_seconds(self, size: int) -> float:
         """Return what few batches exceed, as far as `caution` asks for it, handing the batch out included."""
         return self.seconds(size) * (1.0 + self.caution * _SAFE * sqrt(self._variance)) + _HAND_OUT_S
 
 
+def _level_of(size: int) -> int:
+    """Return the number of the level of `size`: two for each doubling."""
+    below = size - 1
+    bits = below.bit_length()
+    return 2 * bits + (below >> (bits - 2) & 1) if bits > 1 else bits
+
+
+_Curve = tuple[list[float], list[float]]  # sizes and seconds
+
+
+def _at(curve: _Curve, size: float) -> float:
+    """Return what a curve says of `size`: beyond its ends it is neither falling nor steeper than a share."""
+    sizes, seconds = curve
+    if len(sizes) == 1:
+        return seconds[0]
+    at = min(max(bisect_left(sizes, size), 1), len(sizes) - 1)
+    each = (seconds[at] - seconds[at - 1]) / (sizes[at] - sizes[at - 1])
+    value = seconds[at - 1] + each * (size - sizes[at - 1])
+    if size > sizes[-1]:
+        return min(max(value, seconds[-1]), seconds[-1] * size / sizes[-1])
+    if size < sizes[0]:
+        return max(min(value, seconds[0]), seconds[0] * size / sizes[0])
+    return value
+
+
+class _Mean:
+    """The mean of what batches took, relative to what is usual: without the longest, which may have hung."""
+
+    __slots__ = ("_batches", "_longest", "_of_longest", "_sum")
+
+    def __init__(self) -> None:
+        self._sum = self._batches = 0.0  # both fade
+        self._longest = self._of_longest = 0.0  # of which this is the longest
+
+    def add(self, off: float) -> None:
+        """Add a batch that took so much longer, as a logarithm."""
+        ratio = exp(min(off, _LONGEST))
+        fade = 1.0 - 1.0 / _MEMORY
+        self._sum = self._sum * fade + ratio
+        self._batches = self._batches * fade + 1.0
+        self._longest *= fade
+        self._of_longest *= fade
+        if ratio > self._longest:
+            self._longest, self._of_longest = ratio, 1.0
+
+    def value(self, prior: float, weight: float) -> float:
+        """Return the mean, in which a `prior` one counts for so many batches."""
+        batches = self._batches - self._of_longest + weight
+        if batches < 1.0:
+            return prior
+        return max(self._sum - self._longest + weight * prior, 0.0) / batches
+
+
 class _Level:
     """Batches of about one size."""
 
-    __slots__ = ("_batches", "least", "most", "seconds", "seen_at", "size")
+    __slots__ = ("_batches", "doubt", "least", "mean", "most", "ratio", "seconds", "seen_at", "size")
 
-    def __init__(self, size: int, seconds: float) -> None:
+    def __init__(self, size: int, seconds: float, doubt: float) -> None:
         self._batches = 1
         self.size = float(size)  # the mean
         self.least = self.most = size
-        self.seconds = seconds  # the mean
+        self.seconds = seconds  # what is usual, before the speed
+        self.doubt = doubt
+        """The variance of `seconds`, as a logarithm."""
+        self.mean = _Mean()
+        self.ratio = 1.0  # of the mean to what is usual
         self.seen_at = 0
 
-    def add(self, size: int, seconds: float) -> None:
-        """Learn from one more batch."""
+    def add(self, size: int, off: float, variance: float) -> None:
+        """Learn from one more batch, `off` from what is usual, as those are by their `variance`."""
         self.least, self.most = min(self.least, size), max(self.most, size)
         self._batches += 1
-        if self._batches == 2 and seconds < self.seconds / 2:  # noqa: PLR2004  the first may compile something
-            self.size, self.seconds = float(size), seconds
-        weight = max(1.0 / self._batches, 1.0 / _MEMORY)
-        self.size += weight * (size - self.size)
-        self.seconds += weight * (seconds - self.seconds)
+        weight = max(self.doubt / (self.doubt + variance), _OWN)
+        if self._batches == 2 and off < -log(2.0):  # noqa: PLR2004  the first may compile something
+            weight = 1.0
+        self.doubt *= 1.0 - weight
+        self.size += max(1.0 / self._batches, _OWN) * (size - self.size)
+        self.seconds *= exp(weight * off)

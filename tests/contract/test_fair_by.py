@@ -13,6 +13,7 @@ from batched import BatchError, QueueFullError
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.kept import batchers
+from tests.kit.stats import check_sums
 
 TENANT: ContextVar[str] = ContextVar("TENANT")
 
@@ -130,6 +131,50 @@ def test_who_floods_a_bounded_queue_is_refused_first(flavour: Flavour, options: 
     for future in (first, *flood[:2], *quiet):
         future.result(PATIENCE_S)
     assert fn.stats.total_rejected == 4
+
+
+def test_a_refusal_for_another_tenant_counts_once_and_says_when_to_come_back(flavour: Flavour) -> None:
+    """As any refusal: a time, the option that bounds the queue, and each item in one figure only."""
+    gate, fn, first = held(flavour, fair_by=tenant_of, max_queue_size=4, batch_size=1)
+    gate.let_through(10)
+    for number in range(9):  # then what batches take is known
+        flavour.call(fn, ("warm up", number))
+    first.result(PATIENCE_S)
+    gate.shut_again()
+    busy = flavour.start(fn, ("flood", 0))
+    gate.wait_for_batch()
+    flood = [flavour.start(fn, [("flood", number)] * 2) for number in (1, 2)]
+    before = fn.stats
+    quiet = flavour.start(fn, ("quiet", 0))
+    with pytest.raises(QueueFullError, match=r"max_queue_size=4.*fair_by.*of 2 items") as refused:
+        flood[1].result(PATIENCE_S)
+    assert refused.value.retry_after_s is not None
+    after = fn.stats
+    assert (after.total_rejected - before.total_rejected, after.total_cancelled) == (2, 0)
+    assert after.total_accepted == before.total_accepted - 2 + 1
+    gate.open()
+    for future in (busy, flood[0], quiet):
+        future.result(PATIENCE_S)
+    check_sums(fn)
+
+
+def test_a_list_of_which_a_part_has_run_is_not_refused_for_another_tenant(flavour: Flavour) -> None:
+    """Its work would be lost: the newest call of which nothing has run is refused in its place."""
+    gate, fn, _ = held(
+        flavour, fair_by=tenant_of, max_queue_size=3, batch_size=1, group_by=lambda item: item[1]
+    )
+    other = flavour.start(fn.options(priority="bulk"), ("flood", 3))
+    begun = flavour.start(fn, [("flood", 1), ("flood", 2)])
+    gate.let_through()
+    gate.wait_for_batch()
+    assert gate.batches[-1] == [("flood", 1)]
+    others = [flavour.start(fn, (tenant, 0)) for tenant in ("quiet", "calm")]
+    with pytest.raises(QueueFullError, match="fair_by"):
+        other.result(PATIENCE_S)
+    gate.open()
+    assert begun.result(PATIENCE_S) == [("flood", 1), ("flood", 2)]
+    for future in others:
+        future.result(PATIENCE_S)
 
 
 def test_nothing_is_kept_of_tenants(flavour: Flavour) -> None:

@@ -109,7 +109,12 @@ def test_a_full_queue_refuses_the_newest_call_of_the_tenant_that_has_most() -> N
     assert refused == flood[:2:-1]
     assert all(isinstance(call.error, QueueFullError) for call in refused)
     stats = driver.stats(0.0)
-    assert (stats.queue_size, stats.total_rejected, stats.total_cancelled) == (6, 5, 3)
+    assert (stats.queue_size, stats.total_rejected, stats.total_cancelled, stats.total_accepted) == (
+        6,
+        5,
+        0,
+        6,
+    )
 
 
 def test_a_list_that_is_more_than_its_share_is_refused() -> None:

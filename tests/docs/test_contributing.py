@@ -28,7 +28,7 @@ def sessions() -> set[str]:
 
 def named_sessions(text: str) -> set[str]:
     """Return the sessions that commands in `text` ask for."""
-    asked = re.findall(r"nox -s((?: [a-z]+)+)", text)
+    asked = re.findall(r"nox -s((?: [a-z_]+)+)", text)
     return {name for names in asked for name in names.split()}
 
 

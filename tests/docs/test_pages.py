@@ -31,8 +31,8 @@ def marks(page: Page) -> list[pytest.MarkDecorator]:
 def test_a_page_runs_as_printed(page: Page, tmp_path: Path) -> None:
     """Its files, its commands and its examples."""
     assert page.lacks == [], 'pip install -e ".[dev,pages]" -c .ci/constraints.txt, or ".[dev,ray]"'
-    if page.missing_servers:
-        pytest.skip(f"there is no {', '.join(page.missing_servers)}")
+    if missing := page.missing_servers():
+        pytest.skip(f"there is no {', '.join(missing)}")
     page.run(tmp_path)
 
 

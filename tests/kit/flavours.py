@@ -83,7 +83,7 @@ class Threads(Flavour):
     def start(self, fn: Any, /, *args: Any, **named: Any) -> Future[Any]:
         """Begin a call in a thread of its own."""
         future: Future[Any] = Future()
-        accepted = fn.stats.total_accepted
+        before = fn.stats
 
         def work() -> None:
             try:
@@ -92,8 +92,15 @@ class Threads(Flavour):
                 future.set_exception(error)
 
         threading.Thread(target=work, daemon=True).start()
-        until(lambda: future.done() or fn.stats.total_accepted > accepted)
+        until(lambda: future.done() or _has_come(before, fn.stats))
         return future
+
+
+def _has_come(before: batched.Stats, now: batched.Stats) -> bool:
+    came, already = (
+        stats.total_accepted + stats.total_cached + stats.total_rejected for stats in (now, before)
+    )
+    return came > already
 
 
 class Tasks(Flavour):

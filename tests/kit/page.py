@@ -66,11 +66,10 @@ class Page:
         """The libraries that it needs and that are not installed."""
         return [name for name in self.needs if not is_installed(name)]
 
-    @property
-    def missing_servers(self) -> list[str]:
+    def missing_servers(self, path: str = PATH) -> list[str]:
         """The programs of its servers that are not there, and that no `pip install` brings."""
         commands = [block.text.split()[0] for block in self.blocks if block.name == "server"]
-        return [name for name in commands if shutil.which(name, path=PATH) is None]
+        return [name for name in commands if shutil.which(name, path=path) is None]
 
     def examples(self) -> str:
         """Return the examples as one script, in which each line has the number that it has on the page."""
@@ -86,14 +85,17 @@ class Page:
             if block.name and block.kind != "sh" and not block.kind.startswith("{"):
                 Path(folder, block.name).write_text(PORT.sub(str(port), block.text), "utf-8")
 
-    def run(self, folder: Path, *, time_limit_s: float = 100.0) -> None:
+    def run(
+        self, folder: Path, *, python: str = sys.executable, path: str = PATH, time_limit_s: float = 100.0
+    ) -> None:
         """Run all of it in `folder`: first its files are written, then commands are given, then examples run.
 
-        `pip install` is not run: the test's environment has what the page needs.
+        `pip install` is not run: the environment of `python` has what the page needs. Commands are looked for
+        in `path`.
         """
         port = str(free_port())
         environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "HF_HUB_OFFLINE": "1"}
-        environment["PATH"] = PATH
+        environment["PATH"] = path
         self.write_files(folder, int(port))
         examples = PORT.sub(port, self.examples())
         Path(folder, "examples_of_the_page.py").write_text(examples, "utf-8")
@@ -108,7 +110,7 @@ class Page:
                 elif command:
                     check(["bash", "-euo", "pipefail", "-c", command], folder, environment, time_limit_s)
             if examples:
-                check([sys.executable, "examples_of_the_page.py"], folder, environment, time_limit_s)
+                check([python, "examples_of_the_page.py"], folder, environment, time_limit_s)
 
 
 def is_installed(name: str) -> bool:
@@ -147,8 +149,11 @@ def start(
     """Start a server, and wait until it listens."""
     log = Path(folder, "server.log")
     with log.open("wb") as output:
+        program, *arguments = shlex.split(command)
+        # `Popen` would look for it in the path of the tests.
+        program = shutil.which(program, path=environment["PATH"]) or program
         server = subprocess.Popen(
-            shlex.split(command), cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT
+            [program, *arguments], cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT
         )
     late = time.monotonic() + time_limit_s
     while server.poll() is None and time.monotonic() < late:

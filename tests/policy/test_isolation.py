@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batched._policy.isolation import Isolation, Pause, is_of_surroundings
+from batched._policy.isolation import Isolation, Pause
+from batched._policy.surroundings import is_of_surroundings
 
 ERROR = ValueError()
 

@@ -1,0 +1,132 @@
+"""Rows that belong to the callers they go to: copies in the place of views.
+
+A view of a larger array keeps the rows of all callers alive, is pickled with them, and shows what others
+write to them; and the function may use its array again while callers still read their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from operator import is_not
+from typing import Any, TypeAlias
+
+from batched._collate.libraries import LIBRARIES, library_of_type, type_named
+from batched._collate.nested import with_children
+
+Copier: TypeAlias = Callable[[Any], Any]
+"""Returns a row as it may be handed out: itself, or a copy."""
+
+_PLAIN = frozenset({int, float, bool, str, bytes, complex, type(None)})
+_NUMBERS = frozenset({int, float, bool})
+_LONG = 16  # a row of more numbers than that is added up, which takes a fifth of a look at each
+_DEEPEST = 3  # lists, tuples, dicts and dataclasses, one in the other
+
+
+def owned(rows: list[Any]) -> list[Any]:
+    """Return `rows` with copies in the place of views; the same list if there is none.
+
+    Also where they lie in rows that are lists, tuples, dicts or dataclasses. An array that two rows have is
+    copied for the second one.
+    """
+    if _PLAIN.issuperset(map(type, rows)):
+        return rows
+    return _Rows().each(rows, _DEEPEST)  # type: ignore[return-value]
+
+
+class _Rows:
+    """The rows of one batch, of which the type of each says how it is looked at."""
+
+    def __init__(self) -> None:
+        self._met: set[int] = set()  # the arrays that are handed out as they are
+
+    def each(self, rows: Sequence[Any], depth: int) -> Sequence[Any]:
+        """Return `rows` as they may be handed out; `depth` containers may lie in each other."""
+        kinds = set(map(type, rows))
+        if len(kinds) == 1 and (library := LIBRARIES.get(next(iter(kinds)))) is not None:
+            ids = set(map(id, rows))
+            if len(ids) == len(rows) and self._met.isdisjoint(ids):
+                self._met |= ids
+                return library.own(rows)
+        copiers = {kind: None if kind in _PLAIN else self._copier(kind, depth) for kind in kinds}
+        if not any(copiers.values()):
+            return rows
+        return [row if (own := copiers[type(row)]) is None else own(row) for row in rows]
+
+    def _copier(self, kind: type, depth: int) -> Copier | None:
+        """Return what copies rows of this type where that is needed, None if that is never."""
+        library = library_of_type(kind)
+        if library is not None:
+            return self._of_arrays(library.is_view, library.copy)
+        if depth and issubclass(kind, list | tuple | dict):
+            return lambda row: self._container(row, depth - 1)
+        if depth and hasattr(kind, "__dataclass_fields__"):
+            return lambda row: self._dataclass(row, depth - 1)
+        others = type_named("numpy", "void"), type_named("cupy", "ndarray")  # rows with fields, or on a GPU
+        if any(other is not None and issubclass(kind, other) for other in others):
+            return self._of_arrays(_has_base, _array_copy)
+        return _memory if issubclass(kind, memoryview) else None
+
+    def _of_arrays(self, is_view: Callable[[Any], bool], copied: Copier) -> Copier:
+        """Return what returns an array, or a copy of one that is a view or has been handed out already."""
+        met = self._met
+
+        def array(row: Any) -> Any:
+            if is_view(row) or id(row) in met:
+                return copied(row)
+            met.add(id(row))
+            return row
+
+        return array
+
+    def _container(self, row: Any, depth: int) -> Any:
+        """Return a list, tuple or dict; a new one like it if some of what is in it is copied."""
+        children = list(row.values()) if isinstance(row, dict) else row
+        if (len(children) > _LONG and _are_numbers(children)) or _PLAIN.issuperset(map(type, children)):
+            return row
+        copied = self.each(children, depth)
+        return with_children(row, row, copied) if any(map(is_not, copied, children)) else row
+
+    def _dataclass(self, row: Any, depth: int) -> Any:
+        """Return an instance of a dataclass; a copy of it if some of what is in it is copied."""
+        names = [name for name in type(row).__dataclass_fields__ if hasattr(row, name)]
+        values = [getattr(row, name) for name in names]
+        if _PLAIN.issuperset(map(type, values)):
+            return row
+        copied = self.each(values, depth)
+        if not any(map(is_not, copied, values)):
+            return row
+        made = copy(row)
+        for name, value in zip(names, copied, strict=True):
+            object.__setattr__(made, name, value)  # of a frozen one too
+        return made
+
+
+def _has_base(row: Any) -> bool:
+    return row.base is not None
+
+
+def _array_copy(row: Any) -> Any:
+    return row.copy()
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    """Whether all `values` are plain numbers; False may be wrong. Only numbers add up to a number."""
+    if type(values[0]) not in _NUMBERS:
+        return False
+    try:
+        return type(sum(values)) in _NUMBERS
+    except Exception:  # noqa: BLE001  one of them is no number
+        return False
+
+
+def _memory(row: memoryview) -> memoryview:
+    """Return a view of a copy of what `row` shows, in its format and shape."""
+    try:
+        if type(row.obj) is bytes and row.nbytes == len(row.obj):  # that does not change, and is no larger
+            return row
+        flat = memoryview(bytearray(row.tobytes()))
+        copied = flat.cast(row.format, row.shape) if row.ndim != 1 or row.format != "B" else flat  # type: ignore[call-overload]
+    except (TypeError, ValueError):  # it is released, or of a format that cannot be made
+        return row
+    return copied.toreadonly() if row.readonly else copied

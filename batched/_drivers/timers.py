@@ -1,0 +1,71 @@
+"""Timers of event loops, in true time also where a test has replaced the clock of the loop.
+
+A timer may come early: some loops have clocks that are coarser than this package's. What it calls looks at
+the clock, and sets another timer if need be.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from contextvars import Context
+from typing import Protocol
+
+from batched._clock import is_replaced, monotonic
+from batched._drivers.fork_and_exit import start_thread
+from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.wakeups import ask
+
+
+class Timer(Protocol):
+    """What will call, and can be kept from it."""
+
+    def cancel(self) -> None:
+        """Call nothing."""
+        ...
+
+
+def call_later(
+    loop: asyncio.AbstractEventLoop,
+    delay: float,
+    callback: Callable[..., object],
+    *args: object,
+    context: Context | None = None,
+) -> Timer:
+    """Have `loop`, which runs in this thread, call `callback` after `delay` seconds."""
+    # Not by the second question alone: clocks of other kinds of loops may begin elsewhere.
+    if is_replaced() and not -1.0 < loop.time() - monotonic() < 1.0:
+        return _ThreadTimer(loop, delay, callback, *args)
+    return loop.call_later(delay, callback, *args, context=context)
+
+
+class _ThreadTimer:
+    """A timer for a loop whose clock stands still, or is elsewhere: a thread waits in its place."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, delay: float, callback: Callable[..., object], *args: object
+    ) -> None:
+        self._call: Callable[[], object] | None = lambda: callback(*args)
+        self._cancelled = _thread.allocate_lock()
+        self._cancelled.acquire()
+        start_thread(
+            threading.Thread(target=self._wait, args=(loop, delay), name="batched timer", daemon=HAS_DAEMONS)
+        )
+
+    def _wait(self, loop: asyncio.AbstractEventLoop, delay: float) -> None:
+        if not self._cancelled.acquire(True, min(max(delay, 0.0), _thread.TIMEOUT_MAX)):  # noqa: FBT003
+            ask(loop, self._ring)
+
+    def _ring(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+
+    def cancel(self) -> None:
+        """Call nothing."""
+        self._call = None
+        with contextlib.suppress(RuntimeError):  # it has been cancelled before
+            self._cancelled.release()

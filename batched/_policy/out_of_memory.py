@@ -1,0 +1,68 @@
+"""Errors that say that memory is short."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from errno import ENOMEM
+
+from batched._policy.chains import chain_of, names_of, texts_of
+
+_ANY = re.compile("")
+_DEVICE = re.compile(
+    r"""
+    \b(CUDA|HIP|MPS\ backend|XPU|NPU|MLU|MUSA)\ out\ of\ memory\b |
+    \b(CUDA|HIP|XPU|SYCL)\b[^\n]{0,20}\b(error|failure|failed)\b[^\n]{0,80}\bout\ of\ memory\b |
+    \b(cuda|hip)Malloc\w*\b[^\n]{0,40}\bout\ of\ memory\b | ^\s*out\ of\ memory\W*$ |
+    \b(cuda|hip)Error(MemoryAllocation|OutOfMemory)\b | \bCUDA_ERROR_OUT_OF_MEMORY\b |
+    \b(CU|HIP|MIOPEN)\w*_ALLOC(ATION)?_FAILED\b | \brocblas_status_memory_error\b |
+    \bCL_(OUT_OF_HOST_MEMORY|MEM_OBJECT_ALLOCATION_FAILURE)\b | Error_?Out_?Of_?Device_?Memory\b |
+    \bExceeded\ max\ size\ of\ memory\ (object\ )?allocation\b |
+    \bInvalid\ buffer\ size:\ [\d.]+\ ?[KMGT]i?B\b |
+    \bFailed\ to\ allocate\ memory\ for\ requested\ buffer\b |
+    \bBFCArena::Allocate\w*[^\n]*Failed\ to\ allocate\b |
+    \bAvailable\ memory\ of\ \d+\ is\ smaller\ than\ requested\ bytes\b |
+    \bOOM\ when\ allocating\b | \bOut\ of\ memory\ (while\ trying\ to\ allocate|allocating)\b |
+    \bDefaultCPUAllocator:\ (can't\ allocate|not\ enough)\ memory\b | \bCannot\ allocate\ memory\ \(12\) |
+    \bstd::bad_alloc\b | \bbad\ allocation\b
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_TABLE: list[tuple[str, re.Pattern[str]]] = [
+    # torch, CuPy, Ray; PyCUDA and PyOpenCL have a MemoryError of their own
+    ("OutOfMemoryError|MemoryError", _ANY),
+    # TensorFlow; other clients say the same of quotas
+    ("ResourceExhaustedError", re.compile(r"\bOOM\b|memory|\ballocat", re.IGNORECASE)),
+    ("InternalError", re.compile(r"\bDst tensor is not initialized\b")),
+    # JAX
+    ("XlaRuntimeError|JaxRuntimeError", re.compile(r"^\s*RESOURCE_EXHAUSTED|out of memory", re.IGNORECASE)),
+    # numba
+    ("CudaAPIError|CudaDriverError", _DEVICE),
+    # ONNX Runtime; XGBoost
+    ("Fail|EPFail|RuntimeException|XGBoostError", _DEVICE),
+    # torch (older ones, other devices, libraries of CUDA), CuPy, CTranslate2, OpenVINO, whatever is in C++
+    ("RuntimeError|SystemError", _DEVICE),
+]
+"""How libraries say that memory is short: the name of a class, and what a text of the error has."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that memory is short, or leads to one that does, or a group has one that does."""
+    return any(map(_says_so, chain_of(error, into_groups=True)))
+
+
+def _says_so(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return True
+    with suppress(Exception):  # of a class whose attributes are not what they are in Python's
+        if isinstance(error, OSError):
+            return error.errno == ENOMEM
+        names = names_of(error)
+        if "RedisError" in names:  # the memory of a server, whatever the size of the batch
+            return False
+        for classes, text in _TABLE:
+            if any(re.fullmatch(classes, name) for name in names) and (
+                text is _ANY or any(map(text.search, texts_of(error)))
+            ):
+                return True
+    return False

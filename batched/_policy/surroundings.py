@@ -1,0 +1,87 @@
+"""Errors of the surroundings, for which no item is to blame."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Any
+
+from batched._policy.chains import chain_of, names_of, texts_of
+from batched.errors import ClosedError, QueueFullError
+
+# By the names of classes, as a library may hide the system's error, and nothing is imported to know its own.
+_NAMES = re.compile(
+    r"""
+    # a time
+    \w*(Timeout|TimedOut|DeadlineExceeded)(Error|Exception|Expired|Failure)? | Again |
+    # a connection
+    \w*(Connect|Connections?|ConnectionReset)(Error|Exception|Failure|Lost) |
+    \w*ConnectionClosed(Error|Exception|OK)? | CannotConnectNowError | ConnectionDoesNotExistError |
+    (Server|Client)?(Disconnected|Disconnection|Disconnect)(Error|Exception)? | NotConnected(Error)? |
+    (API)?NetworkError | NameResolutionError | ProxyError | RemoteProtocolError | IncompleteRead(Error)? |
+    (Stream|Comm)ClosedError | StreamLostError | (Broken|Closed)ResourceError | AutoReconnect |
+    # a server
+    (Service|Server)?Unavailable(Error|Exception)? | NoHostAvailable | NoBrokersAvailable |
+    (TooManyRequests|RateLimit(ed|Exceeded)?|Overloaded)(Error|Exception)?
+    """,
+    re.VERBOSE,
+)
+# An answer of HTTP that would be the same for any item: too many requests, or a server that is away.
+_STATUSES = frozenset({408, 429, 502, 503, 504, 521, 522, 523, 524, 529})
+_GRPC_CODES = frozenset({"DEADLINE_EXCEEDED", "UNAVAILABLE"})
+# Databases have one class for a server that is away and for some faults of a statement.
+_DATABASE_ERRORS = frozenset({"InterfaceError", "OperationalError"})
+_DATABASE_IS_AWAY = re.compile(r"connect|gone away|time(d out|out)|is locked", re.IGNORECASE)
+_MOST_GROUPS = 100
+
+
+def is_of_surroundings(error: BaseException) -> bool:
+    """Whether `error` is about a connection, a time or the system, so that no item is to blame.
+
+    An error about a file, or about what is in one, is not: the item may name that file. Libraries raise
+    errors of their own for such a one, so all that `error` leads to counts too. A group is of the
+    surroundings if all of its errors are.
+    """
+    return _is_known(error, {})
+
+
+def _is_known(error: BaseException, groups: dict[int, bool]) -> bool:
+    return any(_is_one(each, groups) for each in chain_of(error))
+
+
+def _is_one(error: BaseException, groups: dict[int, bool]) -> bool:  # noqa: PLR0911  one kind after another
+    """Whether `error` itself is of the surroundings; `groups` are the verdicts on groups so far."""
+    if isinstance(error, BaseExceptionGroup):
+        if id(error) not in groups and len(groups) < _MOST_GROUPS:
+            groups[id(error)] = False  # meanwhile: one of its errors may lead back to it
+            groups[id(error)] = all(_is_known(each, groups) for each in error.exceptions)
+        return groups.get(id(error), False)
+    if isinstance(error, ConnectionError | TimeoutError | QueueFullError | ClosedError):
+        return True
+    with suppress(Exception):  # of a class whose attributes are not what they are in Python's
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            return True
+        names = names_of(error)
+        if any(map(_NAMES.fullmatch, names)):
+            return True
+        if not _DATABASE_ERRORS.isdisjoint(names):
+            return any(map(_DATABASE_IS_AWAY.search, texts_of(error)))
+        if "RpcError" in names:
+            return error.code().name in _GRPC_CODES  # type: ignore[attr-defined]
+        return _status_of(error, names) in _STATUSES
+    return False
+
+
+def _status_of(error: BaseException, names: list[str]) -> Any:
+    """Return the status of HTTP that `error` is about, None if it is about none."""
+    own = vars(error)
+    if "status_code" in own:
+        return own["status_code"]
+    if any("HTTP" in name or name == "ClientResponseError" for name in names):
+        for key in ("status", "code"):
+            if isinstance(own.get(key), int):
+                return own[key]
+    response = own.get("response")
+    if isinstance(response, dict):  # of botocore
+        return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return getattr(response, "status_code", None)

@@ -1,0 +1,251 @@
+"""Results that are views of what the function keeps: each caller has its own."""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.optional import torch
+
+LENGTH = 1000
+
+
+class Pair(NamedTuple):
+    """A result of two parts."""
+
+    score: float
+    row: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A result that cannot be changed, with an array that can."""
+
+    score: float
+    row: Any
+
+
+def only(row: Any) -> Any:
+    """Return the array that a nested result has."""
+    if isinstance(row, Pair | Found):
+        return row.row
+    if isinstance(row, dict):
+        return only(next(iter(row.values())))
+    return only(row[1]) if isinstance(row, list | tuple) else row
+
+
+NESTS: dict[str, Any] = {
+    "row": lambda row: row,
+    "tuple": lambda row: ("label", row),
+    "list": lambda row: [0.5, row],
+    "dict": lambda row: {"embedding": row, "score": 0.5},
+    "named tuple": lambda row: Pair(0.5, row),
+    "dataclass": lambda row: Found(0.5, row),
+    "ordered dict": lambda row: OrderedDict(embedding=row),
+    "dict of lists": lambda row: {"layers": [None, row]},
+}
+KINDS = {"numpy": np.ones, "torch": torch.ones}
+
+
+@pytest.mark.parametrize("nest", NESTS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("outer", [list, tuple, deque])
+def test_views_in_any_container_are_copied(flavour: Flavour, kind: str, nest: str, outer: Any) -> None:
+    """A buffer that is used again changes no answer that was given, and an answer keeps no buffer alive."""
+    buffer = KINDS[kind]((4, LENGTH))
+    gate = Gate(lambda xs: outer(NESTS[nest](row) for row in buffer[: len(xs)]), shut=True)
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000)
+    futures = [flavour.start(fn, index) for index in range(4)]
+    gate.open()
+    answers = [future.result(PATIENCE_S) for future in futures]
+    buffer[:] = 9
+    first, *others = map(only, answers)
+    first += 1
+    assert float(first.sum()) == 2 * LENGTH
+    assert all(float(row.sum()) == LENGTH for row in others)
+    assert type(answers[0]) is type(NESTS[nest](first))
+    assert len(pickle.dumps(answers[0])) < 12 * LENGTH
+    buffer[:] = 1
+    whole = flavour.call(fn, [1, 2, 3, 4])
+    buffer[:] = 9
+    assert [float(only(row).sum()) for row in whole] == [LENGTH] * 4
+
+
+def test_rows_made_in_inference_mode_are_copied(flavour: Flavour) -> None:
+    """As `encode(convert_to_numpy=False)` returns them; they stay what the function made."""
+
+    def encode(xs: list[int]) -> Any:
+        with torch.inference_mode():
+            return list(torch.ones(64, LENGTH)[: len(xs)])
+
+    fn = flavour.decorate(encode, batch_size=4, timeout_ms=0)
+    for row in [flavour.call(fn, 1), *flavour.call(fn, [1, 2])]:
+        assert row.untyped_storage().nbytes() == row.nbytes
+        assert row.is_inference()
+
+
+def test_memory_views_are_copied(flavour: Flavour) -> None:
+    """With their format; of bytes they need not be."""
+    buffer = np.ones((4, 3), dtype=np.float32)
+    fn = flavour.decorate(lambda xs: [memoryview(row) for row in buffer[: len(xs)]], timeout_ms=0)
+    row = flavour.call(fn, 1)
+    buffer[:] = 9
+    assert row.tolist() == [1, 1, 1]
+    assert row.format == "f"
+    kept = b"kept"
+    fn = flavour.decorate(lambda xs: [memoryview(kept) for _ in xs], timeout_ms=0)
+    assert flavour.call(fn, 1).obj is kept
+
+
+def test_rows_of_structured_arrays_are_copied(flavour: Flavour) -> None:
+    """They are no arrays, and yet views."""
+    buffer = np.ones(4, dtype=[("x", "f4"), ("label", "U3")])
+    fn = flavour.decorate(lambda xs: buffer[: len(xs)], timeout_ms=0)
+    row = flavour.call(fn, 1)
+    buffer["x"] = 9
+    assert row["x"] == 1
+    assert row.dtype == buffer.dtype
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_array_that_is_the_row_of_two_callers_is_copied_for_one(flavour: Flavour, kind: str) -> None:
+    """Also where it lies in a row."""
+    for nest in (NESTS["row"], NESTS["dict"]):
+        gate = Gate(lambda xs, nest=nest: [nest(KINDS[kind](3))] * len(xs), shut=True)
+        fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000)
+        futures = [flavour.start(fn, index) for index in range(2)]
+        gate.open()
+        one, other = [only(future.result(PATIENCE_S)) for future in futures]
+        one += 1
+        assert other.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("outer", [list, tuple])
+@pytest.mark.parametrize("first", [ValueError("no face"), None, "nothing", 0])
+def test_rows_of_several_types_are_each_looked_at(flavour: Flavour, first: Any, outer: Any) -> None:
+    """Whether a row is copied depends on its own type, wherever the others are."""
+    buffer = np.ones((3, 2))
+
+    def embed(images: list[Any]) -> Any:
+        return outer(first if image is None else buffer[at] for at, image in enumerate(images))
+
+    fn = flavour.decorate(embed, timeout_ms=0)
+    for images in ([None, 1, 2], [1, None, 2], [1, 2, None]):
+        answers = flavour.call(fn.options(return_exceptions=True), images)
+        buffer[:] = 9
+        for image, answer in zip(images, answers, strict=True):
+            if image is None:
+                assert str(answer) == str(first)
+            else:
+                assert answer.tolist() == [1, 1]
+        buffer[:] = 1
+
+
+class Model:
+    """A result with the names of an array's attributes."""
+
+    base = "not None"
+    untyped_storage = clone = None
+
+    def copy(self) -> Any:
+        """Say that it was called."""
+        raise AssertionError
+
+    __copy__ = __deepcopy__ = copy
+
+
+@pytest.mark.parametrize("outer", [list, tuple, deque])
+@pytest.mark.parametrize("make", [Model, Mock, lambda: Mock(spec=np.ndarray), object])
+def test_what_only_looks_like_an_array_is_handed_out_as_it_is(
+    flavour: Flavour, make: Any, outer: Any
+) -> None:
+    """Mocks and models have any attribute."""
+    rows = [make(), make()]
+    fn = flavour.decorate(lambda xs: outer(rows[: len(xs)]), timeout_ms=0)
+    one, other = flavour.call(fn, [1, 2])
+    assert one is rows[0]
+    assert other is rows[1]
+
+
+def test_what_holds_no_view_is_the_object_that_the_function_made(flavour: Flavour) -> None:
+    """Containers are not copied for nothing, nor are arrays that own their memory."""
+    rows: list[Any] = [
+        {"label": "x"},
+        [1.5] * 100,
+        (np.ones(2), "x"),
+        np.ones(3),
+        bytearray(b"x"),
+        {1, 2},
+        [],
+    ]
+    fn = flavour.decorate(lambda xs: [rows[x] for x in xs], timeout_ms=0)
+    answers = flavour.call(fn, list(range(len(rows))))
+    assert all(answer is row for answer, row in zip(answers, rows, strict=True))
+
+
+class Marked(np.ndarray[Any, Any]):
+    """A kind of array."""
+
+
+MAKES = {"masked": np.ma.masked_array, "marked": lambda rows: np.array(rows).view(Marked), "plain": np.array}
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_copies_keep_the_class_of_an_array(flavour: Flavour, make: str) -> None:
+    """Masks too."""
+    rows = MAKES[make]([[1.0, 2.0], [3.0, 4.0]])
+    if make == "masked":
+        rows[0, 1] = np.ma.masked
+    fn = flavour.decorate(lambda xs: [rows[x] for x in xs], timeout_ms=0)
+    answers = flavour.call(fn, [0, 1])
+    for answer, row in zip(answers, rows, strict=True):
+        assert type(answer) is type(row)
+        assert answer.tolist() == row.tolist()
+        assert not np.shares_memory(answer, row)
+
+
+def test_a_numpy_array_that_shows_a_tensor_is_copied(flavour: Flavour) -> None:
+    """Its base is no array of numpy's."""
+    buffer = torch.ones(4, 3)
+    fn = flavour.decorate(lambda xs: [row.numpy() for row in buffer[: len(xs)]], timeout_ms=0)
+    row = flavour.call(fn, 1)
+    buffer[:] = 9
+    assert row.tolist() == [1, 1, 1]
+
+
+def test_pieces_of_a_stream_are_copied(streaming: Flavour) -> None:
+    """As results are."""
+    buffer = np.zeros((4, 2))
+
+    def steps(xs: list[int]) -> Any:
+        for step in (1, 2):
+            buffer[:] = step
+            yield list(buffer[: len(xs)])
+
+    fn = streaming.decorate(steps, timeout_ms=0)
+    assert [piece.tolist() for piece in streaming.stream(fn, 0)] == [[1, 1], [2, 2]]
+
+
+def test_outputs_of_arrays_are_copied(flavour: Flavour) -> None:
+    """Also lists and dicts of outputs that the function keeps."""
+    kept = np.ones((4, 3))
+
+    def features(given: dict[str, Any]) -> Any:
+        size = len(given["x"])
+        return {"out": [kept[:size], kept[:size]], "copy": kept[:size].T.T}
+
+    fn = flavour.decorate_arrays(features, timeout_ms=0)
+    answer = flavour.call(fn, x=np.ones((4, 2)))
+    kept[:] = 9
+    one, other = answer["out"]
+    one += 1
+    assert other.tolist() == [[1, 1, 1]] * 4
+    assert answer["copy"].tolist() == [[1, 1, 1]] * 4

@@ -1,0 +1,116 @@
+"""Which errors say that memory is short, row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from batched._policy.out_of_memory import is_out_of_memory
+
+
+def named(name: str, text: str = "", base: type[Exception] = Exception) -> Exception:
+    """Return an error of a class of this name, as a library might have it."""
+    return type(name, (base,), {"__module__": "library"})(text)
+
+
+def raised_from(inner: BaseException) -> BaseException:
+    """Return an error that a function raised from another."""
+    outer = ValueError("the model failed")
+    outer.__cause__ = inner
+    return outer
+
+
+def no_room() -> BaseException:
+    """Return numpy's own error."""
+    try:
+        np.empty(2**62, np.uint8)
+    except MemoryError as error:
+        return error
+    raise AssertionError
+
+
+ORT = "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running MatMul node. "
+JAX = "XlaRuntimeError"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        no_room(),
+        OSError(12, "Cannot allocate memory"),
+        named("OutOfMemoryError"),
+        named("MemoryError", "clEnqueueNDRangeKernel failed"),
+        named("ResourceExhaustedError", "OOM when allocating tensor with shape[8,512]"),
+        named("InternalError", "Failed copying input tensor: Dst tensor is not initialized."),
+        named(JAX, "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12 bytes.", RuntimeError),
+        named("CudaAPIError", "Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY"),
+        named("Fail", ORT + "Failed to allocate memory for requested buffer of size 1073741824"),
+        named("RuntimeException", ORT + "CUDA failure 2: out of memory ; GPU=0"),
+        named("Fail", ORT + "Available memory of 0 is smaller than requested bytes of 1024"),
+        named("XGBoostError", "Memory allocation error: std::bad_alloc", ValueError),
+        named("AcceleratorError", "CUDA error: out of memory", RuntimeError),
+        *map(
+            RuntimeError,
+            [
+                "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+                "cuda runtime error (2) : out of memory at /pytorch/aten/src",
+                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+                "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+                "CUDA out of memory. Tried to allocate 2.00 GiB",
+                "HIP out of memory. Tried to allocate 2.00 GiB",
+                "HIP error: hipErrorOutOfMemory",
+                "MPS backend out of memory (MPS allocated: 5.05 GB)",
+                "Invalid buffer size: 21.39 GB",
+                "cudaErrorMemoryAllocation: out of memory",
+                "CUDA failed with error out of memory",
+                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes",
+                "std::bad_alloc",
+                "out of memory",
+            ],
+        ),
+        raised_from(RuntimeError("CUDA error: out of memory")),
+        ExceptionGroup("", [ValueError(), ExceptionGroup("", [MemoryError()])]),
+    ],
+    ids=repr,
+)
+def test_memory_that_is_short_is_known(error: BaseException) -> None:
+    """By classes, names and texts."""
+    assert is_out_of_memory(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("CUDA error: out of memory"),
+        KeyError("MemoryError"),
+        OSError(28, "no space left"),
+        named("ResourceExhaustedError", "quota exceeded"),
+        named("ResourceExhausted", "429 out of memory"),
+        named(JAX, "INVALID_ARGUMENT: shapes differ", RuntimeError),
+        named("OutOfMemoryError", "OOM command not allowed", type("RedisError", (Exception,), {})),
+        named("Fail", ORT + "the shapes differ"),
+        *map(
+            RuntimeError,
+            [
+                "CUDA error: an illegal memory access was encountered",
+                "CUDA error: device-side assert triggered",
+                "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+                "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+                "the customer has run out of memory cards",
+            ],
+        ),
+        ExceptionGroup("", [ValueError()]),
+    ],
+    ids=repr,
+)
+def test_other_errors_are_not(error: BaseException) -> None:
+    """Though their texts are near."""
+    assert not is_out_of_memory(error)
+
+
+def test_a_memory_error_raised_from_another_is_known() -> None:
+    """What a function is to do with an error that the table lacks."""
+    error = MemoryError()
+    error.__cause__ = KeyError("a library's own")
+    assert is_out_of_memory(error)

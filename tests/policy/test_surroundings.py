@@ -1,0 +1,93 @@
+"""Which errors are of the surroundings, so that no item is to blame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from batched import ClosedError, QueueFullError
+from batched._policy.surroundings import is_of_surroundings
+
+
+def raised_during(inner: BaseException, outer: BaseException, *, hidden: bool = False) -> BaseException:
+    """Return `outer` as raised while `inner` was handled."""
+    outer.__context__ = inner
+    outer.__suppress_context__ = hidden
+    return outer
+
+
+def named(name: str, *args: Any, base: type[Exception] = Exception, **attributes: Any) -> Exception:
+    """Return an error of a class of this name, as a library might have it."""
+    error = type(name, (base,), {"__module__": "library"})(*args)
+    vars(error).update(attributes)
+    return error
+
+
+class Answer:
+    def __init__(self, status_code: int) -> None:
+        self.status_code = status_code
+
+
+def loop() -> BaseException:
+    """Return an error of a group that the error leads back to."""
+    leaf = ValueError()
+    leaf.__context__ = ExceptionGroup("", [leaf])
+    return leaf
+
+
+def left_group() -> BaseException:
+    """Return a group as a task group raises it: its body's error is its context too."""
+    lost = ConnectionError()
+    return raised_during(lost, ExceptionGroup("", [lost, ValueError()]), hidden=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (raised_during(ConnectionError(), RuntimeError()), True),
+        (raised_during(TimeoutError(), RuntimeError(), hidden=True), True),
+        (raised_during(FileNotFoundError(2, "no file", "cat.png"), ValueError("no image")), False),
+        (raised_during(PermissionError(13, "denied", "cat.png"), KeyError()), False),
+        (raised_during(KeyError(), ValueError()), False),
+        (RuntimeError("unpickled", ConnectionRefusedError(111, "refused")), True),
+        *(
+            (named(name), True)
+            for name in ("ReadTimeout", "APITimeoutError", "TimeoutException", "TimeoutExpired")
+        ),
+        *((named(name), True) for name in ("ConnectError", "APIConnectionError", "ConnectionClosed")),
+        *((named(name), True) for name in ("NetworkError", "ServerDisconnectedError", "ServiceUnavailable")),
+        *((named(name), True) for name in ("RateLimitError", "RemoteProtocolError", "AutoReconnect")),
+        *((named(name), False) for name in ("NeuralNetworkError", "DisconnectedGraphError", "InvalidURL")),
+        *((named(name), False) for name in ("UnsupportedProtocol", "LocalProtocolError", "ValidationError")),
+        (named("OperationalError", "could not connect to server"), True),
+        (named("OperationalError", "no such table: t"), False),
+        *((named("APIStatusError", status_code=status), status != 400) for status in (400, 429, 503)),
+        *((named("HTTPStatusError", response=Answer(status)), status != 422) for status in (422, 429)),
+        (named("Exit", code=503), False),
+        (ExceptionGroup("", [ConnectionError(), TimeoutError()]), True),
+        (ExceptionGroup("", [ExceptionGroup("", [named("ReadTimeout")]), TimeoutError()]), True),
+        (ExceptionGroup("", [raised_during(ConnectionError(), RuntimeError())] * 2), True),
+        (raised_during(ExceptionGroup("", [ConnectionError()]), RuntimeError()), True),
+        (ExceptionGroup("", [ConnectionError(), ValueError()]), False),
+        (left_group(), False),
+        (loop(), False),
+        (QueueFullError(), True),
+        (ClosedError(), True),
+    ],
+    ids=repr,
+)
+def test_errors_of_the_surroundings_are_known(error: BaseException, expected: bool) -> None:
+    """Through what hides them, by the names of classes, and in groups; errors of items are not."""
+    assert is_of_surroundings(error) is expected
+
+
+def test_attributes_that_raise_do_no_harm() -> None:
+    """The error is of no known library then."""
+
+    class Odd(OSError):
+        @property
+        def errno(self) -> int:  # type: ignore[override]
+            raise RuntimeError
+
+    assert not is_of_surroundings(Odd())

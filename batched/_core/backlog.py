@@ -16,6 +16,7 @@ longer queue would only add to the latency of all, also for long after.
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import ceil
 from typing import TYPE_CHECKING
 
 from batched._core.batch import Batch
@@ -315,8 +316,8 @@ class Backlog:
         takes_s = call.size * self._each_s()
         retry_after_s = self._coming_back.after_s(too_long, takes_s, now, has_place=has_place)
         error = OverloadError(
-            f"{call.overdue(self._name)}: it was refused, as what waits takes {too_long * 1000:.3g} ms too "
-            f"long; come back after {retry_after_s:.3g} s"
+            f"{call.overdue(self._name)}: it was refused, as other calls take that time; "
+            f"try again in {_rounded_up(retry_after_s)}"
         )
         error.retry_after_s = retry_after_s
         return error
@@ -358,3 +359,11 @@ class Backlog:
 def has_come_back(call: Call) -> bool:
     """Whether the caller of `call` says that it was refused before."""
     return getattr(call, "attempt", 1) > 1
+
+
+def _rounded_up(seconds: float) -> str:
+    """Return a time as a person says it."""
+    if seconds < 1.0:
+        return f"{max(ceil(seconds * 1000), 1)} ms"
+    whole = ceil(seconds)
+    return f"{whole} second{'s' if whole > 1 else ''}"

@@ -243,9 +243,9 @@ class ThreadDispatcher(Dispatcher):
             tell(calls)
             return
         try:
-            settle(wake(calls))
+            settle(wake(calls), self.name)
         except Exception:  # a fault of this library: each caller is to be woken all the same
             _logger.exception("%s: callers could not be woken together", self.name)
             for call in calls:
                 with contextlib.suppress(Exception):
-                    settle(wake([call]))
+                    settle(wake([call]), self.name)

@@ -68,16 +68,22 @@ def error_of(call: Call, name: str) -> BaseException:
     park_at_exit()
     if call.left == "cancelled" and call.waits_at is not None:
         return asyncio.CancelledError()
-    error = own_error(call)
+    error = own_error(call, name)
     return error if call.waits_at is None else for_event_loop(error)
 
 
-def own_error(call: Call) -> BaseException:
-    """Return a copy of the error of a call; the error itself if it has no copy and no other caller."""
+def own_error(call: Call, name: str) -> BaseException:
+    """Return a copy of the error of a call; the error itself if it has no copy and no other caller.
+
+    With what is known of the item that has failed.
+    """
     error: BaseException = call.error  # type: ignore[assignment]
     answer = copied(error, is_own=getattr(call, "owns_error", False))
     if answer is error:  # its traceback will lead to frames that know the call: no cycle
         call.error = BatchError("the error of this call has been raised")
+    if note := getattr(call, "note", None):
+        with contextlib.suppress(Exception):  # a class may refuse attributes
+            answer.add_note(note.format(name=name))
     return answer
 
 
@@ -181,8 +187,8 @@ def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
             outbox.is_told = False
 
 
-def settle(calls: list[Call]) -> None:
-    """Resolve the futures of `calls`, which runs their callbacks."""
+def settle(calls: list[Call], name: str) -> None:
+    """Resolve the futures of `calls` of the batcher of this name, which runs their callbacks."""
     for call in calls:
         future = call.waiter
         if future is None:  # it has been resolved, as in `wake`
@@ -191,7 +197,7 @@ def settle(calls: list[Call]) -> None:
             if call.left == "cancelled":
                 future.cancel()
             elif call.error is not None:
-                future.set_exception(own_error(call))
+                future.set_exception(own_error(call, name))
             else:
                 future.set_result(own_errors(call) if call.keep_errors else call.results)
         except InvalidStateError:  # cancelled by its caller

@@ -148,10 +148,12 @@ class Divided(Call):
     def note_failure(self, part: Part) -> None:
         """Have all parts know the error of `part`, which is the first one so far."""
         self._failure = part.error
+        self.note = part.note
         for other in self._parts:
             if other.missing and other is not part:
                 other.error = part.error
                 other.failed_at = part.failed_at
+                other.note = part.note
 
 
 def divide(call: Call, places: Iterable[list[int]], pick: Callable[[Any, list[int]], Any]) -> Divided:

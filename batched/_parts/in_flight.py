@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from batched._core.call import Call
+from batched._core.call import Call, note_of_item
 from batched._core.keys import Key, KnownKeys
 from batched._parts.store import UNKNOWN
 from batched.errors import BatchError
@@ -61,6 +61,7 @@ class CachedCall(Call):
         """Note that the item at `place` has failed with `error`."""
         if self.failure is None or place < self.failure[0]:
             self.failure = place, error
+            self.note = note_of_item(place, self.size)
 
     @property
     def may_fail_earlier(self) -> bool:
@@ -211,11 +212,12 @@ class InFlight:
             item.miss = miss
         return run.enter(None)
 
-    def land(self, miss: Miss, run: Call) -> tuple[Sequence[Call], Sequence[Call]]:
+    def land(self, miss: Miss, run: Call) -> tuple[Sequence[Call], Sequence[Call]]:  # noqa: C901
         """Hand the results of `run`, which is done, to the calls that wait for them."""
         done: list[CachedCall] = []
         unwanted: list[Call] = []
         told: dict[CachedCall, None] = {}
+        notes: dict[CachedCall, str | None] = {}
         items = miss.items
         miss.call = (
             None  # not wanted any more; the items are kept to the end, so that no error loses their calls
@@ -238,6 +240,8 @@ class InFlight:
                 result = _fault_of(call.keys[place]) or result
                 if isinstance(result, BaseException) and (run.error is not None or not call.keep_errors):
                     call.note_failure(place, result)
+                    if run.error is not None:
+                        notes[call] = notes.get(call) or _note(run, at, call, place)
                     continue
                 if to_store:  # the first caller that has not left stores it
                     call.to_store.append((item.key, result))
@@ -248,6 +252,7 @@ class InFlight:
         for call in told:
             if call.failure is not None and (run.error is not None or not call.may_fail_earlier):
                 call.left = run.left
+                call.note = notes.get(call, call.note)
                 call.fail(call.failure[1])
                 done.append(call)
                 unwanted += call.leave()
@@ -276,3 +281,11 @@ class InFlight:
         """Note that `item` is in flight no more."""
         if self._items.get(item.key) is item:
             del self._items[item.key]
+
+
+def _note(run: Call, at: int, call: Call, place: int) -> str | None:
+    """Return what is known of the error of `run` if its item `at` has it, which is at a `place` of `call`."""
+    note: str | None = getattr(run, "note", None)
+    if run.size > 1 and (note is None or run.failed_at != at):
+        return None
+    return note_of_item(place, call.size) if call.many else note

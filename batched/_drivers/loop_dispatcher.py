@@ -198,6 +198,7 @@ class LoopDispatcher(Dispatcher):
                 if batch is not None:
                     batcher.give_up(error, batch)
                 self._give_up_lost(error)
+                self._count_anew()
         except BaseException as interrupt:
             self.recover(interrupt)
             raise
@@ -227,6 +228,7 @@ class LoopDispatcher(Dispatcher):
             return False
         with self:
             self._give_up(error, batch)
+            self._count_anew()
         return True
 
     def _count_anew(self) -> None:

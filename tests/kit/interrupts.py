@@ -1,4 +1,4 @@
-"""A Ctrl-C at any bytecode of the package, in the thread that a test runs in."""
+"""A Ctrl-C at any bytecode of the package, and an error at any call of a function of it."""
 
 from __future__ import annotations
 
@@ -48,3 +48,33 @@ class Interrupt:
                 self.place = f"{frame.f_code.co_qualname}, line {frame.f_lineno}, at {frame.f_lasti}"
                 raise KeyboardInterrupt
         return self._see
+
+
+class Fault:
+    """A tracer that raises `error` at one call of a function of the package, `inside` of one of others."""
+
+    def __init__(self, at: int, inside: set[str], error: Exception) -> None:
+        self.at = at
+        self.seen = 0
+        self.place = ""
+        self._inside = inside
+        self._error = error
+
+    @property
+    def came(self) -> bool:
+        """Whether there were so many calls."""
+        return self.seen >= self.at
+
+    def __call__(self, frame: FrameType, _event: str, _arg: Any) -> None:
+        """Raise if this call is the one."""
+        if not frame.f_globals.get("__name__", "").startswith("batched."):
+            return
+        outer = frame.f_back
+        while outer is not None and outer.f_code.co_qualname not in self._inside:
+            outer = outer.f_back
+        if outer is None or frame.f_code.co_qualname in self._inside:
+            return
+        self.seen += 1
+        if self.seen == self.at:
+            self.place = frame.f_code.co_qualname
+            raise self._error

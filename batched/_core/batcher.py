@@ -119,9 +119,12 @@ class Batcher:
             running.retries.batches.popleft()
         else:
             batch = self.next_batch.take(now)
+            if not batch.size:  # an earlier fault: without this, the driver would ask for ever
+                raise RuntimeError("more items were counted than wait")
             if self.calls.keys_may_change:
                 running.refuse_changed(batch, now)
                 if not batch.size:
+                    self.calls.taking_from = None
                     return batch
         if running.retries.is_watching:
             taken = batch

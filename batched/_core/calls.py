@@ -271,6 +271,8 @@ class Calls:
         if self._has_parts:
             calls, unwanted = completed(calls)
         self.answered += calls
+        if self.in_flight is not None:
+            self.in_flight.landing.clear()
         if self.admission.awaiting_room:
             for call in calls:  # one part that was in flight has failed before the others had room
                 self._end_wait_for_room(call)
@@ -324,6 +326,8 @@ class Calls:
         """
         if call.parent is not None:
             self.answered += call.parent.abandon(error)
+            if self.in_flight is not None:
+                self.answered += [call for call in self.in_flight.landing if not call.missing]
             call.missing = 0
             return
         if call.missing:
@@ -356,6 +360,8 @@ class Calls:
         self.unreported = unreported
         for call in ending:
             self.lose(call, error)
+        if self.in_flight is not None:
+            self.answered += [call for call in self.in_flight.landing if not call.missing]
         for call in calls:
             start = taken.get(call)
             if start == 0 and call.missing == call.size:

@@ -58,8 +58,13 @@ class Counters:
         self.expired += expired
 
     def balance(self, unfinished: int) -> None:
-        """Count as accepted what has ended, and the `unfinished` items, after a step that was broken off."""
-        self.accepted = self.processed + self.cancelled + self.expired + unfinished
+        """Count what was lost sight of, besides the `unfinished` items, after a step that was broken off.
+
+        It counts as cancelled, and what was not counted as it came as accepted.
+        """
+        lost = self.accepted - self.processed - self.cancelled - self.expired - unfinished
+        self.cancelled += max(lost, 0)
+        self.accepted += max(-lost, 0)
 
     def ran(self, batch: Batch, duration: float, *, worked: bool = True) -> None:
         """Count a run of `batch`, which `worked`, or whatever came of it."""

@@ -139,14 +139,11 @@ class LoopDispatcher(Dispatcher):
         """Remove and return the next batch of `task`; None if none is due: the task is to end."""
         try:
             with self as batcher:
-                try:
-                    found = batcher.next(monotonic())
-                except Exception as fault:  # noqa: BLE001  of this library
-                    self._give_up(fault)
-                    found = None
+                found = batcher.next(monotonic())
         except BaseException as error:
-            self.recover(error)
-            raise
+            if not self._gives_up(error):
+                raise
+            found = None
         if not isinstance(found, Batch):
             self._busy.discard(id(task))
             self._wait(found, loop)
@@ -202,6 +199,7 @@ class LoopDispatcher(Dispatcher):
                 if batch is not None:
                     batcher.give_up(error, batch)
                 self._give_up_lost(error)
+                self._count_anew()
         except BaseException as interrupt:
             self.recover(interrupt)
             raise
@@ -209,18 +207,30 @@ class LoopDispatcher(Dispatcher):
     def _report(self, batch: Batch, parts: list[Any], error: BaseException | None) -> None:
         try:
             with self as batcher:
-                try:
-                    if error is not None:
-                        batcher.running.fail(batch, error, monotonic())
-                    else:
-                        batcher.running.finish(batch, parts, monotonic())
-                except Exception as fault:  # noqa: BLE001  of this library
-                    self._give_up(fault, batch)
+                if error is not None:
+                    batcher.running.fail(batch, error, monotonic())
+                else:
+                    batcher.running.finish(batch, parts, monotonic())
                 self._has_answered = bool(batcher.calls.answered)
                 self.inbox.has_moved = False  # its task looks, or plans, in any case
-        except BaseException as interrupt:
-            self.recover(interrupt)
-            raise
+        except BaseException as raised:
+            self._has_answered = True
+            if not self._gives_up(raised, batch):
+                raise
+
+    def _gives_up(self, error: BaseException, batch: Batch | None = None) -> bool:
+        """Free the lock after `error` in a step; return whether calls have it as their answer.
+
+        That is a fault of this library: of `batch`, or else of all calls. Not in the step, as its `try` would
+        be one more place for a Ctrl-C.
+        """
+        self.recover(error)
+        if not isinstance(error, Exception):
+            return False
+        with self:
+            self._give_up(error, batch)
+            self._count_anew()
+        return True
 
     def _count_anew(self) -> None:
         batchers = [dispatcher.batcher for dispatcher in self._driver.dispatchers()]
@@ -247,16 +257,13 @@ class LoopDispatcher(Dispatcher):
         """Plan what a free slot does."""
         try:
             with self as batcher:
-                try:
-                    delay = batcher.plan(monotonic())
-                except Exception as fault:  # noqa: BLE001  of this library
-                    self._give_up(fault)
-                    delay = None
+                delay = batcher.plan(monotonic())
             self._wait(delay, loop)
         except BaseException as error:  # Ctrl-C: the timer may be gone
-            self.recover(error)
+            is_fault = self._gives_up(error)
             self._ask(self._replan)
-            raise
+            if not is_fault:
+                raise
 
     def _wait(self, delay: float | None, loop: asyncio.AbstractEventLoop) -> None:
         """Have a task start after `delay` seconds, at the next call if that is None, if there may be one."""

@@ -1,6 +1,7 @@
 """All that is used of Python without its promise to keep it, each with a public way for the day that it goes.
 
-(`TaskAwaitable` alone names attributes of asyncio's futures elsewhere: slots are named in their class.)
+(Two modules have their own: `TaskAwaitable` names attributes of asyncio's futures, as slots are named in
+their class, and `_locks` asks for the owner of a lock, which `_parts` needs too.)
 """
 
 from __future__ import annotations

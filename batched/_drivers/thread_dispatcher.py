@@ -148,13 +148,17 @@ class ThreadDispatcher(Dispatcher):
         self.lock.free()
         lost = [] if batch is None else [batch]
         with self as batcher:
+            is_all = (
+                batch is None or batch not in batcher.running.since
+            )  # the fault came as it looked for more
             if len(self.workers) == 1:  # else some of the batches are the others'
                 lost += [each for each in batcher.running.since if each is not batch]
             for each in lost:
                 batcher.give_up(error, each)
-            if batch is None:
+            if is_all:
                 batcher.give_up(error, None)
                 self._let_in([*self.blocked])
+            self._count_anew()
         for each in lost:
             each.clear()
 

@@ -176,6 +176,8 @@ class InFlight:
     def __init__(self) -> None:
         self._items: dict[Hashable, Item] = {}
         self._known_keys: KnownKeys = KnownKeys()
+        self.landing: list[Call] = []
+        """Calls that are done, until the batcher has noted that."""
         self.landed: list[tuple[Hashable, Any, Watch | None]] = []
         """Keys and results to store in the cache, without the lock, before their callers are woken."""
 
@@ -248,11 +250,13 @@ class InFlight:
                     to_store = False
                 call.collator.give(call, place, result)
                 if not call.missing:
+                    self.landing.append(call)
                     done.append(call)
         for call in told:
             if call.failure is not None and (run.error is not None or not call.may_fail_earlier):
                 call.left = run.left
                 call.note = notes.get(call, call.note)
+                self.landing.append(call)  # its items are about to forget it
                 call.fail(call.failure[1])
                 done.append(call)
                 unwanted += call.leave()

@@ -114,9 +114,12 @@ class Calls:
         """Return the calls to queue in the place of `call`; raise if their keys cannot be compared."""
         calls = [*call.enter(self.in_flight)]
         for each in calls:
-            for key in keys_of(each):
+            keys = keys_of(each)
+            for key in keys:
                 key.settle(self._known_keys)
                 self.keys_may_change = True
+            if keys:
+                self.queue.check_key(each)
         if call.is_divided:
             self._has_parts = True
         return calls

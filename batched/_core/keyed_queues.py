@@ -87,6 +87,12 @@ class KeyedQueues:
             entry.queue.resize(batch_size, threshold)
             self._update(entry)
 
+    def check_key(self, call: Call) -> None:
+        """Raise what comparing the keys of `call` with others raises."""
+        self._entries.get(call.key)
+        if self.tenants is not None:
+            self.tenants.check(call)
+
     def push_all(self, calls: list[Call]) -> int:
         """Append `calls` to the queues of their keys; return their items."""
         arrived: dict[Hashable, list[Call]] = {}

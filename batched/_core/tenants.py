@@ -37,6 +37,10 @@ class Tenants:
     def __len__(self) -> int:
         return len(self._known)
 
+    def check(self, call: Call) -> None:
+        """Raise what comparing the tenant of `call` with others raises."""
+        self._known.get(call.tenant)
+
     # -- the queue ------------------------------------------------------------------------------------
 
     def came(self, call: Call) -> None:

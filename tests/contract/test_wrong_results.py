@@ -114,7 +114,7 @@ def test_a_wrong_number_fails_all_of_the_batch_at_once(flavour: Flavour) -> None
     futures = [flavour.start(fn, item) for item in range(4)]
     assert {type(future.exception(PATIENCE_S)) for future in futures} == {BatchError}
     answers = flavour.call(fn.options(return_exceptions=True), [0, 1, 2, 3])
-    assert {str(answer)[-38:] for answer in answers} == {"returned 3 results for a batch of 4 items"[-38:]}
+    assert all("returned 3 results for a batch of 4 items" in str(answer) for answer in answers)
     assert gate.batches == [[0, 1, 2, 3]] * 2
     assert fn.stats.total_divided == 0
     assert flavour.call(fn, [4, 5, 6, 7]) == [4, 5, 6, 7]

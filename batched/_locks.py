@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,3 +34,45 @@ class InterruptedLock(RLock):
             except RuntimeError:  # the Ctrl-C came before it was acquired
                 pass
             raise
+
+
+class Freed:
+    """For `with Freed(lock), lock:`, as a Ctrl-C may come between the block and the call of `__exit__`.
+
+    After an error it sees to it that the thread holds the lock no more, unless it did before.
+    """
+
+    __slots__ = ("_lock", "_was_mine")
+
+    def __init__(self, lock: RLock) -> None:
+        self._lock = lock
+        self._was_mine = owns(lock)
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, error: object, *_: object) -> None:
+        while error is not None and not self._was_mine and owns(self._lock):
+            self._lock.release()
+
+
+def owns_publicly(lock: RLock) -> bool:
+    """Return whether this thread holds `lock`, as Python promises to tell."""
+    try:
+        threading.Condition(lock).notify(0)  # type: ignore[arg-type]  # it is one
+    except RuntimeError:
+        return False
+    return True
+
+
+def owner_test(kind: type) -> Callable[[RLock], bool]:
+    """Return what tells whether this thread holds a lock of `kind`, a class of reentrant locks.
+
+    The public way takes fifty times as long.
+    """
+    test: Callable[[RLock], bool] = getattr(kind, "_is_owned", owns_publicly)
+    return test
+
+
+owns: Callable[[RLock], bool] = owner_test(RLock)
+"""Return whether this thread holds a reentrant lock of Python's own."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import suppress
 from functools import partial
-from types import MemberDescriptorType
+from types import BuiltinMethodType, MemberDescriptorType
 from typing import Any, NoReturn
 
 __all__ = [
@@ -15,6 +16,9 @@ __all__ = [
     "QueueFullError",
     "SlowConsumerError",
 ]
+
+
+_UNSET = object()
 
 
 class BatchError(ValueError):
@@ -47,30 +51,18 @@ class BlockingCallWarning(RuntimeWarning):
     """A call blocks the event loop that runs in its thread, so that no other task can join its batch."""
 
 
-def copied(error: BaseException) -> BaseException:
-    """Return a copy of `error` for one caller; a `BatchError` from the original if it cannot be copied.
+def copied(error: BaseException, *, is_own: bool = False) -> BaseException:
+    """Return a copy of `error` for one caller; if it cannot be copied, a `BatchError` from the original.
 
     Callers that share an error object would grow its traceback and overwrite its context for each
-    other. `copy.copy` calls the class with `args`, which fails or changes the message wherever
-    `__init__` takes other arguments; so only the built-in part is rebuilt, by the nearest built-in
-    base, and what the class itself stored is copied over.
+    other. `is_own` says that no other caller has it: then it is the original that cannot be copied.
     """
-    cls = type(error)
     try:
-        base: Any = next(c for c in cls.__mro__ if c.__module__ == "builtins")
-        args = base.__reduce__(error)[1]
-        if isinstance(error, BaseExceptionGroup):  # a subclass may have more arguments
-            args = (error.message, error.exceptions)
-        twin: BaseException = base.__new__(cls, *args)
-        base.__init__(twin, *args)
+        twin = _twin(error)
         put = partial(object.__setattr__, twin)  # the class may have a `__setattr__` of its own
         put("args", error.args)
         vars(twin).update(vars(error))
-        attributes = [attribute for c in cls.__mro__ for attribute in vars(c).items()]
-        for slot in (name for name, value in attributes if isinstance(value, MemberDescriptorType)):
-            if getattr(twin, slot, None) is not getattr(error, slot, None):
-                with suppress(AttributeError, TypeError):  # read-only, so `__new__` has set it
-                    put(slot, getattr(error, slot))
+        _copy_members(error, twin)
         if notes := getattr(error, "__notes__", None):
             put("__notes__", list(notes))
         put("__cause__", error.__cause__)
@@ -78,7 +70,58 @@ def copied(error: BaseException) -> BaseException:
         put("__suppress_context__", error.__suppress_context__)
         return BaseException.with_traceback(twin, error.__traceback__)
     except Exception:  # noqa: BLE001  of the user's class; the caller gets an answer in any case
-        return _wrapped(error)
+        return error if is_own else _wrapped(error)
+
+
+def _twin(error: BaseException) -> BaseException:
+    """Return a new error of the class of `error`, with what its built-in part was made of.
+
+    `copy.copy` calls the class with `args`, which fails or changes the message wherever `__init__` takes
+    other arguments; so only the built-in part is rebuilt. But a class of an extension module may have
+    state that its own copy alone can reach.
+    """
+    cls: Any = type(error)
+    layouts = []  # from the class to `BaseException`: those that its memory is laid out after
+    while cls is not object:
+        layouts.append(cls)
+        cls = cls.__base__
+    cls = type(error)
+    builtin: Any = next(c for c in layouts if c.__module__ == "builtins")
+    native: Any = next(
+        c for c in layouts if c is builtin or isinstance(vars(c).get("__new__"), BuiltinMethodType)
+    )
+    if native is not builtin:
+        with suppress(Exception):
+            twin = copy.copy(error)
+            if twin is not error and type(twin) is cls and str(twin) == str(error):
+                return twin
+    args = builtin.__reduce__(error)[1]
+    if isinstance(error, BaseExceptionGroup):  # a subclass may have more arguments
+        args = (error.message, error.exceptions)
+    made: BaseException = native.__new__(cls, *args)
+    builtin.__init__(made, *args)
+    if native is not builtin and str(made) != str(error):
+        raise TypeError(cls)
+    return made
+
+
+def _copy_members(error: BaseException, twin: BaseException) -> None:
+    """Give `twin` what `error` has in slots, also None: a slot that is not set is another thing."""
+    cls = type(error)
+    for member in (value for c in cls.__mro__ for value in vars(c).values()):
+        if isinstance(member, MemberDescriptorType):
+            value = _member(member, error)
+            if value is not _UNSET and value is not _member(member, twin):
+                with suppress(AttributeError, TypeError):  # read-only, so `__new__` has set it
+                    member.__set__(twin, value)
+
+
+def _member(member: MemberDescriptorType, error: BaseException) -> Any:
+    """Return what `error` has in a slot, or `_UNSET`."""
+    try:
+        return member.__get__(error)
+    except AttributeError:
+        return _UNSET
 
 
 def raise_as_was(error: BaseException) -> NoReturn:
@@ -88,7 +131,7 @@ def raise_as_was(error: BaseException) -> NoReturn:
         raise error
     finally:
         if context is not None:
-            error.__context__ = context
+            object.__setattr__(error, "__context__", context)  # the class may be frozen
         # Else the error, its traceback and this frame would keep each other alive until the collector runs.
         del error, context
 

@@ -31,7 +31,8 @@ class BatchedInference(ThreadedFunction, Generic[R, F_co]):
     caller's rows only. A feature is a numpy array or torch tensor, with the rows as its first axis, or a
     list of such rows, which may then differ in shape. All features of a call have as many rows. All callers
     share the batches of one worker thread, as far as their features are alike: the same keys in the same
-    order, dtypes, devices, ranks, and sizes of all axes but the first two.
+    order, dtypes, devices, ranks, and sizes of all axes but the first two; strings of numpy may differ in
+    width, and the function gets the widest.
 
     The function sees a new, plain array for each feature, of at most `batch_size` rows. Where callers' rows
     differ in length they are padded. It must return an array, or a dict, list or tuple of arrays, each

@@ -59,7 +59,7 @@ _COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "cancelled_items": ("Items that were cancelled before execution", lambda s: s.total_cancelled),
     "expired_items": ("Items that were late before execution", lambda s: s.total_expired),
     "rejected_items": ("Items for which the queue had no room", lambda s: s.total_rejected),
-    "refused_items": ("Items that what waited would have made late", lambda s: s.total_refused),
+    "refused_items": ("Items that would have been late, by the time of batches", lambda s: s.total_refused),
     "cached_items": ("Items answered by the cache or an equal one in flight", lambda s: s.total_cached),
     "real_elements": ("Elements, or units of length, that callers passed", lambda s: s.padding.real),
     "padded_elements": ("Elements that the batch function got, with padding", lambda s: s.padding.padded),
@@ -86,9 +86,16 @@ _HISTOGRAMS: dict[str, tuple[str, list[float], Callable[[Stats], Distribution]]]
 def _mean_s(what_ms: str) -> Callable[[Live], float | None]:
     def mean_s(live: Live) -> float | None:
         learned = [getattr(stats.learned, what_ms) for _, stats in live if stats.learned is not None]
-        return fmean(learned) / 1000 if learned else None
+        known = [value for value in learned if value is not None]
+        return fmean(known) / 1000 if known else None
 
     return mean_s
+
+
+def _capacity(known: list[float | None]) -> float | None:
+    """Return what batchers can do together; None if of one of them that is not known."""
+    capacities = [capacity for capacity in known if capacity is not None]
+    return sum(capacities) if capacities and len(capacities) == len(known) else None
 
 
 def _expected_waits_s(live: Live) -> list[float]:
@@ -125,7 +132,7 @@ _GAUGES: dict[str, tuple[str, Callable[[Live], float | None]]] = {
     ),
     "learned_capacity_items_per_second": (
         "Items a second of full batches, back to back, by what was learned",
-        lambda live: sum(s.learned.capacity for _, s in live if s.learned is not None) or None,
+        lambda live: _capacity([s.learned.capacity for _, s in live if s.learned is not None]),
     ),
     "fitting_items": (
         "The most items of a batch as far as memory is known to go",

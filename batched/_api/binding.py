@@ -11,16 +11,18 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial, update_wrapper
+from inspect import Signature, iscoroutinefunction
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
+from batched._api.call_signature import signature_of_calls
 from batched._api.decorate import is_stream, name_of
 from batched._api.pickling import Picklable
 from batched._api.through_class import ThroughClass
 from batched._core.options import NO_OPTIONS, POSITIONAL, CallOptions, Options
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
-from batched._locks import InterruptedLock
+from batched._locks import Freed, InterruptedLock
 from batched._parts.cache import CachingCollator
 from batched._parts.stack import join
 
@@ -71,7 +73,7 @@ class Binding(Generic[DriverT]):
             raise TypeError(
                 f"{type(key).__qualname__} has batched methods, so its __slots__ must include '__weakref__'"
             ) from None
-        with _making:
+        with Freed(_making), _making:
             made = self.made(key)
             if made is None:
                 made = self._make(key)
@@ -126,6 +128,48 @@ class _Wrapped:
         return MethodType(shared.function, view._key) if shared.is_method else shared.function  # noqa: SLF001
 
 
+class _Signature:
+    """The signature with which a decorated function is called, found as its `__signature__`."""
+
+    def __get__(self, view: Bindable[Any] | None, owner: type) -> Signature:
+        if view is None:
+            raise AttributeError("__signature__")  # that of a class is another one
+        shared = view._shared  # noqa: SLF001
+        return signature_of_calls(
+            view.__wrapped__, shared.settings, partial(hasattr, view), streams=shared.streams
+        )
+
+
+class _Documentation:
+    """The docstring of a view: that of its function; of the class of the view, that of all such classes.
+
+    Were they the same, `help` would take it for that of the class, and not show it.
+    """
+
+    def __init__(self, of_function: str | None, of_class: str | None) -> None:
+        self._of_function = of_function
+        self._of_class = of_class
+
+    def __get__(self, view: object, owner: type) -> str | None:
+        return self._of_class if view is None else self._of_function
+
+
+def _coroutine_functions(public_class: type[Any], name: str) -> dict[str, Any]:
+    """Return the coroutine functions of a class, each a copy with the name of a decorated function.
+
+    A coroutine has the name of its function: so Python's warning says which call has not been awaited.
+    """
+    copies: dict[str, Any] = {}
+    for way in ("__call__", "acall", "aclose"):
+        function = getattr(public_class, way, None)
+        if isinstance(function, FunctionType) and iscoroutinefunction(function):
+            copy = FunctionType(function.__code__, function.__globals__, way, function.__defaults__)
+            copies[way] = update_wrapper(copy, function, ("__module__", "__doc__", "__annotations__"), ())
+            del copy.__wrapped__  # type: ignore[attr-defined]
+            copy.__qualname__ = name if way == "__call__" else f"{name}.{way}"
+    return copies
+
+
 class Bindable(Picklable, Generic[DriverT]):
     """A decorated function: binds to instances as functions do, and looks like one.
 
@@ -139,6 +183,7 @@ class Bindable(Picklable, Generic[DriverT]):
     ways_to_call: ClassVar[frozenset[str]] = frozenset()
 
     __wrapped__: _Wrapped = _Wrapped()
+    __signature__: _Signature = _Signature()
 
     _shared: Shared[DriverT]
     _key: object
@@ -165,13 +210,26 @@ class Bindable(Picklable, Generic[DriverT]):
 
         wrapper: Any = self
         update_wrapper(wrapper, func)
+        vars(self).setdefault("__name__", name)  # an object that is called has none
+        vars(self).setdefault("__qualname__", name)
         for attribute in [*vars(self)]:  # an attribute of a callable object must hide no method of this class
             if not attribute.startswith("__") and hasattr(type(self), attribute):
                 del vars(self)[attribute]
         self._key = None
+        public_class = type(self)
+        self.__class__ = type(
+            public_class.__name__,
+            (public_class,),
+            {
+                "__slots__": (),
+                "__module__": public_class.__module__,
+                "__doc__": public_class.__doc__,
+                **_coroutine_functions(public_class, name),
+            },
+        )
         binding = Binding(func, make)
         self._shared = Shared(
-            public_class=type(self),
+            public_class=public_class,
             function=func,
             settings=options,
             binding=binding,
@@ -219,10 +277,16 @@ class Bindable(Picklable, Generic[DriverT]):
         """Return a view that belongs to `key`: its state is that of this object, with `changes`."""
         shared = self._shared
         if shared.view_class is None:  # its docstring, for instance, is that of the function
-            names = ("__annotations__", "__doc__", "__module__")
+            names = ("__annotations__", "__module__")
             hidden = {name: shared.attributes[name] for name in names if name in shared.attributes}
             base = shared.public_class
-            members = {"__slots__": (), "__getattr__": _attribute_of_function, **hidden}
+            members = {
+                "__slots__": (),
+                "__getattr__": _attribute_of_function,
+                "__doc__": _Documentation(shared.attributes.get("__doc__"), base.__doc__),
+                **_coroutine_functions(base, self._name),
+                **hidden,
+            }
             shared.view_class = type(base.__name__, (base,), members)
         view: Self = _new(shared.view_class)
         view._shared = replace(shared, views={}, driver=None, **changes)  # it finds its driver when called

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields, replace
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from inspect import Parameter, Signature
 from textwrap import TextWrapper
-from types import FunctionType
-from typing import Any, TypeVar, get_type_hints
+from types import FunctionType, MethodType, NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from batched._core.options import (
     DEFAULT_MAX_PIECES,
@@ -24,11 +25,15 @@ from batched._core.options import (
     Options,
     live_options,
 )
+from batched._drivers.blocking import level_of_user
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 _FUNC = Parameter("func", Parameter.POSITIONAL_ONLY, default=None, annotation=Callable[..., Any] | None)
 _SELF = Parameter("self", Parameter.POSITIONAL_ONLY)
+
+_ONE_ITEM = [bool, int, float, complex, str, bytes, bytearray, dict, set, frozenset]
+"""Types of a parameter for which a list is wrong."""
 
 _ROWS = re.compile(r"^( +)\w+: Each one says in an editor what it means.*$", re.MULTILINE)
 """The line of a docstring that the rows of the table replace. Editors show the line."""
@@ -38,19 +43,83 @@ def decorate(
     make: Callable[[Any, Any], Any], kind: type[Options], args: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
     """Return `make(function, options)`, or a decorator that returns it if the function is still to come."""
-    given = args[:1] if args and _can_be_decorated(args[0]) else ()
+    given = args[:1] if args and (callable(args[0]) or not hasattr(args[0], "__float__")) else ()
+    if given:
+        _check_function(*given)
     options = _checked(kind, args[len(given) :], named)
 
     def decorator(func: Any) -> Any:
-        if not _can_be_decorated(func):
-            raise TypeError(f"dynamically decorates a function, got {func!r}")
+        _check_function(func)
+        if not issubclass(kind, ArrayOptions):
+            _warn_of_one_item(func)
         return make(func, options)
 
     return decorator(*given) if given else decorator
 
 
-def _can_be_decorated(value: Any) -> bool:
-    return callable(value) or isinstance(value, classmethod | staticmethod)
+def _check_function(func: Any) -> None:
+    """Raise `TypeError` if `func` is nothing that runs batches."""
+    plain, _ = _code_of(func)
+    if hasattr(type(plain), "ways_to_call"):
+        name = _named(plain)
+        raise TypeError(f"{name} is decorated already: decorate its plain function, {name}.__wrapped__")
+    if isinstance(func, type) and not (hasattr(func, "__len__") and hasattr(func, "__iter__")):
+        raise TypeError(
+            f"dynamically decorates a function, got the class {func.__qualname__}: decorate its method, "
+            f"or an instance that can be called"
+        )
+    if not callable(func) and not isinstance(func, classmethod | staticmethod):
+        raise TypeError(
+            f"dynamically decorates a function, got {func!r}: pass a function, and options by name, "
+            f"as in dynamically(function, batch_size=64)"
+        )
+    # Of no callable in C: some have no signature, and two threads cannot read one at once in CPython 3.11.
+    if isinstance(plain, FunctionType):
+        code = plain.__code__
+        taken = code.co_argcount + code.co_kwonlyargcount
+        takes_more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        if not takes_more and taken <= isinstance(func, classmethod | MethodType):
+            raise TypeError(f"{_named(plain)} takes no parameters: a batch function takes a list of items")
+
+
+def _named(func: Any) -> str:
+    """Return the name of a function, or of an object that can be called, for messages."""
+    name = getattr(func, "__qualname__", None) or type(func).__qualname__
+    return str(name).rpartition("<locals>.")[2]
+
+
+def _warn_of_one_item(func: Any) -> None:
+    """Warn if the first parameter of `func`, as it is annotated, takes one item and no list."""
+    plain, _ = _code_of(func)
+    if not isinstance(plain, FunctionType) or isinstance(getattr(func, "__func__", func), partial):
+        return
+    try:
+        parameters = [*inspect.signature(plain).parameters.values()]
+    except ValueError:  # it wraps a callable in C
+        return
+    if parameters and parameters[0].name in {"self", "cls"}:
+        del parameters[0]
+    if parameters and (note := _of_one_item(parameters[0].annotation, plain)):
+        name = parameters[0].name
+        warnings.warn(
+            f"{_named(plain)} takes {name}: {note}, which is one item; a batch function takes a list of "
+            f"items, as {name}: list[{note}], and returns a list of results",
+            stacklevel=level_of_user(),
+        )
+
+
+def _of_one_item(annotation: Any, func: FunctionType) -> str | None:
+    """Return how `annotation` is written if it stands for one item, whatever the function does; else None."""
+    if isinstance(annotation, str):
+        try:
+            annotation = eval(annotation, func.__globals__)  # noqa: S307  as `get_type_hints` does
+        except Exception:  # noqa: BLE001  a name that is there for type checkers only
+            return None
+    is_union = get_origin(annotation) in {Union, UnionType}
+    kinds = [kind for kind in (get_args(annotation) if is_union else (annotation,)) if kind is not NoneType]
+    if kinds and all((get_origin(kind) or kind) in _ONE_ITEM for kind in kinds):
+        return inspect.formatannotation(annotation)
+    return None
 
 
 def _checked(kind: type[Options], args: tuple[Any, ...], named: dict[str, Any]) -> Options:

@@ -5,6 +5,8 @@ Both are for lists and for arrays: the collator knows the difference.
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -134,6 +136,13 @@ class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
 
     if not TYPE_CHECKING:  # subclasses say what it takes
         __call__ = DecoratedFunction.acall
+
+    # To web frameworks it is a coroutine function: `inspect` asks for a mark; before Python 3.12, for code.
+    if sys.version_info >= (3, 12):
+        _is_coroutine_mark: Any = vars(inspect.markcoroutinefunction(lambda: None))["_is_coroutine_mark"]
+    else:
+        __code__ = DecoratedFunction.acall.__code__
+        __defaults__ = __kwdefaults__ = None
 
     async def __aenter__(self) -> Self:
         return self

@@ -209,7 +209,10 @@ class DecoratedFunction(Bindable[DriverT]):
 
 
 def _refuse_call(name: str, *_: Any) -> NoReturn:
-    raise TypeError(f"{name} streams: call its stream or astream")
+    raise TypeError(
+        f"{name} streams: call its stream or astream, as in `for piece in {name}.stream(item)`, since it "
+        f"yields. To be called itself, it has to `return` a list of one result per item"
+    )
 
 
 async def _answer_with_cache(driver: Driver, call: Any, name: str, *, waits: bool = False) -> None:

@@ -2,30 +2,55 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from functools import partial, update_wrapper
-from typing import Any
+from inspect import Signature
+from typing import Any, ClassVar
+
+from batched._api.call_signature import signature_of_calls
 
 
 class ThroughClass:
     """A batched method found through its class: `Cls.embed(instance, x)` is `instance.embed(x)`."""
+
+    ways_to_call: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, batched_function: Any, func: Callable[..., Any], owner: type | None) -> None:
         update_wrapper(self, func)
         self.batched_function = batched_function
         self._owner = owner
 
-    def __call__(self, instance: object, /, *args: Any, **named: Any) -> Any:
-        return self._call("__call__", instance, *args, **named)
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
+        return self._call("__call__", *args, **named)
 
-    def _call(self, name: str, instance: object, /, *args: Any, **named: Any) -> Any:
+    @property
+    def __signature__(self) -> Signature:
+        shared = self.batched_function._shared  # noqa: SLF001
+        has = self.batched_function.ways_to_call.__contains__
+        return signature_of_calls(shared.function, shared.settings, has, streams=shared.streams)
+
+    @property
+    def _attribute(self) -> str:
+        return self.batched_function._shared.attribute  # type: ignore[no-any-return]  # noqa: SLF001
+
+    async def _acall(self, instance: object = None, /, *args: Any, **named: Any) -> Any:
+        return await self._call("acall", instance, *args, **named)
+
+    def _call(self, name: str, instance: object = None, /, *args: Any, **named: Any) -> Any:
+        if self._owner is not None and not isinstance(instance, self._owner.__mro__[:-1]):
+            raise TypeError(
+                f"{self.batched_function.__qualname__} is a method: call it on an instance, as "
+                f"{self._owner.__name__}(...).{self._attribute}(...); through the class, the instance is the "
+                f"first argument, and this is {reprlib.repr(instance)}"
+            )
         return getattr(self.batched_function.__get__(instance, type(instance)), name)(*args, **named)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else self.batched_function.__get__(instance, owner)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (self._owner, self.batched_function._shared.attribute)  # noqa: SLF001
+        return getattr, (self._owner, self._attribute)
 
     def __getattr__(self, name: str) -> Any:
         if name == "plain_function":  # for pickles
@@ -33,7 +58,8 @@ class ThroughClass:
         if name.startswith("_") or not hasattr(type(self.batched_function), name):
             raise AttributeError(f"a batched method has no attribute {name!r}")
         if name in self.batched_function.ways_to_call:
-            return partial(self._call, name)
+            way = partial(self._acall) if name == "acall" else partial(self._call, name)
+            return update_wrapper(way, getattr(self.batched_function, name))
         belonging = f"{self.batched_function.__qualname__}.{name}"
         raise AttributeError(f"{belonging} belongs to each instance: use an instance")
 

@@ -15,7 +15,7 @@ from typing import Any
 from batched._collate.libraries import Array
 from batched._collate.merge import Merger
 from batched._collate.pad import Padder
-from batched._collate.signature import Signature, Signatures
+from batched._collate.signature import Feature, Signature, Signatures
 from batched._collate.split import Splitter
 from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper
@@ -120,6 +120,8 @@ class FeatureCollator:
         for feature, fill, theirs, long, shape in zip(
             signature.features, signature.fills, blocks, lengths, least, strict=True
         ):
+            if signature.is_mixed:
+                theirs = _alike(feature, theirs)  # noqa: PLW2901
             array, real = self._padder.join(feature, fill, theirs, long, shape, rows)
             collated[feature.key] = array
             batch.real += real
@@ -127,9 +129,26 @@ class FeatureCollator:
         batch.shapes = [array.shape[1:] for array in collated.values()]
         return collated
 
+    def can_repeat(self, batch: Batch) -> bool:  # noqa: ARG002  for the protocol
+        """Return True: the function is given copies of the features."""
+        return True
+
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
         """Return the rows that answer each slice: copies, or a part that `place` joins to others."""
         return self._splitter.split(outputs, batch, _rows(batch))
+
+
+def _alike(feature: Feature, blocks: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the blocks of a feature, arrays or lists of rows, in one kind."""
+    arrays = [block[0] if isinstance(block, list) else block for block in blocks]
+    alike = feature.library.common(arrays)
+    if alike is arrays:
+        return blocks
+    like = alike[0]
+    return tuple(
+        [feature.library.widened(row, like) for row in block] if isinstance(block, list) else array
+        for block, array in zip(blocks, alike, strict=True)
+    )
 
 
 def _rows(batch: Batch) -> int:

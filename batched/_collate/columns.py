@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from batched._collate.lists import ListCollator
+from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
 
@@ -157,6 +158,15 @@ class ColumnCollator:
                 for column, item in zip(columns, call.inputs, strict=True):
                     column.append(item)
         return columns
+
+    def can_repeat(self, batch: Batch) -> bool:
+        """Return whether no item of `batch` may be used up, in any column."""
+        return not any(
+            is_used_up(item)
+            for call, start, stop in batch.slices
+            for column in call.inputs
+            for item in (column[start:stop] if call.many else (column,))
+        )
 
     def place(self, piece: Slice, part: list[Any]) -> None:
         """Write `part` over the items of the first column, which becomes the results."""

@@ -1,29 +1,52 @@
-"""The length of an item, where it costs nothing to look at and runs no code of the user's."""
+"""The length of an item, where it costs little to look at and runs no code of the user's.
+
+An item of several parts, such as the pair of a cross-encoder or a dict of features, is as long as its texts,
+lists and arrays together.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from batched._core.call import Call
 
-_SIZED = (str, bytes, list, tuple)
+_TEXTS: tuple[Any, ...] = (str, bytes, bytearray)
+_SEQUENCES: tuple[Any, ...] = (list, tuple)
+_STRINGS = frozenset({str})
+_NUMBERS = frozenset({int, float, bool})
 _ARRAYS = frozenset({"numpy", "torch"})  # the modules that their types are in
+_WITH_FIELDS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_validator__")
+_DEEPEST = 2  # containers, one in the other, whose parts are looked at
+_FEW = 8  # parts: of more, the first one tells whether they are numbers
+_MOST = 64  # parts that are looked at: those of a longer list stand for the others
 
 
-def length_of(item: Any) -> int | None:
-    """Return the length of a `str`, `bytes`, `list`, `tuple`, or of an array or tensor with one axis.
+def length_of(item: Any, depth: int = _DEEPEST) -> int | None:
+    """Return the length of a text, of an array or tensor with one axis, or of the parts of an item together.
 
-    None for anything else: its `len` could be slow, or mean something else.
+    Parts are those of a list, tuple, dict, dataclass or model. A list or tuple of numbers, or of what has no
+    length, has its `len`. None for anything else: its `len` could be slow, or mean something else.
     """
     kind = type(item)
-    if kind in _SIZED:
+    if kind is str:
         return len(item)
-    for sized in _SIZED:
-        if issubclass(kind, sized):
-            return sized.__len__(item)
-    if kind.__module__ in _ARRAYS and getattr(item, "ndim", 0) == 1:
-        return int(item.shape[0])
-    return None
+    for sequence in _SEQUENCES:
+        if issubclass(kind, sequence):
+            return _of_sequence(item, sequence.__len__(item), depth)
+    for text in _TEXTS:
+        if issubclass(kind, text):
+            return int(text.__len__(item))
+    if kind.__module__ in _ARRAYS:
+        return _of_array(item)
+    if issubclass(kind, dict):
+        return _together(dict.values(item), depth - 1) if depth else None
+    return _together(_fields(item), depth - 1) if depth and has_fields(kind) else None
+
+
+def has_fields(kind: type) -> bool:
+    """Whether objects of this type are known by their fields: dataclasses, models of pydantic and attrs."""
+    return any(hasattr(kind, name) for name in _WITH_FIELDS)
 
 
 def length_in_list(call: Call, at: int) -> int | None:
@@ -32,9 +55,47 @@ def length_in_list(call: Call, at: int) -> int | None:
 
 
 def length_in_columns(call: Call, at: int) -> int | None:
-    """Return the length of an item of several columns: that in the first column that has one."""
-    for column in call.inputs:
-        length = length_of(column[at] if call.many else column)
-        if length is not None:
-            return length
-    return None
+    """Return the length of an item of several columns: that in all columns together."""
+    return _together([column[at] for column in call.inputs] if call.many else call.inputs, _DEEPEST)
+
+
+def _of_sequence(item: Sequence[Any], size: int, depth: int) -> int:
+    """Return the length of the parts of a list or tuple together, or how many there are."""
+    if not size or not depth:
+        return size
+    # Not the methods of a class of the user's.
+    part_at: Any = list.__getitem__ if isinstance(item, list) else tuple.__getitem__
+    if size > _FEW and type(part_at(item, 0)) in _NUMBERS:
+        return size
+    parts = part_at(item, slice(None, None, -(-size // _MOST)))
+    total = sum(map(len, parts)) if _STRINGS.issuperset(map(type, parts)) else _together(parts, depth - 1)
+    return size if total is None else total * size // len(parts)
+
+
+def _of_array(array: Any) -> int | None:
+    """Return the length of an array with one axis, or with one row, as tokenizers return them."""
+    shape: Any = getattr(array, "shape", ())
+    is_row = len(shape) == 1 or (len(shape) == 2 and shape[0] == 1)  # noqa: PLR2004
+    return int(shape[-1]) if is_row else None
+
+
+def _together(parts: Iterable[Any], depth: int) -> int | None:
+    """Return the lengths of those parts that have one, added up; None if none has."""
+    lengths = [length for part in parts if (length := length_of(part, depth)) is not None]
+    return sum(lengths) if lengths else None
+
+
+def _fields(item: Any) -> list[Any]:
+    """Return the values of the fields of a dataclass or model; without properties, which are code."""
+    try:
+        return list(object.__getattribute__(item, "__dict__").values())
+    except AttributeError:  # it has slots
+        pass
+    names = getattr(type(item), "__slots__", ())
+    found: list[Any] = []
+    for name in [names] if isinstance(names, str) else names:
+        try:
+            found.append(object.__getattribute__(item, name))
+        except AttributeError:  # it is not set, or private
+            continue
+    return found

@@ -104,13 +104,17 @@ class NumpyArrays:
         ends = accumulate(sizes)
         return [array[end - size : end].copy() for end, size in zip(ends, sizes, strict=True)]
 
+    def joint(self, kind: Any) -> Hashable:
+        """Return what kinds that can be joined have in common: strings may differ in width."""
+        return ("strings", str(kind.kind)) if kind.kind in "SU" else kind
+
     def common(self, rows: Sequence[Array]) -> Sequence[Array]:
-        """Return `rows` in one kind, if only the length of their strings or their grad differs."""
+        """Return `rows` in one kind, if only the width of their strings or their grad differs."""
         dtypes = {row.dtype for row in rows}
-        if len(dtypes) == 1 or len({dtype.kind for dtype in dtypes}) > 1 or rows[0].dtype.kind not in "SU":
+        if len(dtypes) == 1 or len(set(map(self.joint, dtypes))) > 1:
             return rows
         dtype = self._numpy.result_type(*dtypes)
-        return [row.astype(dtype) for row in rows]
+        return [row.astype(dtype, copy=False) for row in rows]
 
     def widened(self, array: Array, other: Array) -> Array:
         """Return `array` in a dtype that holds the values of `other` too."""
@@ -193,6 +197,9 @@ class TorchArrays:
     def cut(self, array: Array, sizes: Sequence[int]) -> list[Array]:
         with self.writing(array):
             return [rows.clone() for rows in array.split(sizes)]
+
+    def joint(self, kind: Hashable) -> Hashable:
+        return kind
 
     def common(self, rows: Sequence[Array]) -> Sequence[Array]:
         if len({row.requires_grad for row in rows}) == 1:

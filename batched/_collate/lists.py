@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from batched._collate.owned import owned
+from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
 from batched.errors import BatchError
@@ -41,7 +43,9 @@ class ListCollator:
         parameter = next(iter(inspect.signature(function.__wrapped__).parameters), "items")
         if not args and list(named) == [parameter]:
             return named[parameter]
-        given = ", ".join([*("..." for _ in args), *(f"{name}=..." for name in named)])
+        given = ", ".join(
+            [*map(reprlib.repr, args), *(f"{name}={reprlib.repr(value)}" for name, value in named.items())]
+        )
         raise TypeError(
             f"{self._name} takes one argument, {parameter!r} (an item or a list of items), got ({given})"
         )
@@ -80,10 +84,19 @@ class ListCollator:
                 items.append(call.inputs)
         return items
 
+    def can_repeat(self, batch: Batch) -> bool:
+        """Return whether no item of `batch` may be used up."""
+        return not any(
+            is_used_up(item)
+            for call, start, stop in batch.slices
+            for item in (call.inputs[start:stop] if call.many else (call.inputs,))
+        )
+
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
         """Return one part per slice: a row for a single item, else a list of rows."""
         rows = outputs if type(outputs) is list else self._rows(outputs)
         if len(rows) != batch.size:
+            batch.returned = len(rows)
             raise BatchError(self._miscounted(len(rows), batch.size))
         rows = owned(rows)
         if not batch.has_lists:
@@ -130,11 +143,27 @@ class ListCollator:
                 raise BatchError(self._miscounted(len(rows), size))
         raise TypeError(
             f"{self._name} must return one result per item, as a list, tuple or array, "
-            f"not {type(outputs).__qualname__}"
+            f"not {type(outputs).__qualname__}{_remedy(outputs)}"
         )
 
     def _miscounted(self, results: int, items: int) -> str:
-        return f"{self._name} returned {results} results for a batch of {items} items"
+        return (
+            f"{self._name} returned {results} results for a batch of {items} items; it must return one per "
+            f"item, in their order: None, or an exception, for an item that has none"
+        )
+
+
+def _remedy(outputs: Any) -> str:
+    """Return what may have been meant by outputs that are no rows, and what to write."""
+    if outputs is None:
+        return ": does it lack a `return`?"
+    if isinstance(outputs, Iterator):
+        return ": write `return list(...)`"
+    if isinstance(outputs, Mapping):
+        return ": write `return [outputs[item] for item in items]`, in the order of the items"
+    if isinstance(outputs, AbstractSet):
+        return ", which has no order"
+    return f", {reprlib.repr(outputs)}"
 
 
 def _checked(part: list[Any], piece: Slice, batch: Batch) -> list[Any] | BaseException:

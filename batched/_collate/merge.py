@@ -108,7 +108,7 @@ class Merger:
                 size = max(self._padded_alone(call.inputs, *each) for each in axes)
                 whole = library.copy(self._resized(library, whole, axis, size))
                 rows = self._resized(library, rows, axis, size)
-        if library.kind(whole) != library.kind(rows):
+        if whole.dtype != rows.dtype:
             whole = library.widened(whole, rows)
         return whole, rows
 

@@ -21,7 +21,7 @@ class Feature(NamedTuple):
     key: Hashable
     library: Library
     kind: Hashable
-    """Dtype, device, grad or not, as the library compares them."""
+    """Dtype, device, grad or not, as the library compares them; of the first call, where they may differ."""
     trailing: tuple[int | None, ...] | None
     """The sizes of the axes after the first two, None where rows differ; None if there is no second axis."""
 
@@ -29,12 +29,23 @@ class Feature(NamedTuple):
 class Signature:
     """The key of calls that may share a batch: one object for all of them, so it is cheap to compare."""
 
-    __slots__ = ("__weakref__", "_kinds", "_lengths", "_of_two_axes", "_ragged", "features", "fills", "keys")
+    __slots__ = (
+        "__weakref__",
+        "_kinds",
+        "_lengths",
+        "_of_two_axes",
+        "_ragged",
+        "features",
+        "fills",
+        "is_mixed",
+        "keys",
+    )
 
     def __init__(self, features: tuple[Feature, ...], fills: list[Any]) -> None:
         self.features = features
         self.keys = [feature.key for feature in features]
         self.fills = fills  # what each feature is padded with, None for zero
+        self.is_mixed = False  # whether calls may be of other kinds, which can be joined
         self._lengths: list[Any] | None = None  # of the features of the first call
         # Positions of the features that have come in several lengths. Replaced, not changed: callers in other
         # threads go through it.
@@ -194,24 +205,34 @@ class Signatures:
         return library, list(rows), lengths[0] if alike else lengths, tuple(trailing)
 
     def _signature(self, entries: tuple[tuple[Any, ...], ...], blocks: list[Any]) -> Signature:
-        """Return the signature of these entries, the same object as for the calls before."""
+        """Return the signature of these entries, the same object as for the calls before.
+
+        Entries that differ only in the width of strings have the same one, and each finds it.
+        """
         signature = self.known.get(entries)
         if signature is None:
             features = tuple(Feature(*entry) for entry in entries)
-            fills = []
-            for feature, block in zip(features, blocks, strict=True):
-                like = block[0] if isinstance(block, list) else block
-                value = self._pad_of(feature.key)
-                try:
-                    fills.append(None if feature.trailing is None else feature.library.fill(like, value))
-                except ValueError as error:
-                    raise ValueError(f"{self._name}: pad_token for {feature.key!r}: {error}") from None
+            fills = [self._fill(feature, block) for feature, block in zip(features, blocks, strict=True)]
+            joint = tuple((key, lib, lib.joint(kind), shape) for key, lib, kind, shape in entries)
             # Of callers that come at once, all get the same: the first one is in `_new` until it is known.
-            first = self._new.setdefault(entries, Signature(features, fills))
-            signature = self.known.setdefault(entries, first)
-            self._new.pop(entries, None)
+            first = self._new.setdefault(joint, Signature(features, fills))
+            signature = self.known.setdefault(joint, first)
+            self._new.pop(joint, None)
+            if joint != entries:
+                signature.is_mixed = True
+                self.known[entries] = signature
             self._newest.append(signature)
         return signature
+
+    def _fill(self, feature: Feature, block: Any) -> Any:
+        """Return what a feature is padded with, None for zero; `ValueError` if its dtype cannot hold that."""
+        if feature.trailing is None:
+            return None
+        like = block[0] if isinstance(block, list) else block
+        try:
+            return feature.library.fill(like, self._pad_of(feature.key))
+        except ValueError as error:
+            raise ValueError(f"{self._name}: pad_token for {feature.key!r}: {error}") from None
 
     def _unusable(self, key: Hashable, value: Any, library: Library | None) -> TypeError:
         if library is not None:

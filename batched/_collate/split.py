@@ -36,7 +36,7 @@ class Splitter:
             raise TypeError(f"{self._name}: {error}") from None
         if not leaves:
             raise TypeError(f"{self._name} returned no array, but {outputs!r}")
-        libraries = [self._library(leaf, rows) for leaf in leaves]
+        libraries = [self._library(leaf, rows, batch) for leaf in leaves]
         padded = self._padded(outputs, leaves, batch)
         sizes = [call.size for call in batch.calls]
         if shape is True and not padded and sum(sizes) == rows:
@@ -67,11 +67,12 @@ class Splitter:
             return Rows(returned, arrays)
         return rebuild(returned.shape, map(_copied, returned.libraries, arrays))
 
-    def _library(self, leaf: Leaf, rows: int) -> Library:
+    def _library(self, leaf: Leaf, rows: int, batch: Batch) -> Library:
         """Return the library of a leaf; `BatchError` if the leaf cannot be cut into so many rows."""
         library: Library = library_of(leaf.array)  # type: ignore[assignment]  # never None for a leaf
         shape = tuple(leaf.array.shape)
         if not shape or shape[0] != rows:
+            batch.returned = shape[0] if shape else None
             raise BatchError(
                 f"{self._name} must return one row per row of the batch: {leaf} has shape {shape}, "
                 f"and the batch has {rows} rows"

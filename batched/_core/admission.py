@@ -120,7 +120,7 @@ class Admission:
                 if self.in_the_way:
                     return True
             raise self.full(waiting, ahead, size, most)
-        self._wait(call, parts, size, of_map=of_map)
+        self.await_room(call, parts)
         return False
 
     def _check_size(self, size: int) -> None:
@@ -131,13 +131,13 @@ class Admission:
                 f"so divide it or raise the bound"
             )
 
-    def _wait(self, call: Call, parts: list[Call], size: int, *, of_map: bool) -> None:
-        """Note that `call` waits for room."""
+    def await_room(self, call: Call, parts: list[Call]) -> None:
+        """Have `call` wait for room."""
         self.awaiting_room[call] = parts
-        if of_map:
-            self._maps[call] = size
+        if hasattr(parts[0], "flow"):  # of a map
+            self._maps[call] = _items(parts)
         else:
-            self._promised += size
+            self._promised += _items(parts)
         if self._tenants is not None:
             call.tenant = parts[0].tenant
             self._tenants.wait(call)
@@ -192,8 +192,8 @@ class Admission:
             return f"max_queue_size={most}"
         return f"max_queue_delay_ms={(self._longest_s or 0.0) * 1000:g}, which is {most} items by now"
 
-    def pop(self, queued: int) -> tuple[Call, list[Call]] | None:
-        """Remove and return the call that is the next, with its parts, if there is room for it now.
+    def next(self, queued: int) -> tuple[Call, list[Call]] | None:
+        """Return the call that is the next, with its parts, if there is room for it now.
 
         That is the one that has waited longest, where tenants do not take turns; behind a `map` for which
         there is no room, small calls come first. A call that is alone is let in though it be larger: the
@@ -208,7 +208,7 @@ class Admission:
             of_map = call in self._maps
             has_room = most is None or not waiting or waiting + size <= most
             if has_room and (most is None or not (of_map and self._exceeds_half(size, most))):
-                parts = self.leave(call)
+                parts = self.awaiting_room[call]
                 if of_map:
                     self._passed = 0
                     self._note_let_in(parts)

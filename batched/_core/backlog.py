@@ -1,7 +1,7 @@
 """How long calls wait for their answers: what waits and what runs, as the time that it takes.
 
-Batches that fail, and their parts that run again, take the time of the function too: that of all runs, relative
-to what the first runs were expected to take, makes each batch that waits longer.
+Batches that fail, and their parts that run again, take the time of the function too: that of all runs,
+relative to what the first runs were expected to take, makes each batch that waits longer.
 
 A call that would be late behind what waits is refused at once (Clockwork, OSDI 2020, admits only what will
 be on time). The time of batches is that of `ServiceTime`, and of a call's own batch the time that few
@@ -16,6 +16,7 @@ longer queue would only add to the latency of all, also for long after.
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import ceil
 from typing import TYPE_CHECKING
 
 from batched._core.batch import Batch
@@ -170,7 +171,9 @@ class Backlog:
         if len(self.since) < self.slots:
             return now + again_s
         ends = [
-            since + self.times.seconds(batch.size) * (1.0 if batch.reason == StartReason.RETRY else self._extra.factor)
+            since
+            + self.times.seconds(batch.size)
+            * (1.0 if batch.reason == StartReason.RETRY else self._extra.factor)
             for batch, since in self.since.items()
         ]
         return min(ends) + again_s
@@ -230,7 +233,12 @@ class Backlog:
             small += each_s * last_s - taken
             if left < _LEAST:
                 last_s *= self.slots / self._extra.factor
-                return start + takes_s - last_s * self._extra.factor / self.slots + last_s * self._extra.until_answer
+                return (
+                    start
+                    + takes_s
+                    - last_s * self._extra.factor / self.slots
+                    + last_s * self._extra.until_answer
+                )
         return start + takes_s * total / (total - left)
 
     def refuse(self, call: Call, now: float) -> None:
@@ -313,8 +321,8 @@ class Backlog:
         takes_s = call.size * self._each_s()
         retry_after_s = self._coming_back.after_s(too_long, takes_s, now, has_place=has_place)
         error = OverloadError(
-            f"{call.overdue(self._name)}: it was refused, as what waits takes {too_long * 1000:.3g} ms too "
-            f"long; come back after {retry_after_s:.3g} s"
+            f"{call.overdue(self._name)}: it was refused, as other calls take that time; "
+            f"try again in {_rounded_up(retry_after_s)}"
         )
         error.retry_after_s = retry_after_s
         return error
@@ -346,12 +354,21 @@ class Backlog:
         if not self.since:
             return self._coming_back.after_s(too_many * each_s, items * each_s, self._now)
         # Each batch makes room as it starts: then there is some, until other calls have come.
-        cycle_s: float = self._calls.queue.batch_size * each_s
+        cycle_s = self._calls.queue.batch_size * each_s
         batches = -(-max(too_many, 1) * each_s // cycle_s) - 1
         after_s: float = self._coming_back.after_s(left_s + batches * cycle_s, items * each_s, self._now)
-        return left_s + ((after_s - left_s) // cycle_s + _MARGIN) * cycle_s
+        found: float = left_s + ((after_s - left_s) // cycle_s + _MARGIN) * cycle_s
+        return found
 
 
 def has_come_back(call: Call) -> bool:
     """Whether the caller of `call` says that it was refused before."""
     return getattr(call, "attempt", 1) > 1
+
+
+def _rounded_up(seconds: float) -> str:
+    """Return a time as a person says it."""
+    if seconds < 1.0:
+        return f"{max(ceil(seconds * 1000), 1)} ms"
+    whole = ceil(seconds)
+    return f"{whole} second{'s' if whole > 1 else ''}"

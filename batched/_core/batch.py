@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from batched._core.call import DONE, Call, Slice
 from batched._core.collator import Collator
 from batched._policy.isolation import Isolation
-from batched.errors import SlowConsumerError
+from batched.errors import BatchError, SlowConsumerError
 
 
 class Batch:
@@ -28,10 +29,15 @@ class Batch:
         "padded",
         "real",
         "reason",
+        "returned",
         "shapes",
         "size",
         "slices",
     )
+
+    returned: int | None
+    """How many results its function has returned in the place of one per item, None if these were no results;
+    unset to begin with."""
 
     def __init__(self, slices: list[Slice], size: int, reason: str = "") -> None:
         self.slices: list[Slice] = slices
@@ -69,12 +75,22 @@ class Batch:
         return len(self.slices) > 1
 
     @property
+    def units(self) -> int:
+        """How many parts it could have, of which it matters which of them fail."""
+        return len(self.slices) if self.has_several else self.size
+
+    @property
     def is_divisible(self) -> bool:
         """Whether it matters which items fail: to others, or to a list of which it has no neighbours."""
         call, start, stop = self.slices[0]
         if len(self.slices) > 1 or (call.many and call.keep_errors and self.size > 1):
             return True
         return not call.is_in_order(start, stop)
+
+    @property
+    def is_misanswered(self) -> bool:
+        """Whether its function has returned something else than one result per item."""
+        return hasattr(self, "returned")
 
     def prune(self) -> list[Slice]:
         """Remove and return the slices that are not wanted any more."""
@@ -93,7 +109,12 @@ class Batch:
 
         Parts of lists are in their places then. That needs no lock: no other batch has these places.
         """
-        parts = collator.split(outputs, self)
+        try:
+            parts = collator.split(outputs, self)
+        except (BatchError, TypeError):
+            if not self.is_misanswered:
+                self.returned = None
+            raise
         if self.has_lists:
             for at, (call, start, stop) in enumerate(self.slices):
                 if stop - start < call.size:
@@ -125,8 +146,14 @@ class Batch:
     def answer(self, parts: list[Any], collator: Collator) -> list[Call]:
         """Hand each call its part, as `split` has returned them; return the calls that are now done."""
         done: list[Call] = []
+        owners: Counter[int] | None = None
         for at, (call, start, stop) in enumerate(self.slices):
             part = parts[at]
+            if isinstance(part, BaseException):
+                owners = owners or Counter(map(id, parts))
+                # The rows of lists are not looked through.
+                is_own = owners[id(part)] == 1 and (len(parts) == 1 or not self.has_lists)
+                _note_owner((call, start, stop), is_own=is_own)
             if stop - start < call.size or isinstance(part, BaseException):
                 if self._answer_part((call, start, stop), part, collator):
                     done.append(call)
@@ -163,8 +190,10 @@ class Batch:
         Of a batch that `streams`, the calls that have ended before have not failed.
         """
         done = []
+        is_own = len(set(self.calls)) == 1
         for piece in self.slices:
             call, start, stop = piece
+            _note_owner(piece, is_own=is_own)
             if not call.many or not call.keep_errors:
                 if self._fail_part(piece, error):
                     done.append(call)
@@ -215,6 +244,16 @@ class Batch:
         for call in done:
             call.missing = 0
         return done
+
+
+def _note_owner(piece: Slice, *, is_own: bool) -> None:
+    """Note whether no other call has the error that a slice is about to get, nor one before it."""
+    call, start, stop = piece
+    if stop - start == call.size:
+        call.owns_error = is_own
+    elif call.missing:  # else its caller may be looking
+        is_first = call.error is None and not call.keep_errors
+        call.owns_error = is_own and (is_first or getattr(call, "owns_error", False))
 
 
 def is_wanted(piece: Slice) -> bool:

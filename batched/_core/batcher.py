@@ -56,6 +56,8 @@ class Batcher:
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
         self.calls.take_in()
+        if options != self.next_batch.options:
+            self.calls.counters.configured(self.running.since)
         self.next_batch.configure(options)
         self.next_batch.resize(self.fits)
         self.backlog.configure(options)
@@ -68,8 +70,11 @@ class Batcher:
         Else return the seconds until it is worth asking again, None if no call waits. Raises a fault of this
         library that calls met while they were queued; the driver then has to `give_up`.
         """
-        delay = self.plan(now)
-        return self.pop(now) if delay == 0.0 else delay
+        while (delay := self.plan(now)) == 0.0:
+            batch = self.pop(now)
+            if batch.size:
+                return batch
+        return delay
 
     def rest(self) -> bool:
         """Return whether no call waits: then only the next call is reason to look."""
@@ -103,15 +108,32 @@ class Batcher:
         return delay
 
     def pop(self, now: float) -> Batch:
-        """Remove and return the next batch, for which `plan` has just said that it is due."""
+        """Remove and return the next batch, for which `plan` has just said that it is due.
+
+        It is empty if the keys of all of its calls have changed.
+        """
         running, options = self.running, self.next_batch.options
         if running.retries.batches:
-            batch: Batch = running.retries.batches.popleft()
+            batch: Batch = running.retries.batches[0]
+            running.since[batch] = now
+            running.retries.batches.popleft()
         else:
             batch = self.next_batch.take(now)
-            if running.retries.is_watching and options.isolate_errors:
-                batch = running.retries.ahead(batch)
+            if not batch.size:  # an earlier fault: without this, the driver would ask for ever
+                raise RuntimeError("more items were counted than wait")
+            if self.calls.keys_may_change:
+                running.refuse_changed(batch, now)
+                if not batch.size:
+                    self.calls.taking_from = None
+                    return batch
+        if running.retries.is_watching:
+            taken = batch
+            batch = running.retries.to_run(taken, isolates=options.isolate_errors)
+            if batch is not taken:
+                running.since[batch] = now
+                running.since.pop(taken, None)
         running.since[batch] = now
+        self.calls.taking_from = None
         if self.backlog.is_used:
             self.backlog.started(now)
         return batch
@@ -133,6 +155,23 @@ class Batcher:
         self.calls.abandon(error, retried, options)
         self.next_batch.begin(options)
         self.next_batch.resize(self.fits)
+
+    def mend(self, error: BaseException) -> None:
+        """Put right what waits after `error`, a Ctrl-C, which has broken off a step anywhere.
+
+        Batches that run go on. What was learned is forgotten.
+        """
+        options = self.next_batch.options
+        self.calls.mend(error, [*self.running.since, *self.running.retries.waiting()], options)
+        self.next_batch.begin(options)
+        self.next_batch.resize(self.fits)
+
+    @property
+    def unfinished(self) -> int:
+        """How many items wait or run."""
+        running = self.running
+        waiting: int = self.calls.queue.items
+        return waiting + sum(batch.size for batch in running.since) + running.retries.items
 
     # -- what is there ----------------------------------------------------------------------------------
 

@@ -74,6 +74,8 @@ class Call(TaskAwaitable):
         "lengths",
         "many",
         "missing",
+        "note",
+        "owns_error",
         "parent",
         "results",
         "size",
@@ -96,6 +98,10 @@ class Call(TaskAwaitable):
     """Only calls of one key share a batch; unset where all calls do."""
     lengths: float | list[float]
     """Of all items, or of each; unset where lengths are not measured."""
+    note: str | None
+    """What its error says besides, with `{name}` for the batcher's; unset unless the function has failed."""
+    owns_error: bool
+    """Whether no other call has its error, nor those of its results; unset where that is not known."""
     tenant: Any
     """What `fair_by` says that it belongs to; unset where tenants take no turns."""
     waiter: Any
@@ -238,14 +244,18 @@ class Call(TaskAwaitable):
             self.results = error
             self.missing = 0
         elif not self.many:
+            if self.results is None:  # a stream takes one item, whatever it is
+                self.note = _taken_for_one(self.inputs)
             self.fail(error)
         else:
+            is_known = place is not None or stop - start == 1
             if place is None:
                 in_order = self.is_in_order(start, stop)
                 place = self.place_of(start) if in_order else min(map(self.place_of, range(start, stop)))
             if self.error is None or place < self.failed_at:
                 self.error = error
                 self.failed_at = place
+                self.note = note_of_item(place, self.whole_size) if is_known else None
             self.missing -= stop - start  # last: its caller may be looking
         return not self.missing
 
@@ -258,6 +268,20 @@ class Call(TaskAwaitable):
         allowed_ms = ((self.deadline or self.arrived) - self.arrived) * 1000
         # Rounded, because a clock that counts from a start months ago is exact to 0.001 us only.
         return f"{name} did not answer within deadline_ms={round(allowed_ms, 4) or allowed_ms:.15g}"
+
+
+def note_of_item(place: int, size: int) -> str | None:
+    """Return the note of an error of the item at a `place` of a list; None if the list has no other."""
+    return f"item {place + 1} of {size} of {{name}}" if size > 1 else None
+
+
+def _taken_for_one(item: Any) -> str | None:
+    """Return a note for an item, or a row of several columns, that may have been meant as many items."""
+    for each in item if type(item) is list else (item,):
+        if isinstance(each, tuple | set | frozenset | range | deque) or hasattr(type(each), "__array__"):
+            kind = type(each).__name__
+            return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} is one item; pass a list for several"
+    return None
 
 
 class Divides(Protocol):
@@ -275,6 +299,10 @@ class Divides(Protocol):
 
     def take(self, part: Call) -> tuple[Sequence[Call], Sequence[Call]]:
         """Take the answer of a part; return the calls that are done with it, and the parts to drop."""
+        ...
+
+    def abandon(self, error: BaseException) -> Sequence[Call]:
+        """End the calls that wait for it, with `error` where they have no answer; return them."""
         ...
 
 

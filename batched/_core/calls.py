@@ -7,10 +7,13 @@ from typing import Any, Literal, TypeAlias
 
 from batched._core.admission import Admission
 from batched._core.backlog import Backlog
-from batched._core.call import Call, completed
+from batched._core.batch import Batch
+from batched._core.batch_fault import BatchFault
+from batched._core.call import Call, Slice, completed
 from batched._core.counters import Counters
 from batched._core.inbox import Inbox
 from batched._core.keyed_queues import KeyedQueues
+from batched._core.keys import KnownKeys, keys_of
 from batched._core.lazy_heap import Deadlines
 from batched._core.options import Options
 from batched._core.queue import Queue
@@ -40,14 +43,21 @@ class Calls:
         self.inbox: Inbox = Inbox()
         self.backlog: Backlog = Backlog(self, options, name, streams=streams)
         self._has_parts = False  # whether any call has been divided so far
+        self._known_keys: KnownKeys = KnownKeys()
+        self.keys_may_change: bool = False
+        """Whether any call has come so far that has a key which may change."""
         self.answered: list[Call] = []
         """Calls that have their answer: their callers are to be woken."""
         self.let_in: list[Call] = []
         """Calls that have waited for room and now are in the queue."""
         self.released: list[Call] = []
         """Calls that have ended: their inputs are to be released, without the lock."""
-        self.gone: list[Call] = []
-        """Calls that are to be kept until the lock is free: the finalizer of an item may call the batcher."""
+        self.gone: list[Call | BatchFault] = []
+        """What is kept until the lock is free: calls, as the finalizer of an item may call the batcher, and
+        faults that are to be logged."""
+        self._ending: list[Call] = []  # that are being answered with an error
+        self.taking_from: Queue | None = None
+        """The queue of which a batch is being taken, that of one key if calls have keys."""
         self.begin(options)
 
     def begin(self, options: Options) -> None:
@@ -79,28 +89,37 @@ class Calls:
             self.counters.refused += inbox.refused.popleft()
         while gone:
             gone -= 1
-            self.gone.append(inbox.leaving.popleft())
-            self.drop(self.gone[-1])
+            call = inbox.leaving.popleft()
+            self.gone.append(call)
+            self.drop(call)
 
     def add(self, calls: list[Call]) -> None:
         """Put `calls` into the queue."""
+        in_hand = self._in_hand
+        in_hand += calls  # first: no error in the middle loses them
         if self.policy_listens:
             self.unreported += calls
         try:
+            for call in calls:
+                if call.deadline is not None:
+                    self.deadlines.add(call, call.deadline)
             self.counters.accepted += self.queue.push_all(calls)
         except Exception as fault:  # noqa: BLE001  of this library: the driver that asks for a batch meets it
             self.counters.accepted += sum(call.size for call in calls)
-            self._in_hand += calls
             self.fault = fault
-        for call in calls:
-            if call.deadline is not None:
-                self.deadlines.add(call, call.deadline)
+        if self.fault is None:
+            in_hand.clear()
 
     def enter(self, call: Call) -> list[Call]:
         """Return the calls to queue in the place of `call`; raise if their keys cannot be compared."""
         calls = [*call.enter(self.in_flight)]
         for each in calls:
-            self.queue.check_key(each)
+            keys = keys_of(each)
+            for key in keys:
+                key.settle(self._known_keys)
+                self.keys_may_change = True
+            if keys:
+                self.queue.check_key(each)
         if call.is_divided:
             self._has_parts = True
         return calls
@@ -143,16 +162,20 @@ class Calls:
         """Answer the call of `part`, which waits, with `QueueFullError`: another tenant has its room."""
         call = part.whole
         if call.unstarted:  # else another part of it was refused before
+            self._ending.append(call)
             call.left = "rejected"
             call.error = self.admission.refused(call.unstarted, self.queue.items)
             self.drop(call)
             self.answer([call])
+            self._ending.clear()
 
     def admit_waiting(self) -> None:
         """Queue the calls that wait for room, as far as there is room."""
-        while (found := self.admission.pop(self.queue.items)) is not None:
+        while (found := self.admission.next(self.queue.items)) is not None:
             call, parts = found
             self.let_in.append(call)
+            self._in_hand += parts
+            self.admission.leave(call)
             self.add(parts)
 
     # -- calls leave ------------------------------------------------------------------------------------
@@ -204,7 +227,9 @@ class Calls:
         if miss_call.parent is not None and miss_call.parent.is_wanted:
             self.admission.hand_over(call, miss_call)
         else:
-            self.add(self.admission.leave(call))
+            self._in_hand += parts
+            self.admission.leave(call)
+            self.add(parts)
 
     def _drop(self, call: Call) -> None:
         if not hasattr(call, "large"):  # a refusal, or Ctrl-C, came before it could arrive
@@ -234,10 +259,12 @@ class Calls:
         It must be taken in. Not if all of it has started.
         """
         if call.missing and call.unstarted:
+            self._ending.append(call)
             call.left = "expired"
             call.error = error or TimeoutError(call.overdue(self._name))  # first: its caller may be looking
             self.drop(call)
             self.answer([call])
+            self._ending.clear()
 
     # -- calls are answered -----------------------------------------------------------------------------
 
@@ -247,6 +274,8 @@ class Calls:
         if self._has_parts:
             calls, unwanted = completed(calls)
         self.answered += calls
+        if self.in_flight is not None:
+            self.in_flight.landing.clear()
         if self.admission.awaiting_room:
             for call in calls:  # one part that was in flight has failed before the others had room
                 self._end_wait_for_room(call)
@@ -259,12 +288,14 @@ class Calls:
         if outside := self.admission.clear():
             self.add(outside)  # and out again, so that they count
         calls = self.waiting()
+        self._ending += [call for call in calls if call.missing]
         unanswered = _set_error(calls, error)
         for call in calls:
             self.drop(call)
         for call in unanswered:
             call.left = left
         self.answer(unanswered)
+        self._ending.clear()
 
     def abandon(self, error: BaseException, retried: list[Call], options: Options) -> None:
         """Answer all calls that wait, and those `retried`, with `error`, and begin with a new queue.
@@ -276,7 +307,12 @@ class Calls:
         del arriving[: len(new)]
         new += self.admission.clear()
         self.counters.accepted += sum(call.waiting for call in new)
-        calls = list(dict.fromkeys([*new, *self.waiting(), *retried]))
+        taken: list[Call] = []
+        if self.taking_from is not None:
+            taken = [call for call, _, _ in self.taking_from.taking]
+            taken += self.taking_from.known_calls()
+            self.taking_from = None
+        calls = list(dict.fromkeys([*new, *self.waiting(), *self._in_hand, *self._ending, *taken, *retried]))
         self.counters.cancelled += sum(call.waiting for call in calls)
         unanswered = _set_error(calls, error)
         for call in calls:
@@ -286,10 +322,80 @@ class Calls:
         self.begin(options)
         self.answer(unanswered)
 
+    def lose(self, call: Call, error: BaseException) -> None:
+        """Answer what `call` is a part of, after a step was broken off: with `error` if it has no answer.
+
+        Its caller may have been told before: that does no harm.
+        """
+        if call.parent is not None:
+            self.answered += call.parent.abandon(error)
+            if self.in_flight is not None:
+                self.answered += [call for call in self.in_flight.landing if not call.missing]
+            call.missing = 0
+            return
+        if call.missing:
+            call.fail(error)
+        self.answered.append(call)
+
+    def mend(self, error: BaseException, running: list[Batch], options: Options) -> None:
+        """Begin with a new queue of the calls that wait, after `error` broke off a step in the middle.
+
+        What each call knows of itself holds; what the queue knows may not. A list of which the step was
+        taking some items, but not the first, gets `error`.
+        """
+        queues, admission = [self.queue], self.admission
+        runs = {call for batch in running for call in batch.calls}
+        taken: dict[Call, int] = {}
+        if self.taking_from is not None:
+            queues.append(self.taking_from)
+            taken = _starts(self.taking_from.taking, runs)
+            self.taking_from = None
+        new = self.inbox.arriving[:]
+        found = [*(call for queue in queues for call in queue.known_calls()), *self._in_hand, *taken, *new]
+        outside = set(admission.waiting_calls())
+        calls = sorted((call for call in dict.fromkeys(found) if call not in outside), key=_arrived)
+        uneven = {call for call in calls if any(queue.is_uneven(call) for queue in queues)}
+        ending, unreported = self._ending, self.unreported
+        self._ending = []
+        awaiting_room = admission.awaiting_room
+        del self.inbox.arriving[: len(new)]
+        self.begin(options)
+        self.unreported = unreported
+        for call in ending:
+            self.lose(call, error)
+        if self.in_flight is not None:
+            self.answered += [call for call in self.in_flight.landing if not call.missing]
+        for call in calls:
+            start = taken.get(call)
+            if start == 0 and call.missing == call.size:
+                call.waiting = call.size
+            elif (start is not None or call in uneven) and call.missing:
+                self.lose(call, error)
+        for call in calls:
+            if not call.missing or call.left is not None:
+                call.waiting = 0
+        self.add([call for call in calls if call.waiting])
+        for call, parts in awaiting_room.items():
+            self.admission.await_room(call, parts)
+        self.admit_waiting()
+
     def waiting(self) -> list[Call]:
         """Return the calls of which a part waits, also for room in the queue."""
         waiting = [*self.queue.waiting_calls(), *self.admission.waiting_calls(), *self._in_hand]
         return list(dict.fromkeys(waiting))
+
+
+def _arrived(call: Call) -> float:
+    return call.arrived
+
+
+def _starts(slices: list[Slice], runs: set[Call]) -> dict[Call, int]:
+    """Return the first place of each call in `slices`, but for calls that are in `runs`."""
+    starts: dict[Call, int] = {}
+    for call, start, _ in slices:
+        if call not in runs:
+            starts[call] = min(start, starts.get(call, start))
+    return starts
 
 
 def _set_error(calls: list[Call], error: BaseException) -> list[Call]:

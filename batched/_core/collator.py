@@ -43,11 +43,18 @@ class Collator(Protocol):
         """Return the batch function's argument."""
         ...
 
+    def can_repeat(self, batch: Batch) -> bool:
+        """Return whether the items of `batch`, which has failed, can be run again.
+
+        Not if one may be used up by now, such as an iterator or an open file.
+        """
+        ...
+
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
         """Return one part per slice of `batch`, collated before; a part that is an exception fails its call.
 
         Adds the failed items of lists to `batch.failed`. Raises `TypeError` or `BatchError` if
-        `outputs` are not one row per item.
+        `outputs` are not one row per item, after it has set `batch.returned` if their number is wrong.
         """
         ...
 

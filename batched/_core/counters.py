@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
 
 from batched._core.batch import Batch
 from batched._core.call import Slice
@@ -22,13 +26,18 @@ class Counters:
         self.accepted: int = 0
         self.failed: int = 0
         self.divided = 0
+        self.batch_error: str | None = None
+        self.told: set[str] = set()
+        """The types of errors of which the log has a line, as no item was to blame."""
         self.rejected = 0
         self.refused = 0
         self.cached: int = 0
         self.cancelled = 0
         self.expired: int = 0
+        self.given_up: int = 0
         self.real: int = 0
         self.padded: int = 0
+        self._looked = 0  # batches of several items, of which `real` and `padded` are
         self._apart_s = 0.0
         self.chosen: dict[Choice, int] = dict.fromkeys(Choice, 0)
         self._closed = dict.fromkeys(StartReason, 0)
@@ -39,6 +48,8 @@ class Counters:
         self._last_runs: list[tuple[str, int, float, bool]] = []  # counted
         self._waits: defaultdict[int, list[float]] = defaultdict(list)  # of slices, by their size
         self._waited = 0  # slices
+        self._configured: Stats | None = None
+        self._ending = 0  # batches that ran then, and have not ended
 
     def unqueued(self, cached: int, expired: int) -> None:
         """Count the items of a call that was answered before anything of it was queued."""
@@ -46,11 +57,21 @@ class Counters:
         self.accepted += expired
         self.expired += expired
 
+    def balance(self, unfinished: int) -> None:
+        """Count what was lost sight of, besides the `unfinished` items, after a step that was broken off.
+
+        It counts as cancelled, and what was not counted as it came as accepted.
+        """
+        lost = self.accepted - self.processed - self.cancelled - self.expired - unfinished
+        self.cancelled += max(lost, 0)
+        self.accepted += max(-lost, 0)
+
     def ran(self, batch: Batch, duration: float, *, worked: bool = True) -> None:
         """Count a run of `batch`, which `worked`, or whatever came of it."""
         if batch.padded:
             self.real += batch.real
             self.padded += batch.padded
+            self._looked += batch.size > 1
         if batch.is_apart:
             self._apart_s += duration
         runs = self._runs
@@ -84,6 +105,14 @@ class Counters:
 
     def _count_runs(self) -> None:
         runs, self._runs = self._runs, []
+        if self._ending and self._configured is not None:
+            ended, runs = runs[: self._ending], runs[self._ending :]
+            self._ending -= len(ended)
+            self._add_runs(ended)
+            self._configured = replace(self._configured, **self._of_runs())
+        self._add_runs(runs)
+
+    def _add_runs(self, runs: list[tuple[str, int, float, bool]]) -> None:
         if not runs:
             return
         self._last_runs = [*self._last_runs, *runs][-_RUNS:]
@@ -93,6 +122,28 @@ class Counters:
         for size, times in Counter(sizes).items():
             self._batch_size.add(size, times)
         self._processing_time.add(list(durations))
+
+    def _of_runs(self) -> dict[str, Any]:
+        """Return what is told of runs."""
+        batch_size = self._batch_size.snapshot()
+        return {
+            "total_batches": batch_size.count,
+            "batch_size": batch_size,
+            "processing_time": self._processing_time.snapshot(),
+            "closed": {reason.value: count for reason, count in self._closed.items() if count},
+        }
+
+    def configured(self, running: Mapping[Batch, float]) -> None:
+        """Note that options change, while batches are `running` that have the old ones, since these times."""
+        before = self.snapshot(
+            waiting=0, running=[], again=0, fits=None, best=None, learned=None, configured=False
+        )
+        wait = deepcopy(self._wait)
+        for batch, started in running.items():
+            for call, start, stop in batch.slices:
+                wait.add([started - call.arrived], stop - start)
+        self._configured = replace(before, wait=wait.snapshot())
+        self._ending += len(running)
 
     def snapshot(  # noqa: PLR0913
         self,
@@ -105,6 +156,7 @@ class Counters:
         fits: int | None,
         best: int | None,
         learned: Learned | None,
+        configured: bool = True,
     ) -> Stats:
         """Return the totals so far.
 
@@ -112,12 +164,14 @@ class Counters:
         `refused` are the items of calls that were refused and are not counted yet.
         `running` are the batches that run: the items of each, and the seconds since its start. `again` is the
         number of items in batches that are about to run again, in parts; `paused` says that none will be.
+        `configured` says whether the totals are told, too, of when options were last changed.
         """
         self._count_runs()
         self._count_waits()
-        batch_size = self._batch_size.snapshot()
-        processing_time = self._processing_time.snapshot()
+        of_runs = self._of_runs()
+        batches = of_runs["total_batches"]
         return Stats(
+            **of_runs,
             queue_size=waiting,
             running_items=sum(items for items, _ in running) + again,
             running=tuple(age for _, age in running),
@@ -126,22 +180,21 @@ class Counters:
             total_failed=self.failed,
             total_cancelled=self.cancelled,
             total_expired=self.expired,
+            total_given_up=self.given_up,
             total_rejected=self.rejected,
             total_refused=self.refused + refused,
             total_cached=self.cached,
-            total_batches=batch_size.count,
             total_divided=self.divided,
-            avg_batch_size=self.processed / batch_size.count if batch_size.count else 0.0,
-            avg_processing_time=processing_time.mean,
-            closed={reason.value: count for reason, count in self._closed.items() if count},
+            avg_batch_size=self.processed / batches if batches else 0.0,
+            avg_processing_time=of_runs["processing_time"].mean,
             chosen={how.value: count for how, count in self.chosen.items() if count},
             learned=learned,
             wait=self._wait.snapshot(),
-            processing_time=processing_time,
-            batch_size=batch_size,
             apart_time=self._apart_s,
-            padding=Padding(self.real, self.padded),
+            padding=Padding(self.real, self.padded, self._looked),
             isolation_paused=paused,
+            batch_error=self.batch_error,
             fits_memory=fits,
             best_batch_size=best,
+            configured=self._configured if configured else None,
         )

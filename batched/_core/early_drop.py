@@ -58,7 +58,10 @@ class EarlyDrop:
     def _give_up(self, call: Call, answered: float, now: float) -> None:
         """Give up `call` if it would be `answered` too late."""
         if call.deadline is not None and answered >= call.deadline:
+            counters = self._calls.counters
+            before = counters.expired
             self._calls.expire(call, self._backlog.overload(call, answered - call.deadline, now))
+            counters.given_up += counters.expired - before
 
     def choose(self, queue: Any, room: int, now: float) -> int:
         """Return how many items the next batch of `queue` has, of `room` at most.

@@ -15,6 +15,12 @@ _MANY = 0.5  # of the batches
 _COSTLY = 0.2  # of the time
 _FELT = 0.05  # of the time
 _UNLIKE = 1.0  # percent of padding: with less, lengths hardly differ
+_LOOKS = 24  # batches of several items: with fewer, little is known of lengths
+_SHORT_S = 200e-6  # batches that take less are not looked at
+_BEHIND = 0.75  # of the time of a batch: items that wait for longer were left out of a full one, ...
+_SOME = 8  # batches of another size than most: fewer tell little of what an item adds
+_ABOUT = 0.1  # of a size: a smaller difference tells little
+_TWICE = 2  # ... so that a batch of so many times the size would be full too
 
 _WITH_ALL = (
     StartReason.CALLERS_BACK,
@@ -32,32 +38,48 @@ def explain(stats: Stats, options: Options, *, streams: bool = False) -> str:
 
 
 def _sentences(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # noqa: FBT001
+    now = stats.since_configured()  # else figures of other options would be said of these
     if stats.total_batches:
-        yield from _cost(stats, options)
-        if not streams or knows_lengths(options):  # of a stream, none are looked at
-            yield from _length(stats, options)
-        yield from _size(stats, options)
-        yield from _wait(stats, options)
+        yield from _of_batches(now, options, streams, has_changed=stats.configured is not None)
     else:
-        yield "No batch has run yet, so nothing is known."
+        has = "ended" if stats.running else "run"
+        yield f"No batch has {has} yet, so nothing is known."
     yield from _answered_without(stats, options)
     yield from _losses(stats)
+
+
+def _of_batches(
+    stats: Stats,
+    options: Options,
+    streams: bool,  # noqa: FBT001
+    *,
+    has_changed: bool,
+) -> Iterator[str]:
+    """Say what batches tell; of some options, only those that have started since these were changed."""
+    lengths = _length(stats, options) if not streams or knows_lengths(options) else iter(())
+    if has_changed:  # lengths are those of all batches
+        yield from lengths
+        batches = _count(stats.total_batches, "batch has", "batches have")
+        yield f"Since options were changed, {batches} started and ended: of these the next sentences are."
+    yield from _cost(stats, options)
+    yield from lengths
+    if stats.total_batches:
+        yield from _size(stats, options, streams)
+    yield from _wait(stats, options)
 
 
 def _cost(stats: Stats, options: Options) -> Iterator[str]:
     """Say what a batch costs, and whether that is worth sharing."""
     learned = stats.learned
-    if learned is None or not learned.sizes_differ:
-        yield f"Half of the batches took at most {short(stats.processing_time.percentile(50) * 1000)} ms."
-        if options.batch_size > 1:
-            yield _why_unknown(stats, options)
+    if learned is None or learned.batch_ms is None or learned.item_ms is None:
+        if stats.total_batches:
+            yield f"Half of the batches took at most {short(stats.processing_time.percentile(50) * 1000)} ms."
+            if options.batch_size > 1:
+                yield _why_unknown(stats, options)
         return
-    each = f"each item adds {short(_each_ms(learned))} ms"
-    if learned.length_ms and _lengths_differ(stats):
-        each = (
-            f"each item adds {short(learned.item_ms)} ms, and {short(learned.length_ms)} ms for each unit of "
-            "the longest item's length"
-        )
+    each = f"each item adds {short(learned.item_ms)} ms"
+    if learned.length_ms is not None:
+        each += f", and {short(learned.length_ms)} ms for each unit of the longest item's length"
     yield f"A batch costs {short(learned.batch_ms)} ms, and {each}."
     size = _most(stats, options)
     saved = _fixed_share(learned, 1) * (1 - 1 / size)
@@ -67,35 +89,45 @@ def _cost(stats: Stats, options: Options) -> Iterator[str]:
 
 def _why_unknown(stats: Stats, options: Options) -> str:
     """Return why it is not known what a batch costs, and what an item."""
-    if stats.learned is not None:
-        return "What an item adds to that is not known: too few batches had another size."
     if not (options.adaptive and options.timeout_ms and options.max_concurrent_batches == 1):
         return (
             "What a batch and an item cost is not learned: that needs adaptive=True, timeout_ms above 0 "
             "and max_concurrent_batches=1."
         )
+    if stats.learned is not None and _of_other_sizes(stats) < _SOME:
+        return "What an item adds to that is not known: too few batches had another size."
+    if stats.learned is not None:
+        return "What an item adds to that is not known: so far, what batches took does not tell."
     if not _has_worked(stats):
         return "What a batch and an item cost is not known: no item has worked."
     return "What a batch and an item cost is not known yet: more calls have to be answered."
+
+
+def _of_other_sizes(stats: Stats) -> int:
+    """Return how many batches had another size than most."""
+    sizes = stats.batch_size
+    usual = sizes.percentile(50)
+    about = sizes.at_most(usual * (1 + _ABOUT)) - sizes.at_most(usual * (1 - _ABOUT) - 1e-9)
+    return sizes.count - about
 
 
 def _has_worked(stats: Stats) -> bool:
     return stats.total_failed < stats.total_processed
 
 
-def _lengths_differ(stats: Stats) -> bool:
-    """Whether lengths tell what they cost."""
-    return Choice.LENGTH in stats.chosen or stats.padding.waste_percent > _UNLIKE
-
-
 def _each_ms(learned: Learned) -> float:
-    """Return what an item of the usual length adds."""
-    return learned.item_ms + learned.length_ms * learned.mean_length
+    """Return what an item of the usual length adds; 0 if it is not known."""
+    return (learned.item_ms or 0.0) + (learned.length_ms or 0.0) * learned.mean_length
+
+
+def _batch_ms(learned: Learned, size: float) -> float:
+    """Return what a batch of `size` items takes."""
+    return (learned.batch_ms or 0.0) + _each_ms(learned) * size
 
 
 def _fixed_share(learned: Learned, size: int) -> float:
     """Return the share of a batch of `size` items that does not depend on its items."""
-    return learned.batch_ms / (learned.batch_ms + _each_ms(learned) * size)
+    return (learned.batch_ms or 0.0) / _batch_ms(learned, size)
 
 
 def _most(stats: Stats, options: Options) -> int:
@@ -111,29 +143,54 @@ def _length(stats: Stats, options: Options) -> Iterator[str]:
         yield from _by_length(stats)
     elif options.length is None and not knows_lengths(options):
         yield "Lengths are not looked at, because of length=None."
-    elif not knows_lengths(options) and stats.padding.padded:
-        yield "Length has been looked at, and was not found to cost time that another order would save."
+    elif not knows_lengths(options):
+        yield from _looked_at(stats)
     elif stats.total_batches < _FEW or not _has_worked(stats):
         return
-    elif not knows_lengths(options):
-        yield (
-            "Length has not mattered: batches take too little time for that, or items have no length that "
-            "shows. If the function pads items of another kind, say how long they are: set length to a "
-            "function."
-        )
-    elif isinstance(options, ArrayOptions) or callable(options.length):
-        yield f"Items go in order of arrival: another order would save next to nothing ({_padding(stats)})."
-    else:
+    elif not (isinstance(options, ArrayOptions) or callable(options.length)):
         yield "Lengths only keep batches within max_batch_length: items go in order of arrival."
+    elif stats.padding.waste_percent > _UNLIKE:
+        yield (
+            f"Items have gone in order of arrival: padding took too little time for another order to pay "
+            f"({_padding(stats)})."
+        )
+
+
+def _looked_at(stats: Stats) -> Iterator[str]:
+    """Say what batches that were looked at tell of lengths."""
+    looked = _count(stats.padding.batches, "batch", "batches")
+    if not stats.padding.padded:
+        if stats.total_batches < _FEW or not _has_worked(stats):
+            return
+        if stats.processing_time.percentile(50) < _SHORT_S:
+            yield "Lengths are hardly looked at: batches take too little time for that."
+        else:
+            yield (
+                "Items have no length that shows. If the function pads them, say how long they are: "
+                "set length to a function."
+            )
+    elif stats.padding.batches < _LOOKS:
+        if stats.padding.batches:
+            yield f"Lengths were looked at in {looked} of several items: too few to tell what length costs."
+    elif stats.padding.waste_percent < _UNLIKE:
+        yield (
+            f"Lengths were looked at in {looked} of several items, and hardly differed within them: so what "
+            "length costs is not known."
+        )
+    else:
+        yield (
+            f"Lengths were looked at in {looked} of several items, and no time has been found that another "
+            f"order would save ({_padding(stats)})."
+        )
 
 
 def _by_length(stats: Stats) -> Iterator[str]:
     """Say whether items of like length share batches now, and how many batches were chosen so."""
     learned = stats.learned
-    if learned is not None:
+    if learned is not None and (learned.length_ms is not None or not learned.uses_lengths):
         size = stats.batch_size.mean
-        of_length = learned.length_ms * learned.mean_length * size
-        share = of_length / (learned.batch_ms + _each_ms(learned) * size)
+        of_length = (learned.length_ms or 0.0) * learned.mean_length * size
+        share = of_length / _batch_ms(learned, size) if of_length else 0.0
         if share > _FELT:
             yield (
                 f"Length takes {share:.0%} of the time of a batch, so items of like length share one where "
@@ -146,32 +203,57 @@ def _by_length(stats: Stats) -> Iterator[str]:
 
 
 def _padding(stats: Stats) -> str:
-    return f"padded to their longest items, batches are {stats.padding.waste_percent:.0f}% padding"
+    return f"padded to their longest items, batches were {stats.padding.waste_percent:.0f}% padding"
 
 
-def _size(stats: Stats, options: Options) -> Iterator[str]:
+def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # noqa: FBT001
     """Say how large batches are, and what would make them better."""
-    most, mean, fits = options.batch_size, stats.batch_size.mean, stats.fits_memory
+    most, mean, fits, best = (
+        options.batch_size,
+        stats.batch_size.mean,
+        stats.fits_memory,
+        stats.best_batch_size,
+    )
     full = stats.closed.get(StartReason.FULL, 0) / stats.total_batches
     yield f"Batches have {mean:.1f} items on average, of at most {most}; {full:.0%} started full."
     if fits is not None:
         yield f"No more than {_count(fits, 'item fits', 'items fit')} into memory."
-    if stats.best_batch_size is not None:
-        size = _count(stats.best_batch_size, "item", "items")
-        yield f"Batches of {size} serve best: none has more, but for rare trials."
-        return
-    if stats.total_batches < _FEW:
+    if best is not None and (fits is None or best <= fits):
+        size = _count(best, "item", "items")
+        yield f"Batches of {size} seem to serve best: now none has more, but for rare trials."
+    if best is not None or stats.total_batches < _FEW:
         return
     apart = stats.apart_time / stats.processing_time.sum if stats.apart_time else 0.0
     limit = options.max_batch_length
     if apart > _FELT:
         yield _why_apart(apart, options)
     elif mean < _ALONE and most > 1 and _has_all(stats, options):
-        yield "Callers come one at a time: there is next to nothing to share."
-    elif limit is not None and fits is None and full > _MANY and mean < most / 2:
+        yield "Callers have come one at a time: there was next to nothing to share."
+    elif limit is not None and fits is None and full > _MANY and mean < most / 2 and not _losing(stats):
         yield f"Most batches are full before they have {most} items, because of max_batch_length={limit}."
-    elif mean > most / 2 and full > _MANY and fits is None and limit is None:
+    elif mean > most / 2 and full > _MANY and not streams and _has_room_for_more(stats, options):
         yield from _larger(stats, most)
+
+
+def _losing(stats: Stats) -> bool:
+    """Whether items have been late, or would have been: then deadlines say how large batches are."""
+    return bool(stats.total_expired or stats.total_refused or StartReason.DEADLINE in stats.closed)
+
+
+def _has_room_for_more(stats: Stats, options: Options) -> bool:
+    """Whether a batch of twice the size would have been full too, and no other option stands against it."""
+    bounds = stats.fits_memory is None and options.max_batch_length is None and not _losing(stats)
+    waiting = options.max_queue_size is None or options.max_queue_size >= _TWICE * options.batch_size
+    were_left = stats.wait.mean > _BEHIND * stats.processing_time.mean
+    return bounds and waiting and were_left and _would_be_on_time(stats, options)
+
+
+def _would_be_on_time(stats: Stats, options: Options) -> bool:
+    """Whether a call could wait for a batch of twice the size, and run in the next one."""
+    takes_ms = 0.0 if stats.learned is None else _batch_ms(stats.learned, _TWICE * options.batch_size)
+    deadline_ms, delay_ms = options.default_deadline_ms, options.max_queue_delay_ms
+    in_time = deadline_ms is None or 2 * takes_ms < deadline_ms
+    return in_time and (delay_ms is None or takes_ms < delay_ms)
 
 
 def _has_all(stats: Stats, options: Options) -> bool:
@@ -187,15 +269,15 @@ def _why_apart(apart: float, options: Options) -> str:
         arrays = isinstance(options, ArrayOptions)
         other = "arrays of another layout: with fewer layouts" if arrays else "other columns: with equal ones"
     return (
-        f"For {apart:.0%} of the time the function works on batches with room for items that wait, but "
-        f"have {other}, these would share a batch."
+        f"For {apart:.0%} of the time the function has worked on batches with room for items that waited, "
+        f"but had {other}, these would share a batch."
     )
 
 
 def _larger(stats: Stats, most: int) -> Iterator[str]:
     """Say whether larger batches would share more."""
     learned = stats.learned
-    if learned is None or not learned.sizes_differ:
+    if learned is None or learned.batch_ms is None:
         return
     share = _fixed_share(learned, most)
     if share > _COSTLY:
@@ -207,22 +289,25 @@ def _larger(stats: Stats, most: int) -> Iterator[str]:
 
 def _wait(stats: Stats, options: Options) -> Iterator[str]:
     """Say how long batches are held back."""
+    learned = stats.learned
     if options.batch_size == 1:
         pass
     elif not options.timeout_ms:
         yield "No batch is held back, because of timeout_ms=0."
-    elif stats.learned is None:
+    elif learned is None:
         yield f"A batch that is not full waits until its oldest item is {short(options.timeout_ms)} ms old."
-    elif stats.learned.wait_ms < options.timeout_ms / 1000:
+    elif learned.wait_ms < options.timeout_ms / 1000:
         reason = ": a wait for more calls would cost more than it saves" if _spares_waits(stats) else ""
-        yield f"No batch is held back{reason}."
+        yield f"No batch is held back now{reason}."
     else:
         yield (
-            f"Batches are held back for {short(stats.learned.wait_ms)} ms, for callers that were just "
+            f"Batches are held back for {short(learned.wait_ms)} ms on average, for callers that were just "
             "answered and come straight back, or for the rest of a burst."
         )
-    mean_ms, long_ms = stats.wait.mean * 1000, stats.wait.percentile(99) * 1000
-    yield f"Items wait for {short(mean_ms)} ms on average, and one in a hundred for {short(long_ms)} ms."
+    if stats.wait.count:
+        mean_ms, long_ms = stats.wait.mean * 1000, stats.wait.percentile(99) * 1000
+        mean, long = short(mean_ms), short(long_ms)
+        yield f"Items have waited for {mean} ms on average, and one in a hundred for {long} ms or longer."
 
 
 def _spares_waits(stats: Stats) -> bool:
@@ -232,7 +317,7 @@ def _spares_waits(stats: Stats) -> bool:
 
 def _answered_without(stats: Stats, options: Options) -> Iterator[str]:
     """Say what the cache has saved."""
-    if options.cache is not None:
+    if options.cache is not None and (stats.total_cached or stats.total_accepted):
         items = _count(stats.total_cached + stats.total_accepted, "item", "items")
         yield f"The cache, or an equal item in flight, has answered {stats.total_cached:,} of {items}."
 
@@ -242,7 +327,18 @@ def _losses(stats: Stats) -> Iterator[str]:
     if stats.total_divided:
         batches = _count(stats.total_divided, "batch", "batches")
         memory = "as memory was short, or " if stats.fits_memory is not None else ""
-        yield f"{batches} failed and ran again in halves, {memory}to find the items that fail."
+        blames_items = stats.batch_error is None
+        why = "to find the items that fail" if blames_items else "as the function raised an error"
+        yield f"{batches} failed and ran again in halves, {memory}{why}."
+    if stats.batch_error is not None:
+        yield (
+            "Batches have failed of which each item worked when it ran again, so the function fails for "
+            f"items together; the last such error: {stats.batch_error}"
+        )
+        yield (
+            "Let the function take any items at once, let only items that go together share a batch "
+            "(group_by), or set batch_size=1."
+        )
     if stats.isolation_paused:
         yield (
             "No item of the last batch that failed has worked, as in an outage: until something works, "
@@ -250,12 +346,15 @@ def _losses(stats: Stats) -> Iterator[str]:
         )
     if stats.total_failed:
         yield f"{stats.total_failed:,} of {_count(stats.total_processed, 'item', 'items')} failed."
-    if stats.total_expired:
-        late = _count(stats.total_expired, "item was", "items were")
+    if stats.total_expired > stats.total_given_up:
+        late = _count(stats.total_expired - stats.total_given_up, "item was", "items were")
         yield f"{late} late before the start of a batch."
+    if stats.total_given_up:
+        given_up = _count(stats.total_given_up, "item was", "items were")
+        yield f"{given_up} given up while waiting, as the time left until the deadline was too short."
     if stats.total_refused:
         refused = _count(stats.total_refused, "item was", "items were")
-        yield f"{refused} refused, as the calls ahead left too little time."
+        yield f"{refused} refused at once: by the time that batches take, too late for a deadline."
     if stats.total_rejected:
         rejected = _count(stats.total_rejected, "item was", "items were")
         yield f"{rejected} refused, as the queue had no room."

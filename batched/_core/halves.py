@@ -26,9 +26,9 @@ class Half(Batch):
         """Whether it is the first of two halves."""
 
     def clear(self) -> None:
-        """Drop the references to the calls, and to the error: its traceback leads to their items."""
+        """Drop the references to the calls, and to the errors: a traceback leads to their items."""
         super().clear()
-        self.error = None
+        self.error = self.isolation = None
 
 
 def halves_of(batch: Batch, error: BaseException | None, isolation: Isolation | None) -> list[Half]:
@@ -62,6 +62,14 @@ def halves_of(batch: Batch, error: BaseException | None, isolation: Isolation | 
     if found:
         found[0].precedes_other_half = len(found) > 1
     return found
+
+
+def singles_of(batch: Batch, error: BaseException | None, isolation: Isolation | None) -> list[Half]:
+    """Return a batch for each call, or for each item of the only list, if it matters which of them fails."""
+    singles: list[Half] = []
+    for half in halves_of(batch, error, isolation):
+        singles += singles_of(half, error, isolation) if half.is_divisible else [half]
+    return singles
 
 
 def one_ahead(batch: Batch, at: int) -> tuple[Half, Half]:

@@ -87,6 +87,12 @@ class KeyedQueues:
             entry.queue.resize(batch_size, threshold)
             self._update(entry)
 
+    def check_key(self, call: Call) -> None:
+        """Raise what comparing the keys of `call` with others raises."""
+        self._entries.get(call.key)
+        if self.tenants is not None:
+            self.tenants.check(call)
+
     def push_all(self, calls: list[Call]) -> int:
         """Append `calls` to the queues of their keys; return their items."""
         arrived: dict[Hashable, list[Call]] = {}
@@ -176,6 +182,14 @@ class KeyedQueues:
         self._removed(call.key, entry, dropped)
         return dropped
 
+    def known_calls(self) -> list[Call]:
+        """Return all calls that may wait, some twice, also where a step was broken off in the middle."""
+        return [call for entry in self._entries.values() for call in entry.queue.known_calls()]
+
+    def is_uneven(self, call: Call) -> bool:
+        """Whether other items of `call` wait than just the last ones."""
+        return any(entry.queue.is_uneven(call) for entry in self._entries.values())
+
     def waiting_calls(self) -> list[Call]:
         """Return the calls that wait."""
         return [call for entry in self._entries.values() for call in entry.queue.waiting_calls()]
@@ -191,12 +205,6 @@ class KeyedQueues:
     def lacks(self) -> int:
         """Return the least number of further items that may fill a batch."""
         return self._oldest().queue.lacks() if len(self._entries) == 1 else 1
-
-    def check_key(self, call: Call) -> None:
-        """Raise what comparing the key of `call` with others raises."""
-        self._entries.get(call.key)
-        if self.tenants is not None:
-            self.tenants.check(call)
 
     def in_turn(self, is_due: Callable[[float], bool], urgent: Call | None) -> Queue:
         """Return the queue that has its turn. At least one item must wait.

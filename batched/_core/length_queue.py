@@ -61,6 +61,10 @@ class LengthQueue(Queue):
         """Forget what of `call` still waits `after` a place of its list; return how many items that was."""
         return self._drop(call, self._remainders.drop(call, after))
 
+    def is_uneven(self, call: Call) -> bool:
+        """Whether other items of `call` wait than just the last ones."""
+        return call in self._remainders.ranges
+
     def is_full(self) -> bool:
         """Whether enough items wait for a full batch, by number or by the budget."""
         if self.items >= self.batch_size:
@@ -93,7 +97,9 @@ class LengthQueue(Queue):
             self._passed_over[False] = sight.small[0] not in chosen
         self._led = sight.both and leads
         self._charge(sight, chosen, is_crowded=is_crowded)
-        slices = self._remainders.take(item[2:] for item in chosen)
+        slices: list[Slice] = []
+        self.taking = slices
+        self._remainders.take((item[2:] for item in chosen), slices)
         taken: dict[Call, int] = {}
         for call, start, stop in slices:
             taken[call] = taken.get(call, 0) + stop - start
@@ -235,12 +241,11 @@ class _Remainders:
             self.forget(call)
         return call.waiting - left
 
-    def take(self, items: Iterable[tuple[Call, int]]) -> list[Slice]:
-        """Take items from their calls, given by call and place; return them as slices, call by call."""
+    def take(self, items: Iterable[tuple[Call, int]], slices: list[Slice]) -> None:
+        """Take items from their calls, given by call and place; append them to `slices`, call by call."""
         places: dict[Call, list[int]] = {}
         for call, at in items:
             places.setdefault(call, []).append(at)
-        slices: list[Slice] = []
         for call, taken in places.items():
             runs = runs_of(sorted(taken))
             slices += [(call, start, stop) for start, stop in runs]
@@ -252,7 +257,6 @@ class _Remainders:
                 self.forget(call)
             else:
                 self.ranges[call] = ranges
-        return slices
 
 
 def _without(ranges: list[_Range], runs: list[_Range]) -> list[_Range]:

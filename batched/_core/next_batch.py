@@ -163,6 +163,7 @@ class NextBatch:
         if queue.is_keyed:
             batch = self._take_in_turn(now, urgent)
         else:
+            calls.taking_from = queue
             batch = queue.take(self._room(queue, now))
             batch.reason = self._reason
         if lengths is not None and (lengths.chooses or lengths.looks):
@@ -177,6 +178,7 @@ class NextBatch:
         """Remove and return the next batch of the key that has its turn."""
         queues = self._calls.queue
         queue = queues.in_turn(lambda oldest: self._is_due(oldest, now), urgent)
+        self._calls.taking_from = queue
         queue.large_limit = queues.large_limit
         reason = self._reason
         if queue.is_full():

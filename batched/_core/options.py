@@ -130,7 +130,9 @@ class Options:
         "and answer all others. Not for errors of the surroundings (a connection, a timeout, the system), "
         "nor in an outage: where more runs fail than a few items explain, the rest gets the error that it "
         "met, and then, until something works, only one item of a few failed batches runs again. Set it to "
-        "False where running an item twice has effects: then all of a batch fail.",
+        "False where running an item twice has effects, or changes or uses up the item: then all of a batch "
+        "fail. A batch that holds an iterator or an object with `read`, or of which the number of results is "
+        "wrong, runs once in any case.",
         live=True,
     )
     max_batch_length: int | None = _option(
@@ -138,7 +140,8 @@ class Options:
         or_none(an_int(1)),
         "The most that the lengths of a batch's items add up to, by `length` or else `len`; for arrays, rows "
         "times the longest of them, along the second axis of padded features. An item that is longer runs "
-        "alone. A budget without `length` changes no order.",
+        "alone. Without `length`, a tuple, dict or dataclass of texts, or several parameters, are as long as "
+        "their texts together, and no order is changed.",
         live=True,
     )
     default_deadline_ms: float | None = _option(
@@ -151,12 +154,13 @@ class Options:
         or_none(a_length),
         "How long items are: items of like length share a batch where padding to the longest one takes time, "
         "which is learned from the batches that run. Elsewhere the order is that of "
-        'arrival. `"auto"` looks at strings, bytes, lists, tuples, and arrays or tensors with one axis '
-        "(of several parameters, at the first that has a length), in samples until length is known to "
-        "cost time. A function returns an item's length, with several parameters it is given all of an "
-        "item's; it is called once per item, in the caller's thread, and again where `map` refuses a "
-        "neighbour. None never looks. Of small calls the oldest, and of large ones the one that has its "
-        "turn, is left out of at most four batches in a row. Arrays know their lengths and take no `length`.",
+        'arrival. `"auto"` looks at strings, bytes, lists, and arrays or tensors with one axis; an item of '
+        "several of these (a pair, a dict, a dataclass, several parameters) is as long as they are together. "
+        "It looks in samples until length is known to cost time. A function returns an item's length, with "
+        "several parameters it is given all of an item's; it is called once per item, in the caller's "
+        "thread, and again where `map` refuses a neighbour. None never looks. Of small calls the oldest, and "
+        "of large ones the one that has its turn, is left out of at most four batches in a row. Arrays know "
+        "their lengths and take no `length`.",
     )
     group_by: Callable[..., Hashable] | None = _option(
         None,

@@ -39,9 +39,11 @@ class Queue:
         "_most_saved",
         "_small",
         "_without_small",
+        "aside",
         "batch_size",
         "items",
         "large_limit",
+        "taking",
         "tenants",
         "threshold",
     )
@@ -54,6 +56,10 @@ class Queue:
 
     def __init__(self, batch_size: int, threshold: int, *, tenants: Tenants | None = None) -> None:
         self.items = 0  # waiting, of both classes
+        self.taking: list[Slice] = []
+        """What the last batch has, or is about to have."""
+        self.aside: list[Call] = []
+        """The calls that wait, while they are classed anew."""
         self.tenants = tenants
         """What waits of each tenant, if tenants take turns; these queues may be several."""
         self._small: Flow = Line()
@@ -72,13 +78,14 @@ class Queue:
         self.threshold = threshold
         # Below four a batch, what is paid out at once would be all of it.
         self._most_saved = float(_SAVED * batch_size) if batch_size * PAID_OUT >= 1 else 1.0
-        waiting = sorted(self.waiting_calls(), key=_arrived)
+        self.aside = waiting = sorted(self.waiting_calls(), key=_arrived)
         self._clear()
         if self.tenants is not None:
             self._small = TenantTurns(batch_size, self.tenants, large=False)
             self._large = TenantTurns(batch_size, self.tenants, large=True)
         self.items = self._large_items = 0
         self.push_all(waiting)
+        self.aside = []
 
     def check_key(self, call: Call) -> None:
         """Raise what comparing the tenant of `call` with others raises; here all calls may share a batch."""
@@ -200,6 +207,7 @@ class Queue:
         It has less if `large_limit` allows no more items of large calls, and no others wait.
         """
         slices: list[Slice] = []
+        self.taking = slices
         small_items = self.items - self._large_items
         credit = self._credit + room * RESERVE
         self._credit = min(self._most_saved, credit)
@@ -240,6 +248,14 @@ class Queue:
         self._large_items -= taken
         self._credit = self._credit - taken if self._credit > taken else 0.0
         return taken
+
+    def known_calls(self) -> list[Call]:
+        """Return all calls that may wait, some twice, also where a step was broken off in the middle."""
+        return [*self._small, *self._large, *self._alone, *self.aside]
+
+    def is_uneven(self, call: Call) -> bool:  # noqa: ARG002  here none is
+        """Whether other items of `call` wait than just the last ones."""
+        return False
 
     def waiting_calls(self) -> list[Call]:
         """Return the calls that wait, the small ones first."""

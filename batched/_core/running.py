@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from batched._core.batch import Batch
+from batched._core.batch_fault import BatchFault
 from batched._core.call import Call, Slice
 from batched._core.calls import Calls
 from batched._core.collator import Collator
+from batched._core.keys import fault_of
 from batched._core.next_batch import NextBatch
 from batched._core.retries import Retries
 from batched.errors import without_own_frames
@@ -39,6 +41,21 @@ class Running:
         self._forget(self.retries.prune(self._next_batch.options.batch_size), now)
         return bool(self.retries.batches)
 
+    def refuse_changed(self, batch: Batch, now: float) -> None:
+        """Remove from `batch`, which has just been taken, the calls of which a key has changed; they fail."""
+        faults = [(piece, fault) for piece in batch.slices if (fault := fault_of(piece[0])) is not None]
+        for piece, fault in faults:
+            refused = Batch([piece], piece[2] - piece[1], batch.reason)
+            batch.slices.remove(piece)
+            batch.size -= refused.size
+            self._end_unrun(refused, fault, now, now)
+
+    def _end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
+        """Answer the calls of `batch`, which does not run, with `error`."""
+        done = batch.fail(error, self._collator, streams=self._streams)
+        self._calls.counters.left(batch.slices, batch.size, started, batch.failed)
+        self._end(batch, done, now)
+
     def finish(self, batch: Batch, parts: list[Any], now: float) -> None:
         """Hand the calls of `batch`, which has run, their parts, as the collator has split them.
 
@@ -47,7 +64,10 @@ class Running:
         done = batch.end() if self._streams else batch.answer(parts, self._collator)
         retries = self.retries
         if (retries.is_watching or batch.isolation is not None) and batch in self.since:
-            retries.note_success(batch, now - self.since[batch], self._next_batch.options.batch_size)
+            most = self._next_batch.options.batch_size
+            raised = retries.note_success(batch, now - self.since[batch], most)
+            if raised is not None:
+                self._calls.gone.append(BatchFault(self._name, raised, self._calls.counters))
             self._next_batch.resize(retries.memory.limit)
         self._end(batch, done, now)
 
@@ -65,18 +85,17 @@ class Running:
         if started is not None and not batch.begun:
             isolates = self._next_batch.options.isolate_errors
             if self.retries.note_failure(batch, error, now - started, isolates=isolates):
-                self._run_again(batch, error, started, now)
-                return
+                self._next_batch.resize(self.retries.memory.limit)
+                if self._collator.can_repeat(batch):
+                    self._run_again(batch, error, started, now)
+                    return
             for half in self.retries.given_up(batch, error):
-                done = half.fail(half.error or error, self._collator)
-                self._calls.counters.left(half.slices, half.size, started, half.failed)
-                self._end(half, done, now)
+                self._end_unrun(half, half.error or error, started, now)
         self.retries.release(batch)
         self._end(batch, batch.fail(error, self._collator, streams=self._streams), now)
 
     def _run_again(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
         """Have `batch`, which raised `error`, run in halves."""
-        self._next_batch.resize(self.retries.memory.limit)
         del self.since[batch]
         self._calls.counters.ran(batch, now - started, worked=False)
         self._calls.counters.divided += 1
@@ -86,18 +105,20 @@ class Running:
 
     def give_up(self, batch: Batch, error: BaseException) -> None:
         """Answer the calls of `batch` with `error`, a fault of this library."""
-        if self.since.pop(batch, None) is None:
-            return  # it has ended before the fault
+        runs = self.since.pop(batch, None) is not None
         self.retries.release(batch)
-        done = [call for call in dict.fromkeys(batch.calls) if call.missing]
-        for call in done:
-            call.fail(error)
-        batch.failed = batch.failed + len(done) if self._streams else batch.size
-        self._calls.counters.processed += batch.size
-        self._calls.counters.failed += batch.failed
+        calls = list(dict.fromkeys(batch.calls))
+        lost = [call for call in calls if call.missing]
+        if runs:  # else it has ended before the fault, and is counted
+            batch.failed = batch.failed + len(lost) if self._streams else batch.size
+            self._calls.counters.processed += batch.size
+            self._calls.counters.failed += batch.failed
+        for call in calls:
+            self._calls.lose(call, error)
+        rest = [part for call in calls for part in call.siblings if part.waiting and not part.missing]
         try:
-            self._calls.answer(done)
-            self._release(batch, done)
+            self._calls.drop_all(rest)
+            self._release(batch, lost)
         except Exception as fault:  # noqa: BLE001  the queue is broken: the next look raises it
             self._calls.fault = fault
 

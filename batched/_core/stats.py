@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf
 
@@ -62,6 +62,23 @@ class Distribution:
         buckets = bisect_right(self.bounds, bound)
         return self.cumulative[buckets - 1] if buckets else 0
 
+    def since(self, earlier: Distribution) -> Distribution:
+        """Return the values that have come since it was `earlier`; `min` and `max` are those of buckets."""
+        bounds: list[float] = []
+        cumulative: list[int] = []
+        for bound, count in zip(self.bounds, self.cumulative, strict=True):
+            more = count - earlier.at_most(bound)
+            if more > (cumulative[-1] if cumulative else 0):
+                bounds.append(bound)
+                cumulative.append(more)
+        if not bounds:
+            return Distribution((), (), self.growth, 0.0, 0.0, 0.0)
+        least = max(bounds[0] / self.growth, self.min)
+        most = min(bounds[-1], self.max)
+        return Distribution(
+            tuple(bounds), tuple(cumulative), self.growth, self.sum - earlier.sum, least, most
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Padding:
@@ -71,6 +88,8 @@ class Padding:
     """Elements that callers passed."""
     padded: int
     """Elements that the function was given: those of callers, and the padding."""
+    batches: int = 0
+    """Batches of several items of which the lengths were looked at: only these tell of padding."""
 
     @property
     def waste_percent(self) -> float:
@@ -102,11 +121,13 @@ class Stats:
     total_cancelled: int
     """Left before execution: the caller went, or the list they belong to had failed."""
     total_expired: int
-    """Left before execution because of their deadline."""
+    """Left before execution because of their deadline: it had passed, or could not be met any more."""
+    total_given_up: int = 0
+    """Items of `total_expired` that were given up before their deadline, as it could not be met any more."""
     total_rejected: int
     """Not taken from callers, because the queue had no room; or taken, and removed for another tenant."""
     total_refused: int
-    """Not taken from callers, because the calls ahead of them would have made them late."""
+    """Not taken from callers, because they would have been late, by the time that batches take."""
     total_cached: int
     """Answered by the cache, or by an equal item in flight; not counted as accepted."""
     total_batches: int
@@ -139,10 +160,41 @@ class Stats:
     """How much padding the function was given, in elements of arrays or, for lists, in units of `length`."""
     isolation_paused: bool
     """Whether failed batches are not divided: no item of one has worked, and nothing has since."""
+    batch_error: str | None = None
+    """The last error of batches of which every item worked when it ran again; None if there was none.
+
+    No item is to blame: the function fails for items together.
+    """
     fits_memory: int | None
     """The most items of a batch as far as memory is known to go; None if it has never run out."""
     best_batch_size: int | None
     """The most items of a batch where fewer than `batch_size` serve better, as learned; None elsewhere."""
+    configured: Stats | None = None
+    """The figures of the moment at which options were last changed by `configure`; None if none were."""
+
+    def since_configured(self) -> Stats:
+        """Return the figures of batches that have started since options were last changed.
+
+        What is known of lengths stays, as it does not depend on options that can be changed.
+        """
+        before = self.configured
+        if before is None:
+            return self
+        return replace(
+            self,
+            total_processed=self.total_processed - before.total_processed,
+            total_failed=self.total_failed - before.total_failed,
+            total_expired=self.total_expired - before.total_expired,
+            total_rejected=self.total_rejected - before.total_rejected,
+            total_refused=self.total_refused - before.total_refused,
+            total_batches=self.total_batches - before.total_batches,
+            closed=_more(self.closed, before.closed),
+            wait=self.wait.since(before.wait),
+            processing_time=self.processing_time.since(before.processing_time),
+            batch_size=self.batch_size.since(before.batch_size),
+            apart_time=self.apart_time - before.apart_time,
+            configured=None,
+        )
 
     def __str__(self) -> str:
         closed = ", ".join(f"{count} {reason}" for reason, count in self.closed.items()) or "none"
@@ -171,6 +223,8 @@ class Stats:
         if self.total_divided:
             paused = "; none is until something works" if self.isolation_paused else ""
             rows.append(("divided", f"{self.total_divided} batches that failed{paused}"))
+        if self.batch_error is not None:
+            rows.append(("fails together", self.batch_error))
         if self.fits_memory is not None:
             rows.append(("fits into memory", f"{self.fits_memory} items"))
         if self.best_batch_size is not None:
@@ -178,6 +232,12 @@ class Stats:
         if self.learned is not None:
             rows.append(("learned", str(self.learned)))
         return "\n".join(f"{name:<18}  {value}" for name, value in rows)
+
+
+def _more(counts: dict[str, int], before: dict[str, int]) -> dict[str, int]:
+    """Return what has been counted since it was `before`."""
+    more = {name: count - before.get(name, 0) for name, count in counts.items()}
+    return {name: count for name, count in more.items() if count}
 
 
 def _row(values: Distribution, scale: float, unit: str) -> str:

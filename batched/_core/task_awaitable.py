@@ -50,8 +50,8 @@ class TaskAwaitable:
 
     def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context) -> None:
         """Note how to wake the task, and in which context."""
-        self._go_on = go_on
         self._go_on_in = context
+        self._go_on = go_on  # last: what is seen to wait can be woken
 
     def cancel(self, msg: object = None) -> bool:
         """Have the task, which is being cancelled, raise `CancelledError`, unless it has been woken."""
@@ -71,6 +71,23 @@ def _settle(future: Any, _: object) -> None:
         future.set_result(None)
 
 
+def still_asleep(waiters: Iterable[TaskAwaitable]) -> list[TaskAwaitable]:
+    """Return those of `waiters` that are still to be woken, after an error has broken off `wake_all`.
+
+    Of the one at which that was, the task has ended if the task has raised the error; else it still waits.
+    """
+    asleep = []
+    for waiter in waiters:
+        if waiter.is_woken and waiter._go_on is not None:  # noqa: SLF001  that one
+            task = getattr(waiter._go_on, "__self__", None)  # noqa: SLF001
+            waiter.is_woken = task is None or task.done()
+            if waiter.is_woken:
+                waiter._go_on = waiter._go_on_in = None  # noqa: SLF001
+        if not waiter.is_woken:
+            asleep.append(waiter)
+    return asleep
+
+
 def wake_all(waiters: Iterable[TaskAwaitable], done: Any) -> None:
     """Show the tasks that wait a future that is `done`: they go on, here and now.
 
@@ -85,5 +102,5 @@ def wake_all(waiters: Iterable[TaskAwaitable], done: Any) -> None:
         go_on = waiter._go_on  # noqa: SLF001
         if go_on is not None:  # else it has yet to wait, and will not
             context: Any = waiter._go_on_in  # noqa: SLF001
-            waiter._go_on = waiter._go_on_in = None  # noqa: SLF001  they may be kept, and the task is not to be
             context.run(go_on, done)
+            waiter._go_on = waiter._go_on_in = None  # noqa: SLF001  they may be kept, and the task is not to be

@@ -49,11 +49,11 @@ class Tenants:
         tenant.items += call.waiting
         tenant.calls[call] = None
 
-    def went(self, call: Call, items: int) -> None:
-        """Note that `items` of `call` do not wait any more."""
+    def went(self, call: Call, items: int, *, wholly: bool = False) -> None:
+        """Note that `items` of `call` do not wait any more: all of them, if none waits now or `wholly`."""
         tenant = self._known[call.tenant]
         tenant.items -= items
-        if not call.waiting:
+        if wholly or not call.waiting:
             del tenant.calls[call]
             self._forget_unused(call, tenant)
 
@@ -160,9 +160,7 @@ class TenantTurns(Turns):
     def clear(self) -> None:
         """Forget all calls."""
         for call in self:
-            waiting, call.waiting = call.waiting, 0
-            self._tenants.went(call, waiting)
-            call.waiting = waiting
+            self._tenants.went(call, call.waiting, wholly=True)
         super().clear()
 
     def removed(self, call: Call, items: int, *, ran: bool = False) -> None:

@@ -39,11 +39,10 @@ class Line(deque[Call]):
         """Move up to `room` items from the front to `slices`; return how many."""
         left = room
         while left and self:
-            call = self.popleft()
+            call = self[0]  # it is here, in `slices`, or both: so Ctrl-C loses no call
             waiting = call.waiting
             size = call.size
             if waiting > left:
-                self.appendleft(call)
                 start = size - waiting
                 slices.append((call, start, start + left))
                 call.waiting = waiting - left
@@ -52,18 +51,24 @@ class Line(deque[Call]):
                 slices.append((call, size - waiting, size))
                 call.waiting = 0
                 left -= waiting
+            self.popleft()
         return room - left
 
     def upcoming(self, most: int) -> list[tuple[Call, int]]:
         """Return the next `most` items, as calls and numbers; forget calls of which no item waits."""
         found: list[tuple[Call, int]] = []
         left = most
-        while left > 0 and self:
-            call = self.popleft()
+        gone: list[Call] = []
+        for call in self:
+            if left <= 0:
+                break
             if call.waiting:
                 found.append((call, min(call.waiting, left)))
                 left -= call.waiting
-        self.extendleft([call for call, _ in reversed(found)])
+            else:
+                gone.append(call)
+        for call in gone:
+            self.remove(call)
         return found
 
     def oldest(self) -> float:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import warnings
 
 from batched._drivers.private_python import running_loop_or_none
-from batched._locks import InterruptedLock
+from batched._locks import Freed, InterruptedLock
 from batched.errors import BlockingCallWarning
+
+_OWN = re.compile(r"batched\._|batched\.(aio|inference)")
 
 
 class LoopWarning:
@@ -24,7 +27,7 @@ class LoopWarning:
     def __call__(self, blocking: str, instead: str) -> None:
         """Warn, the first time, if this thread runs an event loop, that `blocking` is about to block it."""
         if self.may_warn and running_loop_or_none() is not None:
-            with self._lock:
+            with Freed(self._lock), self._lock:
                 is_first, self.may_warn = self.may_warn, False
             if is_first:
                 _warn(self._name, blocking, instead)
@@ -38,15 +41,20 @@ def _warn(name: str, blocking: str, instead: str) -> None:
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     if get_ipython is not None and get_ipython() is not None:
         return
-    level = 2
-    here = inspect.currentframe()
-    frame = here and here.f_back
-    while frame and frame.f_back and frame.f_globals.get("__name__", "").startswith("batched._"):
-        frame = frame.f_back
-        level += 1
     warnings.warn(
         f"{name}: `{blocking}` blocks the event loop that runs in this thread: until the answer is there, no "
         f"other task can run, so none can join the batch; write `{instead}`",
         BlockingCallWarning,
-        stacklevel=level,
+        stacklevel=level_of_user(),
     )
+
+
+def level_of_user() -> int:
+    """Return how far up the stack the line is that uses this package, for a warning of the caller."""
+    level = 1
+    here = inspect.currentframe()
+    frame = here and here.f_back
+    while frame and frame.f_back and _OWN.match(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+        level += 1
+    return level

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from batched._core.batch import Batch
+from batched._core.batch_fault import log_faults
 from batched._core.batcher import Batcher
 from batched._core.call import Call, release_inputs
 from batched._drivers.driver import Driver
@@ -33,39 +34,69 @@ class Dispatcher(ABC):
         self.lock.acquire()
         return self.batcher
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:  # noqa: C901  each is for the steps that have it
         calls = self.batcher.calls
         answered = released = gone = landed = interrupt = None
         try:
-            if calls.answered or calls.released:
-                answered, calls.answered = calls.answered, []
-                released, calls.released = calls.released, []
-            if calls.gone:
-                gone, calls.gone = calls.gone, []
-            if calls.let_in:
-                self._let_in(calls.let_in)
-                calls.let_in.clear()
-            landed = calls.in_flight and calls.in_flight.take_landed()
-            has_moved, calls.inbox.has_moved = calls.inbox.has_moved, False
-        finally:
-            self.lock.release()
-        del gone  # without the lock
-        if released:  # first: a caller that has its answer finds its instance kept by no batch
-            release_inputs(released)
-        if landed:
-            interrupt = self.collator.store(landed)  # before callers can ask again
-        if answered:
-            self._wake_callers(answered)
-        if has_moved:
-            self._moved()
+            try:
+                if calls.answered or calls.released:
+                    answered, calls.answered = calls.answered, []
+                    released, calls.released = calls.released, []
+                if calls.gone:
+                    gone, calls.gone = calls.gone, []
+                if calls.let_in:
+                    self._let_in(calls.let_in)
+                    calls.let_in.clear()
+                landed = calls.in_flight and calls.in_flight.take_landed()
+                has_moved, calls.inbox.has_moved = calls.inbox.has_moved, False
+            finally:
+                self.lock.release()
+            if gone:  # without the lock
+                log_faults(gone)
+            del gone
+            if released:  # first: a caller that has its answer finds its instance kept by no batch
+                release_inputs(released)
+            if landed:
+                interrupt = self.collator.store(landed)  # before callers can ask again
+            if answered:
+                self._wake_callers(answered)
+            if has_moved:
+                self._moved()
+        except BaseException:  # Ctrl-C, or a fault of this library
+            self.lock.free()
+            self._put_back(answered, released, landed)
+            raise
         if self.lock.later:
             self.lock.later.take()
         if interrupt is not None and self.raises_interrupts:
             raise interrupt
 
+    def _put_back(self, answered: list[Call] | None, released: list[Call] | None, landed: Any) -> None:
+        """Have what follows from a step be done again, after the next one: twice does no harm."""
+        calls = self.batcher.calls
+        with self.lock:
+            calls.answered[:0] = answered or ()
+            calls.released[:0] = released or ()
+            if landed:
+                calls.in_flight.landed[:0] = landed
+            calls.inbox.has_moved = True
+
+    def recover(self, error: BaseException) -> None:
+        """Leave the lock after `error` has broken off a step, and do what the step has left undone.
+
+        An `Exception` is one that the batcher knows of: a call that it refuses, or a fault that it notes.
+        """
+        if isinstance(error, Exception) and not self.lock.is_mine():
+            return  # it has come through the end of the step
+        self.lock.free()
+        with self as batcher:
+            if not isinstance(error, Exception):
+                batcher.mend(error)
+                self._count_anew()
+
     def step(self, batch: Batch, pieces: Any) -> bool:
         """Hand the callers of `batch`, which streams, their next pieces; return whether any wants more."""
-        split = self.collator.split(pieces, batch)
+        split = batch.split(pieces, self.collator)
         with self.lock.later, self.lock:
             told, wanted = self.batcher.running.step(batch, split)
         self._wake_callers(told)
@@ -74,6 +105,10 @@ class Dispatcher(ABC):
     @abstractmethod
     def _wake_callers(self, calls: list[Call]) -> None:
         """Wake the callers of `calls`, which have their answers, or new pieces of them."""
+
+    @abstractmethod
+    def _count_anew(self) -> None:
+        """Put the counters right after a step that was broken off. Needs the lock."""
 
     @abstractmethod
     def _let_in(self, calls: list[Call]) -> None:

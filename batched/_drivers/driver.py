@@ -97,6 +97,9 @@ class Driver(ABC):
 
     def count_cached(self, call: Call) -> None:
         """Count the items of a call of which nothing is queued: the cache knew them, or has been too slow."""
+        if self.lock.is_mine():
+            self.counters.unqueued(call.hits, call.unanswered)
+            return
         with self.lock.later, self.lock:
             self.counters.unqueued(call.hits, call.unanswered)
 

@@ -68,16 +68,20 @@ class LoopDriver(Driver):
     @property
     def stats(self) -> Stats:
         """A snapshot of the counters, of all loops together."""
-        amid_step = self.lock.is_mine()
+        if self.lock.is_mine():
+            return self._stats_now(amid_step=True)
         with self.lock.later, self.lock:
-            batchers = []
-            for dispatcher in self.dispatchers():
-                if dispatcher.has_loop():
-                    batchers.append(dispatcher.batcher)
-                else:
-                    self.keep(dispatcher.batcher)
-            arriving = sum(call.size for batcher in batchers for call in batcher.inbox.arriving.copy())
-            stats = self._snapshot(batchers, self._gone, amid_step=amid_step)
+            return self._stats_now(amid_step=False)
+
+    def _stats_now(self, *, amid_step: bool) -> Stats:
+        batchers = []
+        for dispatcher in self.dispatchers():
+            if dispatcher.has_loop():
+                batchers.append(dispatcher.batcher)
+            else:
+                self.keep(dispatcher.batcher)
+        arriving = sum(call.size for batcher in batchers for call in batcher.inbox.arriving.copy())
+        stats = self._snapshot(batchers, self._gone, amid_step=amid_step)
         accepted = stats.total_accepted + arriving
         queued = stats.queue_size + arriving
         ended = stats.total_processed + stats.total_cancelled + stats.total_expired
@@ -95,11 +99,18 @@ class LoopDriver(Driver):
             self._follow(changes)
             self.lock.later.append(partial(self.configure, {}))  # the batcher follows them after this step
             return
-        with self.lock.later, self.lock:
-            self._follow(changes)
-            dispatchers = self.dispatchers()
+        dispatchers = self.dispatchers()
+        try:
+            with self.lock.later, self.lock:
+                self._follow(changes)
+                dispatchers = self.dispatchers()
+                for dispatcher in dispatchers:
+                    dispatcher.batcher.configure(self.options)
+        except BaseException as error:
             for dispatcher in dispatchers:
-                dispatcher.batcher.configure(self.options)
+                dispatcher.recover(error)
+                dispatcher.replan()
+            raise
         for dispatcher in dispatchers:
             dispatcher.replan()
 
@@ -109,7 +120,9 @@ class LoopDriver(Driver):
         Where no loop runs, on the loop where it would wait longest. None if that is not known.
         """
         loop = running_loop_or_none()
-        found = [each.batcher for each in self.dispatchers() if each.has_loop() and loop in {None, each.loop()}]
+        found = [
+            each.batcher for each in self.dispatchers() if each.has_loop() and loop in {None, each.loop()}
+        ]
         # Another loop has learned what batches take, or one that has ended: nothing waits here.
         waits = [self._wait_s(batcher, items) for batcher in found or [self.new_batcher()]]
         return max((wait for wait in waits if wait is not None), default=None)
@@ -179,8 +192,12 @@ class LoopDriver(Driver):
         if self.lock.is_mine():  # a task that has begun at once, as some begin: eager ones
             raise RuntimeError(f"{self.name} was called by a finalizer in the middle of its own work")
         call.note_context()
-        with dispatcher as batcher:
-            return batcher.calls.admit(call, wait=waits or self.may_wait, of_map=waits)
+        try:
+            with dispatcher as batcher:
+                return batcher.calls.admit(call, wait=waits or self.may_wait, of_map=waits)
+        except BaseException as error:
+            dispatcher.recover(error)
+            raise
 
     def open_async(self, call: Call) -> None:
         """Have `call`, a stream, arrive: a task will take its pieces as they come."""

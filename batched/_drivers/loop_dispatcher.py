@@ -38,7 +38,8 @@ class LoopDispatcher(Dispatcher):
         self.loop = loop
         self._driver = driver
         self._key = key
-        self._busy = 0  # tasks
+        # Tasks, by a number of each: unlike a count, these can be noted twice, as after Ctrl-C.
+        self._busy: set[int] = set()
         self._has_answered = True  # whether the last batch has answered a call
         self._is_to_replan = False  # whether the loop has been asked to, and has not begun
         self._timer: Timer | None = None
@@ -103,14 +104,16 @@ class LoopDispatcher(Dispatcher):
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start a task that chooses and runs the next batch."""
-        self._busy += 1
+        task = None
         try:
+            task = BatchTask(self)
+            self._busy.add(id(task))
             self._stop_timer()
             self.inbox.wake_after = None
             self._driver.resting.pop(self._key, None)
-            BatchTask(self, loop, self._driver.task_name)
+            task.start(loop, self._driver.task_name)
         except BaseException:  # Ctrl-C
-            self._busy -= 1
+            self._busy.discard(id(task))
             self.inbox.wake_after = 1
             self._ask(self._replan)  # the timer is gone
             raise
@@ -124,37 +127,43 @@ class LoopDispatcher(Dispatcher):
         """
         if self._has_answered:
             return False
-        with self.lock:
-            full: bool = self.batcher.calls.queue.is_full()
+        try:
+            with self.lock:
+                full: bool = self.batcher.calls.queue.is_full()
+        except BaseException:  # Ctrl-C
+            self.lock.free()
+            raise
         return full
 
-    def next(self, loop: asyncio.AbstractEventLoop) -> Batch | None:
-        """Remove and return the next batch; None if none is due: the task is to end."""
-        with self as batcher:
-            try:
+    def next(self, loop: asyncio.AbstractEventLoop, task: BatchTask) -> Batch | None:
+        """Remove and return the next batch of `task`; None if none is due: the task is to end."""
+        try:
+            with self as batcher:
                 found = batcher.next(monotonic())
-            except Exception as fault:  # noqa: BLE001  of this library
-                self._give_up(fault)
-                found = None
+        except BaseException as error:
+            if not self._gives_up(error):
+                raise
+            found = None
         if not isinstance(found, Batch):
-            self._busy -= 1
+            self._busy.discard(id(task))
             self._wait(found, loop)
             return None
         self.batches.add(found)
-        if self._busy < self._driver.options.max_concurrent_batches:
+        if len(self._busy) < self._driver.options.max_concurrent_batches:
             self.plan(loop)
         return found
 
-    def end(
+    def end(  # noqa: PLR0913
         self,
         batch: Batch | None,
         parts: list[Any],
         error: BaseException | None,
         loop: asyncio.AbstractEventLoop,
+        task: BatchTask,
         *,
         can_go_on: bool,
     ) -> bool:
-        """Report `batch`, which has ended; return whether its task, which `can_go_on`, is to go on.
+        """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on.
 
         Then it looks for a batch in the next turn of the loop, in which callers that have just been answered
         often call again.
@@ -165,28 +174,67 @@ class LoopDispatcher(Dispatcher):
                 self.batches.discard(batch)
                 self._report(batch, parts, error)
             elif error is not None:  # perhaps a Ctrl-C while the batch was taken
-                with self:
-                    self._give_up_lost(error)
-            goes_on = can_go_on and self._busy <= self._driver.options.max_concurrent_batches
+                self._give_up_after(error, None)
+            goes_on = can_go_on and len(self._busy) <= self._driver.options.max_concurrent_batches
         finally:  # also after a Ctrl-C
             if goes_on:
                 self.inbox.wake_after = None
             else:
-                self._busy -= 1
+                self._busy.discard(id(task))
                 self.plan(loop)
         return goes_on
 
+    def lost(self, batch: Batch | None, error: BaseException, task: BatchTask) -> None:
+        """Note that `task`, perhaps with a `batch`, ends by `error`, a Ctrl-C outside of its function."""
+        if batch is not None:
+            self.batches.discard(batch)
+        self._busy.discard(id(task))
+        self._give_up_after(error, batch)
+        self._ask(self._replan)
+
+    def _give_up_after(self, error: BaseException, batch: Batch | None) -> None:
+        """Answer with `error` the calls of `batch`, and of batches that no task runs."""
+        try:
+            with self as batcher:
+                if batch is not None:
+                    batcher.give_up(error, batch)
+                self._give_up_lost(error)
+                self._count_anew()
+        except BaseException as interrupt:
+            self.recover(interrupt)
+            raise
+
     def _report(self, batch: Batch, parts: list[Any], error: BaseException | None) -> None:
-        with self as batcher:
-            try:
+        try:
+            with self as batcher:
                 if error is not None:
                     batcher.running.fail(batch, error, monotonic())
                 else:
                     batcher.running.finish(batch, parts, monotonic())
-            except Exception as fault:  # noqa: BLE001  of this library
-                self._give_up(fault, batch)
-            self._has_answered = bool(batcher.calls.answered)
-            self.inbox.has_moved = False  # its task looks, or plans, in any case
+                self._has_answered = bool(batcher.calls.answered)
+                self.inbox.has_moved = False  # its task looks, or plans, in any case
+        except BaseException as raised:
+            self._has_answered = True
+            if not self._gives_up(raised, batch):
+                raise
+
+    def _gives_up(self, error: BaseException, batch: Batch | None = None) -> bool:
+        """Free the lock after `error` in a step; return whether calls have it as their answer.
+
+        That is a fault of this library: of `batch`, or else of all calls. Not in the step, as its `try` would
+        be one more place for a Ctrl-C.
+        """
+        self.recover(error)
+        if not isinstance(error, Exception):
+            return False
+        with self:
+            self._give_up(error, batch)
+            self._count_anew()
+        return True
+
+    def _count_anew(self) -> None:
+        batchers = [dispatcher.batcher for dispatcher in self._driver.dispatchers()]
+        self._driver.counters.balance(sum(batcher.unfinished for batcher in batchers))
 
     def _give_up(self, error: BaseException, batch: Batch | None = None) -> None:
         """Answer `batch`, or else all calls, with `error`, a fault of this library. Needs the lock."""
@@ -209,21 +257,19 @@ class LoopDispatcher(Dispatcher):
         """Plan what a free slot does."""
         try:
             with self as batcher:
-                try:
-                    delay = batcher.plan(monotonic())
-                except Exception as fault:  # noqa: BLE001  of this library
-                    self._give_up(fault)
-                    delay = None
+                delay = batcher.plan(monotonic())
             self._wait(delay, loop)
-        except BaseException:  # Ctrl-C: the timer may be gone
+        except BaseException as error:  # Ctrl-C: the timer may be gone
+            is_fault = self._gives_up(error)
             self._ask(self._replan)
-            raise
+            if not is_fault:
+                raise
 
     def _wait(self, delay: float | None, loop: asyncio.AbstractEventLoop) -> None:
         """Have a task start after `delay` seconds, at the next call if that is None, if there may be one."""
         self._stop_timer()
         try:
-            if self._busy >= self._driver.options.max_concurrent_batches:
+            if len(self._busy) >= self._driver.options.max_concurrent_batches:
                 self.inbox.wake_after = None
             elif delay is None:
                 self._rest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from batched._core.batch import Batch
+from batched._core.batch_fault import log_faults
 from batched._core.batcher import Batcher, snapshot
 from batched._core.call import Call, Slice, release_inputs
 from batched._core.calls import NewQueue
@@ -21,6 +22,10 @@ class _NoItems:
 
     def place(self, piece: Slice, part: object) -> None:
         """Keep nothing."""
+
+    def can_repeat(self, batch: Batch) -> bool:  # noqa: ARG002  for the protocol
+        """Return True."""
+        return True
 
 
 class ManualDriver:
@@ -97,6 +102,7 @@ class ManualDriver:
 
     def _release(self) -> None:
         calls = self.batcher.calls
+        log_faults(calls.gone)
         calls.gone.clear()
         released, calls.released = calls.released, []
         release_inputs(released)

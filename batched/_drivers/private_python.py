@@ -1,6 +1,7 @@
 """All that is used of Python without its promise to keep it, each with a public way for the day that it goes.
 
-(`TaskAwaitable` alone names attributes of asyncio's futures elsewhere: slots are named in their class.)
+(Two modules have their own: `TaskAwaitable` names attributes of asyncio's futures, as slots are named in
+their class, and `_locks` asks for the owner of a lock, which `_parts` needs too.)
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import Any
 
 from batched._core.call import Call
 from batched._core.task_awaitable import TaskAwaitable
-from batched._locks import RLock
 
 HAS_DAEMONS: bool = getattr(_thread, "daemon_threads_allowed", lambda: True)()
 """Whether threads can be daemons: not in an interpreter inside another, from Python 3.12 on."""
@@ -55,28 +55,6 @@ def frames_of_threads() -> dict[int, FrameType]:
     """Return the frames of all threads by their idents; nothing where Python does not tell."""
     current = getattr(sys, "_current_frames", None)
     return _NO_FRAMES if current is None else current()
-
-
-def owns_publicly(lock: RLock) -> bool:
-    """Return whether this thread holds `lock`, as Python promises to tell."""
-    try:
-        threading.Condition(lock).notify(0)  # type: ignore[arg-type]  # it is one
-    except RuntimeError:
-        return False
-    return True
-
-
-def owner_test(kind: type) -> Callable[[RLock], bool]:
-    """Return what tells whether this thread holds a lock of `kind`, a class of reentrant locks.
-
-    The public way takes fifty times as long.
-    """
-    test: Callable[[RLock], bool] = getattr(kind, "_is_owned", owns_publicly)
-    return test
-
-
-owns: Callable[[RLock], bool] = owner_test(RLock)
-"""Return whether this thread holds a reentrant lock of Python's own."""
 
 
 def takes_calls() -> bool:

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from batched._drivers.private_python import owner_test, owns
-from batched._locks import RLock
+from batched._locks import RLock, owner_test, owns
 
 _logger = logging.getLogger("batched")
 
@@ -19,14 +18,19 @@ _logger = logging.getLogger("batched")
 class LaterSteps(deque[Callable[[], object]]):
     """Steps that are taken once the lock is free. Only the thread that holds the lock adds to them.
 
-    `with lock.later, lock:` takes them at its end. The lock has no `__exit__` of its own for that: a Ctrl-C
-    could come at the beginning of a method in Python, and leave the lock held.
+    `with lock.later, lock:` takes them at its end, and after an error sees to it that the lock is free.
     """
+
+    def __init__(self, lock: StepLock) -> None:
+        super().__init__()
+        self._lock = lock
 
     def __enter__(self) -> None:
         """Do nothing."""
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is not None:
+            self._lock.free()
         if self:
             self.take()
 
@@ -48,7 +52,15 @@ class _WithLaterSteps:
 
     def __init__(self) -> None:
         super().__init__()
-        self.later: LaterSteps = LaterSteps()
+        self.later: LaterSteps = LaterSteps(self)  # type: ignore[arg-type]  # of which it is a part
+
+    def free(self) -> None:
+        """Leave the lock, if this thread holds it: an error has come in the way.
+
+        Only for code that did not hold it when it began.
+        """
+        while self.is_mine():  # type: ignore[attr-defined]
+            self.release()  # type: ignore[attr-defined]
 
 
 class StepLock(_WithLaterSteps, RLock):
@@ -57,6 +69,12 @@ class StepLock(_WithLaterSteps, RLock):
     A finalizer or a signal handler may call the batcher in the middle of a step, in the thread that takes the
     step and holds the lock. So methods that such code may call ask `is_mine` first. If this thread holds the
     lock they leave their step to `later`, or only read.
+
+    A Ctrl-C may come at any bytecode: also between the end of a block and the call of `__exit__`, at the
+    beginning of an `__exit__` in Python, and on some Pythons between `__enter__` and the block. What has to
+    follow at one of these places is undone by it. So each step is inside of something else that catches
+    errors, `with lock.later` or an `except BaseException`, and there the lock is made `free`: where that is
+    reached, the Ctrl-C has come. Where none comes it costs nothing.
     """
 
     later: LaterSteps

@@ -105,9 +105,13 @@ class ThreadDriver(Driver):
         """A snapshot of the counters."""
         if self.lock.is_mine():
             return self._snapshot([self.batcher], amid_step=True)
-        with self.dispatcher as batcher:
-            batcher.calls.take_in()
-            return self._snapshot([batcher], amid_step=False)
+        try:
+            with self.dispatcher as batcher:
+                batcher.calls.take_in()
+                return self._snapshot([batcher], amid_step=False)
+        except BaseException as error:
+            self.dispatcher.recover(error)
+            raise
 
     def configure(self, changes: Mapping[str, Any]) -> None:
         """Follow changed options from the next batch on."""
@@ -115,10 +119,14 @@ class ThreadDriver(Driver):
             self._follow(changes)
             self.lock.later.append(partial(self.configure, {}))  # the batcher follows them after this step
             return
-        with self.dispatcher as batcher:
-            self._follow(changes)
-            batcher.configure(self.options)
-            self.workers.set_most(self.options.max_concurrent_batches)
+        try:
+            with self.dispatcher as batcher:
+                self._follow(changes)
+                batcher.configure(self.options)
+                self.workers.set_most(self.options.max_concurrent_batches)
+        except BaseException as error:
+            self.dispatcher.recover(error)
+            raise
         if self.inbox.wake_after != 0:  # else there is no worker, and no call that waits for one
             self.workers.wake()
 
@@ -286,7 +294,11 @@ def _seconds_left(call: Call) -> float:
 def _drop_late(driver: weakref.ref[ThreadDriver], calls: list[Call]) -> None:
     """Drop late calls of a driver that is still there."""
     if (known := driver()) is not None:
-        with known.dispatcher as batcher:
-            batcher.calls.take_in()
-            for call in calls:
-                batcher.calls.expire(call)
+        try:
+            with known.dispatcher as batcher:
+                batcher.calls.take_in()
+                for call in calls:
+                    batcher.calls.expire(call)
+        except BaseException as error:
+            known.dispatcher.recover(error)
+            raise

@@ -108,6 +108,7 @@ class ThreadDispatcher(Dispatcher):
     def _await(self, awaitable: Any) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
         if not self.driver.awaits:
+            IN_THREAD[_thread.get_ident()].returned = None
             if hasattr(awaitable, "close"):
                 awaitable.close()  # a coroutine would warn that it was never awaited
             raise TypeError(
@@ -144,15 +145,20 @@ class ThreadDispatcher(Dispatcher):
 
     def give_up(self, batch: Batch | None, error: BaseException) -> None:
         """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
+        self.lock.free()
         lost = [] if batch is None else [batch]
         with self as batcher:
+            is_all = (
+                batch is None or batch not in batcher.running.since
+            )  # the fault came as it looked for more
             if len(self.workers) == 1:  # else some of the batches are the others'
                 lost += [each for each in batcher.running.since if each is not batch]
             for each in lost:
                 batcher.give_up(error, each)
-            if batch is None:
+            if is_all:
                 batcher.give_up(error, None)
                 self._let_in([*self.blocked])
+            self._count_anew()
         for each in lost:
             each.clear()
 
@@ -161,9 +167,13 @@ class ThreadDispatcher(Dispatcher):
         if self.lock.is_mine():
             self.lock.later.append(partial(self.turn_away, error, left))
             return
-        with self as batcher:
-            batcher.calls.close(error or self.driver.closed_error(), left)
-            self._let_in([*self.blocked])
+        try:
+            with self as batcher:
+                batcher.calls.close(error or self.driver.closed_error(), left)
+                self._let_in([*self.blocked])
+        except BaseException as interrupt:
+            self.recover(interrupt)
+            raise
 
     def end_thread(self) -> None:
         """Release what belongs to this thread, which ends."""
@@ -184,13 +194,17 @@ class ThreadDispatcher(Dispatcher):
             self.lock.later.append(partial(self._admit_later, call, wait, of_map))
             return None
         gate = None
-        with self as batcher:
-            arrived = batcher.calls.admit(call, wait=wait, of_map=of_map)
-            if not arrived:
-                self.blocked[call] = gate = _thread.allocate_lock()
-                gate.acquire()
-        if not arrived or batcher.inbox.wakes(call):
-            self.workers.wake()
+        try:
+            with self as batcher:
+                arrived = batcher.calls.admit(call, wait=wait, of_map=of_map)
+                if not arrived:
+                    self.blocked[call] = gate = _thread.allocate_lock()
+                    gate.acquire()
+            if not arrived or batcher.inbox.wakes(call):
+                self.workers.wake()
+        except BaseException as error:
+            self.recover(error)
+            raise
         return gate
 
     def _admit_later(self, call: Call, wait: bool, of_map: bool) -> None:  # noqa: FBT001
@@ -206,13 +220,22 @@ class ThreadDispatcher(Dispatcher):
     def drop_departed(self) -> None:
         """Drop the calls that their callers have left; in the middle of a step, the next step does."""
         if self.batcher.inbox.leaving and not self.lock.is_mine():
-            with self as batcher:
-                batcher.calls.take_in()
+            try:
+                with self as batcher:
+                    batcher.calls.take_in()
+            except BaseException as error:
+                self.recover(error)
+                raise
+
+    def _count_anew(self) -> None:
+        self.batcher.calls.counters.balance(self.batcher.unfinished)
 
     def _let_in(self, calls: list[Call]) -> None:
         for call in calls:
-            if gate := self.blocked.pop(call, None):
-                gate.release()
+            if gate := self.blocked.get(call):
+                with contextlib.suppress(RuntimeError):  # it has been released before a Ctrl-C
+                    gate.release()
+                self.blocked.pop(call, None)
 
     def _moved(self) -> None:
         """Wake a worker that sleeps: it counts on the inbox to fill up."""
@@ -224,9 +247,9 @@ class ThreadDispatcher(Dispatcher):
             tell(calls)
             return
         try:
-            settle(wake(calls))
+            settle(wake(calls), self.name)
         except Exception:  # a fault of this library: each caller is to be woken all the same
             _logger.exception("%s: callers could not be woken together", self.name)
             for call in calls:
                 with contextlib.suppress(Exception):
-                    settle(wake([call]))
+                    settle(wake([call]), self.name)

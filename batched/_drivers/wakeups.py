@@ -7,15 +7,15 @@ import contextlib
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import InvalidStateError
 from typing import Any
 from weakref import ref
 
 from batched._core.call import Call
-from batched._core.task_awaitable import wake_all
+from batched._core.task_awaitable import TaskAwaitable, still_asleep, wake_all
 from batched._drivers.fork_and_exit import park_at_exit
-from batched.errors import copied, for_event_loop
+from batched.errors import BatchError, copied, for_event_loop
 
 _FEW = 1024
 _logger = logging.getLogger("batched")
@@ -52,13 +52,12 @@ def ask(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args:
     return False
 
 
-def resolve_on_loop(calls: Iterable[Call]) -> None:
+def resolve_on_loop(calls: Sequence[TaskAwaitable]) -> None:
     """Wake the tasks that wait for `calls`, which are done. Only for callbacks of their loop."""
-    rest = iter(calls)
     try:
-        wake_all(rest, WOKEN)
+        wake_all(calls, WOKEN)
     except BaseException:  # Ctrl-C
-        asyncio.get_running_loop().call_soon(resolve_on_loop, [*rest])
+        asyncio.get_running_loop().call_soon(resolve_on_loop, still_asleep(calls))
         raise
 
 
@@ -69,17 +68,33 @@ def error_of(call: Call, name: str) -> BaseException:
     park_at_exit()
     if call.left == "cancelled" and call.waits_at is not None:
         return asyncio.CancelledError()
-    error = copied(call.error)
+    error = own_error(call, name)
     return error if call.waits_at is None else for_event_loop(error)
+
+
+def own_error(call: Call, name: str) -> BaseException:
+    """Return a copy of the error of a call; the error itself if it has no copy and no other caller.
+
+    With what is known of the item that has failed.
+    """
+    error: BaseException = call.error  # type: ignore[assignment]
+    answer = copied(error, is_own=getattr(call, "owns_error", False))
+    if answer is error:  # its traceback will lead to frames that know the call: no cycle
+        call.error = BatchError("the error of this call has been raised")
+    if note := getattr(call, "note", None):
+        with contextlib.suppress(Exception):  # a class may refuse attributes
+            answer.add_note(note.format(name=name))
+    return answer
 
 
 def own_errors(call: Call) -> Any:
     """Return the results of a caller that keeps errors, with copies of the errors for this caller alone."""
     results = call.results
+    is_own = getattr(call, "owns_error", False)
     if isinstance(results, BaseException):
-        return copied(results)
+        return copied(results, is_own=is_own)
     if call.many and isinstance(results, list) and any(isinstance(row, BaseException) for row in results):
-        return [copied(row) if isinstance(row, BaseException) else row for row in results]
+        return [copied(row, is_own=is_own) if isinstance(row, BaseException) else row for row in results]
     return results
 
 
@@ -133,7 +148,12 @@ class _Outbox:
         self.is_told = False  # first, so that what comes too late for this is told of again
         try:
             for _ in range(len(self.lists)):  # not more, or fast callers would keep the loop from others
-                resolve_on_loop(self.lists.popleft())
+                if not self.lists:
+                    break
+                calls = self.lists[0]  # removed when all are woken, so that Ctrl-C loses none
+                resolve_on_loop(calls)
+                if self.lists and self.lists[0] is calls:  # else the loop was run once more meanwhile
+                    self.lists.popleft()
         except BaseException:  # Ctrl-C
             asyncio.get_running_loop().call_soon(self.empty)
             raise
@@ -167,8 +187,8 @@ def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
             outbox.is_told = False
 
 
-def settle(calls: list[Call]) -> None:
-    """Resolve the futures of `calls`, which runs their callbacks."""
+def settle(calls: list[Call], name: str) -> None:
+    """Resolve the futures of `calls` of the batcher of this name, which runs their callbacks."""
     for call in calls:
         future = call.waiter
         if future is None:  # it has been resolved, as in `wake`
@@ -177,11 +197,13 @@ def settle(calls: list[Call]) -> None:
             if call.left == "cancelled":
                 future.cancel()
             elif call.error is not None:
-                future.set_exception(copied(call.error))
+                future.set_exception(own_error(call, name))
             else:
                 future.set_result(own_errors(call) if call.keep_errors else call.results)
         except InvalidStateError:  # cancelled by its caller
             pass
         except BaseException:  # a callback of the caller's; an Exception is logged by the future
+            if not future.done():  # Ctrl-C in the lines above
+                raise
             _logger.exception("exception in a callback of %r", future)
         call.waiter = call.results = None  # a future keeps its callbacks, and one of them leads here

@@ -103,10 +103,10 @@ class Workers:
             self._lock.later.append(self.end)
             return
         with self._lock.later, self._lock:  # `_start` holds it until the thread has started
-            if not self._members:
-                self.ended = True  # a call at the door starts no worker
-                return
-        self.wake()
+            is_idle = not self._members
+            self.ended = self.ended or is_idle  # a call at the door starts no worker then
+        if not is_idle:
+            self.wake()
 
     def _start(self) -> None:
         """Start a worker for the first call, or turn away calls that came after the end of all workers."""

@@ -10,13 +10,16 @@ the batcher. Results that land in between are found in a `Watch`.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from batched._collate.libraries import library_of
 from batched._core.call import Call
+from batched._core.keys import key_of, value_of
 from batched._core.options import Options
+from batched._locks import Freed
 from batched._parts.divided import like
 from batched._parts.in_flight import CachedCall, Watch
 from batched._parts.layers import Divisible, Layer, LayeredCollator, key_from
@@ -34,6 +37,8 @@ class CachingCollator(LayeredCollator):
         self.callers_ask = False  # whether callers, which can await it, use the cache, not the driver
         self._watches: WeakValueDictionary[Hashable, Watch] = WeakValueDictionary()
         self._cache_key = options.cache_key
+        self.items_are_keys: bool = options.cache_key is None
+        """Whether an item that is no key any more is another item, too."""
         self._name = name
         # Instances give different answers, unless there is a `cache_key`; and a cache may outlive them.
         self._owner = uuid4().hex if bound and options.cache_key is None else None
@@ -78,7 +83,7 @@ class CachingCollator(LayeredCollator):
             if cached.results[place] is not UNKNOWN:
                 continue
             try:
-                result = await self._store.get(key)
+                result = await self._store.get(value_of(key))
             except AsynchronousCacheError:
                 raise
             except Exception as error:  # noqa: BLE001  a cache that fails is no cache
@@ -96,13 +101,14 @@ class CachingCollator(LayeredCollator):
             hash(key)
         except TypeError as error:
             raise TypeError(f"{self._name}: cache_key is needed, since an item is no key: {error}") from error
-        return key if self._owner is None else (self._owner, key)
+        return key_of(key if self._owner is None else (self._owner, key), f"{self._name}: cache")
 
     def watch(self, cached: CachedCall) -> None:
         """Have `cached` see the results that land from now on, and take those that are still being stored."""
-        with self._store.lock:  # two callers of one key must not make two watches
-            for place, key in enumerate(cached.keys):
-                cached.watches[place] = self._watches.setdefault(key, Watch())
+        with Freed(self._store.lock), self._store.lock:  # two callers of one key must not make two watches
+            cached.watches |= {
+                place: self._watches.setdefault(key, Watch()) for place, key in enumerate(cached.keys)
+            }
         self.take_landed(cached)
 
     def take_landed(self, cached: CachedCall) -> None:
@@ -114,7 +120,10 @@ class CachingCollator(LayeredCollator):
 
     def land(self, key: Hashable, result: Any) -> Watch | None:
         """Show `result`, which has landed, to the callers that are asking the cache for `key`."""
-        watch = self._watches.get(key)
+        try:
+            watch = self._watches.get(key)
+        except Exception:  # noqa: BLE001  of the user's `__eq__`: that caller finds nothing in the cache, and asks
+            return None
         if watch is not None:
             watch.result = result
         return watch
@@ -130,8 +139,9 @@ class CachingCollator(LayeredCollator):
         faults = Faults(self._name)
         at_once(self._keep([(key, result) for key, result, _ in landed], faults, BaseException))
         for key, _, watch in landed:  # from now on callers find the result in the cache
-            if watch is not None and self._watches.get(key) is watch:
-                del self._watches[key]
+            with suppress(Exception):  # of the user's `__eq__`: the watch goes with its callers
+                if watch is not None and self._watches.get(key) is watch:
+                    del self._watches[key]
         return faults.interrupt
 
     async def keep(self, cached: CachedCall) -> None:
@@ -144,7 +154,7 @@ class CachingCollator(LayeredCollator):
     ) -> None:
         for key, result in results:
             try:
-                await self._store.set(key, _own(result))
+                await self._store.set(value_of(key), _own(result))
             except logged as error:
                 if not faults.add(error):
                     break

@@ -130,6 +130,14 @@ class Divided(Call):
         self.missing -= len(places)  # not its size, which is less where items of it have been dropped
         return () if self.missing else (self,), ()
 
+    def abandon(self, error: BaseException) -> Sequence[Call]:
+        """End this call, with `error` if it has no answer; return the calls that are done."""
+        if self.missing:
+            self.fail(error)
+        for part in self._parts:
+            part.missing = 0
+        return (self,) if self.parent is None else self.parent.abandon(error)
+
     def _may_fail_earlier(self) -> bool:
         """Whether an item of a part that is not done is before the first one that has failed."""
         parts = self._parts
@@ -140,10 +148,12 @@ class Divided(Call):
     def note_failure(self, part: Part) -> None:
         """Have all parts know the error of `part`, which is the first one so far."""
         self._failure = part.error
+        self.note = part.note
         for other in self._parts:
             if other.missing and other is not part:
                 other.error = part.error
                 other.failed_at = part.failed_at
+                other.note = part.note
 
 
 def divide(call: Call, places: Iterable[list[int]], pick: Callable[[Any, list[int]], Any]) -> Divided:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from batched._core.call import Call
+from batched._core.call import Call, note_of_item
+from batched._core.keys import Key, KnownKeys
 from batched._parts.store import UNKNOWN
+from batched.errors import BatchError
 
 if TYPE_CHECKING:
     from batched._parts.cache import CachingCollator
@@ -59,6 +61,7 @@ class CachedCall(Call):
         """Note that the item at `place` has failed with `error`."""
         if self.failure is None or place < self.failure[0]:
             self.failure = place, error
+            self.note = note_of_item(place, self.size)
 
     @property
     def may_fail_earlier(self) -> bool:
@@ -125,6 +128,16 @@ class Miss:
         """Whether a caller waits for it."""
         return any(item.waiting for item in self.items)
 
+    def abandon(self, error: BaseException) -> Sequence[Call]:
+        """End the calls that wait for any of its items, with `error` if they have no answer; return them."""
+        calls = [call for call, _ in {pair: None for item in self.items for pair in item.waiting}]
+        for call in calls:
+            if call.missing:
+                call.fail(error)
+        for item in self.release():
+            self._in_flight.forget(item)
+        return list(dict.fromkeys(calls))
+
     def release(self) -> list[Item]:
         """Forget the call and the items, which are no longer in flight; return the items."""
         self.call = None  # the call refers back to this object
@@ -143,6 +156,11 @@ class Miss:
         return self._in_flight.land(self, part)
 
 
+def _fault_of(key: Hashable) -> BatchError | None:
+    """Return the error of callers that wait for an item of which the `key` has changed."""
+    return key.fault() if type(key) is Key else None
+
+
 def _is_far_behind(item: Item, call: CachedCall) -> bool:
     """Whether `item` is of a list of which much waits, as it lands with all of that."""
     run = None if item.miss is None else item.miss.call
@@ -157,6 +175,9 @@ class InFlight:
 
     def __init__(self) -> None:
         self._items: dict[Hashable, Item] = {}
+        self._known_keys: KnownKeys = KnownKeys()
+        self.landing: list[Call] = []
+        """Calls that are done, until the batcher has noted that."""
         self.landed: list[tuple[Hashable, Any, Watch | None]] = []
         """Keys and results to store in the cache, without the lock, before their callers are woken."""
 
@@ -174,6 +195,8 @@ class InFlight:
         for place, key in enumerate(call.keys):
             if call.results[place] is not UNKNOWN:
                 continue
+            if type(key) is Key:
+                key.settle(self._known_keys)
             item = self._items.get(key)
             if item is None or _is_far_behind(item, call):
                 self._items[key] = item = missed[place] = Item(key)
@@ -191,39 +214,53 @@ class InFlight:
             item.miss = miss
         return run.enter(None)
 
-    def land(self, miss: Miss, run: Call) -> tuple[Sequence[Call], Sequence[Call]]:
+    def land(self, miss: Miss, run: Call) -> tuple[Sequence[Call], Sequence[Call]]:  # noqa: C901
         """Hand the results of `run`, which is done, to the calls that wait for them."""
         done: list[CachedCall] = []
         unwanted: list[Call] = []
         told: dict[CachedCall, None] = {}
-        items = miss.release()
+        notes: dict[CachedCall, str | None] = {}
+        items = miss.items
+        miss.call = (
+            None  # not wanted any more; the items are kept to the end, so that no error loses their calls
+        )
         results = run.results if run.many else [run.results]
         for at, item in enumerate(items):
-            self._forget(item)
-            result = results[at] if run.error is None else run.error
-            to_store = not isinstance(result, BaseException)
+            self.forget(item)
+            outcome = results[at] if run.error is None else run.error
+            fault = _fault_of(item.key)
+            to_store = fault is None and not isinstance(outcome, BaseException)
             if to_store:
-                watch = item.waiting[0][0].collator.land(item.key, result) if item.waiting else None
-                self.landed.append((item.key, result, watch))
+                watch = item.waiting[0][0].collator.land(item.key, outcome) if item.waiting else None
+                self.landed.append((item.key, outcome, watch))
             for call, place in item.waiting:
                 if not call.missing:
                     continue
                 told[call] = None
+                # Where the key is the item, that may be another by now.
+                result = fault if fault is not None and call.collator.items_are_keys else outcome
+                result = _fault_of(call.keys[place]) or result
                 if isinstance(result, BaseException) and (run.error is not None or not call.keep_errors):
                     call.note_failure(place, result)
+                    if run.error is not None:
+                        notes[call] = notes.get(call) or _note(run, at, call, place)
                     continue
                 if to_store:  # the first caller that has not left stores it
                     call.to_store.append((item.key, result))
                     to_store = False
                 call.collator.give(call, place, result)
                 if not call.missing:
+                    self.landing.append(call)
                     done.append(call)
         for call in told:
             if call.failure is not None and (run.error is not None or not call.may_fail_earlier):
                 call.left = run.left
+                call.note = notes.get(call, call.note)
+                self.landing.append(call)  # its items are about to forget it
                 call.fail(call.failure[1])
                 done.append(call)
                 unwanted += call.leave()
+        miss.release()
         return done, unwanted
 
     def leave(self, call: CachedCall) -> Sequence[Call]:
@@ -235,15 +272,24 @@ class InFlight:
             if item.miss is not None:
                 misses[item.miss] = None
             elif not item.waiting:  # never queued, because a later item of the call was refused
-                self._forget(item)
+                self.forget(item)
         unwanted: list[Call] = []
         for miss in misses:
             if miss.call is not None and not miss.is_wanted:
                 unwanted.append(miss.call)
                 for item in miss.release():
-                    self._forget(item)
+                    self.forget(item)
         return unwanted
 
-    def _forget(self, item: Item) -> None:
+    def forget(self, item: Item) -> None:
+        """Note that `item` is in flight no more."""
         if self._items.get(item.key) is item:
             del self._items[item.key]
+
+
+def _note(run: Call, at: int, call: Call, place: int) -> str | None:
+    """Return what is known of the error of `run` if its item `at` has it, which is at a `place` of `call`."""
+    note: str | None = getattr(run, "note", None)
+    if run.size > 1 and (note is None or run.failed_at != at):
+        return None
+    return note_of_item(place, call.size) if call.many else note

@@ -5,19 +5,26 @@ Each knows a value of every item, and changes a call by these values.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextvars import ContextVar
 from inspect import signature
-from math import isfinite
+from math import inf
 from numbers import Real
 from typing import Any, Protocol, TypeAlias
 
+from batched._collate.item_length import has_fields, length_of
 from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper
 from batched._core.collator import Collator
+from batched._core.keys import Key, key_of
 from batched._parts.divided import divide
 from batched._policy.lengths import extent
 from batched.errors import BatchError
+
+_MOST = (
+    1 << 53
+)  # the longest item: lengths of a batch, and their squares, add up to no more than a float holds
 
 
 class Divisible(Collator, Protocol):
@@ -56,12 +63,18 @@ class Grouping:
         for place, key in enumerate(values):
             places.setdefault(key, []).append(place)
         if len(places) <= 1:
-            call.key = (own, *places)
+            call.key = next((self._with(own, key) for key in places), (own,))
             return call
         parted = divide(call, places.values(), self._collator.pick)
         for key, part in zip(places, parted.parts, strict=True):
-            part.key = (own, key)
+            part.key = self._with(own, key)
         return parted
+
+    def _with(self, own: Hashable, key: Hashable) -> Hashable:
+        """Return what a key and the one that the call has of its `own` are together."""
+        if type(key) is not Key:
+            return own, key
+        return key if own is None else key.within(own)
 
     def note(self, batch: Batch) -> None:
         """Do nothing: a batch has items of one key."""
@@ -103,7 +116,7 @@ class Measuring:
 
     def __init__(self, collator: Divisible, length: Callable[..., Any] | None, name: str) -> None:
         self._collator = collator
-        self._length = _len_of_first if length is None else length
+        self._length = _len_of_item if length is None else length
         self._sorts = length is not None
         self._name = name
 
@@ -114,13 +127,18 @@ class Measuring:
     def _length_of(self, args: tuple[Any, ...], named: dict[str, Any]) -> float:
         what = "length" if self._sorts else "length, which is len where none is given,"
         length = _answer_of(self._length, f"{self._name}: {what}", args, named)
-        if type(length) is int and length >= 0:
+        if type(length) is int and 0 <= length <= _MOST:
             return length
-        if not isinstance(length, Real) or not isfinite(length) or length < 0:
+        try:
+            number = float(length) if isinstance(length, Real) else -1.0
+        except Exception:  # noqa: BLE001  an integer that is larger than any float, or a class of the user's
+            number = inf
+        if not 0.0 <= number <= _MOST:
             raise BatchError(
-                f"{self._name}: length must return a number that is not negative, got {length!r}"
+                f"{self._name}: length must return a number that is not negative, and at most 2**53, "
+                f"got {_shown(length)}"
             )
-        return float(length)
+        return number
 
     def applied(self, call: Call, values: list[Any]) -> Call:
         """Return `call` with the lengths of its items, and the items of each part in order of length."""
@@ -165,6 +183,7 @@ class LayeredCollator:
         self._collator = collator
         self._layers = layers
         self.chunk_size = collator.chunk_size
+        self.can_repeat = collator.can_repeat
         self.split = collator.split
         self.place = collator.place
 
@@ -210,7 +229,7 @@ def key_from(
     """Return the key that a callback of the user's gives for an item."""
     key: Hashable = _answer_of(callback, what, args, named)
     _answer_of(hash, what, (key,), {})
-    return key
+    return key_of(key, what)
 
 
 def _answer_of(callback: Callable[..., Any], what: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -219,6 +238,13 @@ def _answer_of(callback: Callable[..., Any], what: str, args: tuple[Any, ...], n
         return callback(*args, **named)
     except Exception as error:
         raise BatchError(f"{what} failed: {type(error).__name__}: {error}") from error
+
+
+def _shown(value: object) -> str:
+    """Return a value, shortened, as an error shows it."""
+    if isinstance(value, int) and abs(value) > _MOST:  # Python refuses to write out a very long one
+        return f"an integer of {value.bit_length()} bits"
+    return reprlib.repr(value)
 
 
 def _takes_item(callback: Callable[..., Any]) -> bool:
@@ -231,6 +257,17 @@ def _takes_item(callback: Callable[..., Any]) -> bool:
         return True
 
 
-def _len_of_first(first: Any, /, *_: Any, **__: Any) -> int:
-    """Return the `len` of an item, of its first column if it has several."""
-    return len(first)
+def _len_of_item(*columns: Any, **named: Any) -> int:
+    """Return the `len` of an item, or that of the texts and arrays in its columns, tuple, dict or model."""
+    first, *others = (*columns, *named.values())
+    if not others:
+        return _len_of(first)
+    lengths = [length for column in (first, *others) if (length := length_of(column)) is not None]
+    return sum(lengths) if lengths else len(first)
+
+
+def _len_of(item: Any) -> int:
+    kind = type(item)
+    # A list is as long as it says: it may be one of tokens, which are texts.
+    length = length_of(item) if issubclass(kind, tuple | dict) or has_fields(kind) else None
+    return len(item) if length is None else length

@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Coroutine, Hashable
-from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakValueDictionary
 
 from batched._core.option_checks import is_mapping
-from batched._locks import InterruptedLock
+from batched._locks import Freed, InterruptedLock
 
 UNKNOWN: Any = object()
 """Stands for the result of a key that the cache does not know."""
@@ -71,34 +70,37 @@ class Store:
 
     def __init__(self, cache: Any, name: str) -> None:
         self._cache = cache
-        with _new_guard:
+        with Freed(_new_guard), _new_guard:
             self._guard = _guards.setdefault(id(cache), _Guard())
         self._name = name
         self.is_mapping = is_mapping(cache)
         self.awaits = False  # whether the callers are tasks, which can await
 
     @property
-    def lock(self) -> AbstractContextManager[object]:
+    def lock(self) -> InterruptedLock:
         """What a thread holds while it uses a mapping."""
         return self._guard.lock
 
     async def get(self, key: Hashable) -> Any:
         """Return the result that the cache has for `key`, or `UNKNOWN`."""
         if self.is_mapping:
-            with self.lock:
-                try:
-                    return self._cache[key]
-                except KeyError:
-                    return UNKNOWN
+            with Freed(self.lock), self.lock:
+                return self._looked_up(key)
         answer = self._cache.get(key)
         if hasattr(answer, "__await__"):
             answer = await self._waited_for(answer)
         return UNKNOWN if answer is None else answer
 
+    def _looked_up(self, key: Hashable) -> Any:
+        try:
+            return self._cache[key]
+        except KeyError:
+            return UNKNOWN
+
     async def set(self, key: Hashable, result: Any) -> None:
         """Store `result` under `key`."""
         if self.is_mapping:
-            with self.lock:
+            with Freed(self.lock), self.lock:
                 self._cache[key] = result
             return
         answer = self._cache.set(key, result)

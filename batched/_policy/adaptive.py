@@ -10,6 +10,7 @@ idle (`bursts`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, inf
 
 from batched._policy.batch_cost import OVERHEAD_S, TOO_SHORT_S, BatchCost
@@ -25,8 +26,11 @@ _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
 _LARGE = 5.0  # fixed costs that a chunk of a large call may take
 _OF_ALIKE = 8  # of so many batches that are alike, one is learned from
 _LONE = 32  # batches in a row of one call each, while no other call came: a lone caller
-_TOLD = 8  # batches of another size than the one before: fewer leave much to chance
+_TOLD = 8  # batches of another size than the one before: fewer leave much to chance, ...
+_SOME = 3  # ... and fewer than that tell nothing
 _UNLIKE = 0.1  # of the size: a smaller change tells little
+_NEAR_FULL = 0.5  # of a full batch: where none was so large, what full ones take is not known, ...
+_USUAL = 0.9  # ... nor where only batches of one size tell, and that is smaller
 _NOT_FELT_S = 20e-6  # waking a worker takes as long, so a lower fixed cost is not worth a wait
 
 
@@ -63,6 +67,7 @@ class AdaptiveWindow(Window):
         self._lone = 0  # batches in a row of one call, while no other call came
         self._last_size = 0  # of the batches that worked
         self._changes = 0  # of that size
+        self._largest = 0  # of these sizes
         self.large_limit: int | None = None
         """So many items of large calls may share a batch while small ones come; None: all."""
         self.is_suspended = False
@@ -190,6 +195,7 @@ class AdaptiveWindow(Window):
         if abs(size - self._last_size) > _UNLIKE * self._last_size:
             self._changes += 1
             self._last_size = size
+            self._largest = max(self._largest, size)
         if self._cohorts.count >= _WARM:
             longest = _LARGE * (cost.fixed + OVERHEAD_S)
             is_long = cost.each * self._batch_size > longest
@@ -201,23 +207,35 @@ class AdaptiveWindow(Window):
         return self._cohorts.count
 
     def learned(self) -> Learned | None:
-        """Return the costs of batches, and how long the last ones were held back."""
-        costs = self._cost
+        """Return the costs of batches, as far as they are known, and how long the last were held back."""
         if self._cohorts.count < _COLD:
             return None
-        item, of_length, length = costs.each, 0.0, 0.0
-        if isinstance(costs, LengthCost):
+        costs = self._cost
+        nothing = Learned(
+            batch_ms=None,
+            item_ms=None,
+            wait_ms=0.0 if self.is_suspended else self._held.mean_s * 1000,
+            sizes_differ=self._changes >= _TOLD,
+            uses_lengths=isinstance(costs, LengthCost),
+            capacity=None,
+        )
+        if self._changes < _SOME or not costs.is_known:
+            is_usual = costs.usual_size >= _USUAL * self._batch_size
+            return replace(nothing, capacity=self._capacity) if is_usual else nothing
+        known = replace(nothing, batch_ms=costs.fixed * 1000, item_ms=costs.each * 1000)
+        if isinstance(costs, LengthCost) and costs.tells_lengths:
             item, of_length = costs.each_alone, costs.per_length
             length = (costs.each - item) / of_length if of_length else 0.0
-        return Learned(
-            batch_ms=costs.fixed * 1000,
-            item_ms=item * 1000,
-            wait_ms=self._held.mean_s * 1000,
-            length_ms=of_length * 1000,
-            mean_length=length,
-            sizes_differ=self._changes >= _TOLD,
-            capacity=self._batch_size / max(costs.fixed + costs.each * self._batch_size, TOO_SHORT_S),
-        )
+            known = replace(known, item_ms=item * 1000, length_ms=of_length * 1000, mean_length=length)
+        if self._largest < _NEAR_FULL * self._batch_size:  # of such batches, costs may be others
+            return known
+        return replace(known, capacity=self._capacity)
+
+    @property
+    def _capacity(self) -> float:
+        """The items a second of full batches."""
+        size = self._batch_size
+        return size / max(self._cost.fixed + self._cost.each * size, TOO_SHORT_S)
 
     def _begin_cohort(self) -> None:
         """Begin with the cohort of the batch that ended last."""

@@ -58,6 +58,7 @@ _MOVED = 16  # ... at most, once the size has changed
 _RAREST = 1024
 _UNDECIDED = 1.01  # the gap grows by that while it is not sure which size is better
 _EACH = 8  # batches from one decision to the next, if there was no trial
+_COMPILED = 2.0  # times what was expected
 _LATELY = 1 / 16
 _CHANGED = 0.2  # of the time of a batch: a function that has changed by less has not changed
 _CHANGED_SURE = 6.0  # standard errors
@@ -76,6 +77,7 @@ class BestSize:
         self.is_at_rest: bool = False
         """Whether batches are too short to be compared."""
         self._batches = 0
+        self._sizes: set[int] = set()  # that batches have had
         self._ended = 0.0
         self._usual_s = 2 * SHORT_S  # that a batch takes, where it is short
         self._busy_s = self._idle_s = 0.0  # per batch
@@ -170,10 +172,15 @@ class BestSize:
         trial, self._trial = self._trial, None
         if trial is not None and trial[1] != size:  # it has failed, or its callers have left
             trial = None
-        self._note_drift(self._larger[level], size, seconds)
-        self._larger[level].add(size, seconds)
-        if size == self._size_of(level):
-            self._full[level].add(size, seconds)
+        is_new = size not in self._sizes
+        self._sizes.add(size)
+        seen = self._larger[level]
+        # The first batch of a size that takes that long has compiled something for it.
+        if not (is_new and seen.batches > 0 and seconds > _COMPILED * seen.each * size):
+            self._note_drift(seen, size, seconds)
+            seen.add(size, seconds)
+            if size == self._size_of(level):
+                self._full[level].add(size, seconds)
         if trial is not None:
             self._credit -= seconds - size * trial[2]
             self._plan(trial[0])

@@ -14,6 +14,7 @@ _DOUBTS = 2  # parts that fail, and none that works: then single items run next
 _TOGETHER = 0.5  # of the batches during a pause run as a whole
 _NO_CHANCE = 4  # items that fail, each alone, and none that works
 _ALWAYS_ALLOWED_S = 0.25  # failures that take no longer in all are no outage that a caller would feel
+_FEW_ALONE = 4  # items that work alone, while every larger part fails
 
 
 class Isolation:
@@ -23,9 +24,23 @@ class Isolation:
     work cost nothing: they would have been needed in any case.
     """
 
-    def __init__(self, size: int, duration: float) -> None:
-        """Begin with a batch of `size` items that has failed after `duration` seconds."""
+    def __init__(
+        self, size: int, duration: float, units: int = 0, error: BaseException | None = None
+    ) -> None:
+        """Begin with a batch of `size` items in so many `units`, which has raised `error` after `duration` s.
+
+        A unit is a single item, or a list that is answered as a whole. Without an error, the batch has yet to
+        run, one unit at a time.
+        """
+        self.error = error
+        """What the batch has raised, until the search ends: the traceback leads to the items."""
+        self.duration = duration
+        self.units = units
+        self.failures = 0 if error is None else 1  # of parts that have several units, and of the batch itself
+        self.parts_worked = 0  # of several units
         self.is_given_up: bool = False
+        self._items_left = size
+        self._alone = 0  # units that have worked, each alone
         self._has_worked = False
         self._in_a_row = 0
         self._singles = 0
@@ -33,14 +48,28 @@ class Isolation:
         self._most_in_a_row = ceil(log2(size)) + _MORE_FAILURES
         self._left_s = max(_TIMES_ITS_OWN * duration, _ALWAYS_ALLOWED_S)
 
-    def worked(self, duration: float) -> None:
-        """Note that a part has worked."""
+    def worked(self, duration: float, items: int = 0, *, is_single: bool = False) -> None:
+        """Note that a part of so many `items` has worked."""
+        self.ended(items)
+        self._alone += is_single
+        self.parts_worked += not is_single
         self._has_worked = True
         self._in_a_row = 0
         self._left_s += _TIMES_OF_PARTS * duration
 
-    def failed(self, error: BaseException, duration: float, *, is_single: bool = False) -> None:
+    def ended(self, items: int) -> None:
+        """Note that so many items do not run again."""
+        self._items_left -= items
+        if self._items_left <= 0:
+            self.error = None
+
+    def failed(
+        self, error: BaseException, duration: float, items: int = 0, *, is_single: bool = False
+    ) -> None:
         """Note that a part has raised `error`; one that `is_single` is found, which is no step astray."""
+        if is_single:
+            self.ended(items)
+        self.failures += not is_single
         self._in_a_row += not is_single
         self._singles += is_single
         self._spent_s += duration
@@ -48,6 +77,27 @@ class Isolation:
         is_long = self._in_a_row >= self._most_in_a_row and self._spent_s > _ALWAYS_ALLOWED_S
         if is_long or self._left_s <= 0.0 or is_of_surroundings(error):
             self.is_given_up = True
+            self.error = None
+
+    @property
+    def has_ended_well(self) -> bool:
+        """Whether all items have worked in the end: then none of them has made the batch fail."""
+        return self._items_left <= 0 and self.failures > 0 and not self._singles and not self.is_given_up
+
+    @property
+    def runs(self) -> int:
+        """How often the function has run, with the batch itself."""
+        return self.failures + self.parts_worked + self._alone + self._singles
+
+    @property
+    def has_found(self) -> bool:
+        """Whether an item has failed alone, which is why the batch has failed."""
+        return self.failures > 0 and self._singles > 0
+
+    @property
+    def prefers_singles(self) -> bool:
+        """Whether the rest is to run one by one: items work alone, and never together."""
+        return self._alone >= _FEW_ALONE and not self._singles and not self.parts_worked
 
     @property
     def begins_small(self) -> bool:

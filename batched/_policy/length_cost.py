@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from math import inf, sqrt
 from operator import mul
 
 from batched._policy.batch_cost import OUTLIERS, OVERHEAD_S, TOO_SHORT_S
 
-_FORGET = 1 / 32  # the costs of lengths are those of about so many batches
+_MEMORY = 32.0
+_FORGET = 1 / _MEMORY  # the costs of lengths are those of about so many batches
 _DRIFT = 1 / 16  # how fast all costs follow together, where batches of one size tell no more
 _FIT_EACH = 16  # so many batches are fitted one by one, ...
 _FIT_EVERY = 4  # ... and then so many at a time
 _RIDGE = 0.01  # sizes and lengths that differ less, squared, hardly tell the costs apart
 _ALIKE = 0.001  # likewise: sizes that differ less have been the same for long
 _LEAST_FIXED = 1 / 4  # of a batch: as little as is fixed where sizes do not tell
+_TOLD = 8  # batches: fewer tell too little to be sure of any cost
+_NOISE = 0.02  # of the time: there is no less of it
+_KNOWN = 0.12  # of the time of a batch: the standard error of a cost that is known
+_TINY = 1e-9  # added, so that there is a solution
+_FAINT = 100.0  # times the variance of costs that do not overlap: above it, the ridge decides
 
 
 class PaddedCost:
@@ -81,6 +88,50 @@ class LengthCost(PaddedCost):
     def is_told(self) -> bool:
         """Whether lengths of batches have differed lately: else these tell nothing of what length costs."""
         return self._longest.is_over(_RIDGE)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether batches have told what a batch costs, and what an item of the usual length."""
+        return self._error(0) < _KNOWN
+
+    @property
+    def usual_size(self) -> float:
+        """The mean size of batches; 0 if not even of these it is known how long they take."""
+        is_known = self._seen > _TOLD and sqrt(self._noise() / self._batches) < _KNOWN
+        return self._size.mean if is_known else 0.0
+
+    @property
+    def tells_lengths(self) -> bool:
+        """Whether they have told, too, what of that an item costs whatever its length."""
+        return self.is_told and max(self._error(at) for at in range(3)) < _KNOWN
+
+    def _error(self, at: int) -> float:
+        """Return the standard error of one of the costs, as a share of what batches take."""
+        if self._seen <= _TOLD or not all(self._products[each][each] for each in range(3)):
+            return inf
+        scales = [self._products[each][each] ** 0.5 for each in range(3)]
+        matrix = [
+            [self._products[row][column] / (scales[row] * scales[column]) for column in range(3)]
+            for row in range(3)
+        ]
+        for each in range(3):
+            matrix[each][each] += _TINY
+        spread = _solve(matrix, [float(each == at) for each in range(3)])[at]
+        error: float = sqrt(self._noise() * spread / self._batches) if 0.0 < spread < _FAINT else inf
+        return error
+
+    @property
+    def _batches(self) -> float:
+        """How many batches are remembered."""
+        forgotten: float = (1 - _FORGET) ** (self._seen - 1)
+        return (1.0 - forgotten) * _MEMORY
+
+    def _noise(self) -> float:
+        """Return the mean square of what batches took more or less than the costs say, relative to that."""
+        costs = [self.fixed, self.each_alone, self.per_length]
+        explained = sum(map(mul, costs, [sum(map(mul, row, costs)) for row in self._products]))
+        squares: float = explained - 2 * sum(map(mul, self._sums, costs)) + self._batches
+        return max(squares / self._batches, _NOISE**2)
 
     @property
     def most(self) -> PaddedCost:

@@ -1,9 +1,9 @@
 """How long batches take, with the spread that was seen: it tells whether a call can be answered in time.
 
-Sizes fall into levels: 1, 2, 3, 4, 5 to 6, 7 to 8, 9 to 12 ... items. Each level keeps the mean size of its batches and the
-geometric mean of their times; these are the corners of a curve. What was not seen is taken to be fast: a
-batch that is larger than all that ran takes as long as the largest, and a smaller one takes its share of the
-smallest. So no call is given up for a guess, and the batch that runs tells.
+Sizes fall into levels: 1, 2, 3, 4, 5 to 6, 7 to 8, 9 to 12 ... items. Each level keeps the mean size of its
+batches and the geometric mean of their times; these are the corners of a curve. What was not seen is taken to
+be fast: a batch that is larger than all that ran takes as long as the largest, and a smaller one takes its
+share of the smallest. So no call is given up for a guess, and the batch that runs tells.
 
 Some batches may take many times as long as others, at random, as with any remote service. Their geometric
 mean is a steady figure for any mixture of these; the arithmetic mean is larger by a factor that is learned

@@ -30,6 +30,9 @@ class Seen:
             return
         if self.batches > FEW:
             seconds = min(seconds, OUTLIER * self.each * size)
+        elif self.batches > 1 and 2.0 * seconds < self.seconds and 2.0 * seconds < self.each * size:
+            self.batches = 1  # those before compiled something too
+            self.seconds = self.size = self.variance = 0.0
         weight = 1.0 / min(self.batches, _MEMORY)
         self.seconds += weight * (seconds - self.seconds)
         self.size += weight * (size - self.size)

@@ -31,34 +31,50 @@ class StartReason(StrEnum):
     DRAIN = "drain"
     """The batcher was shutting down."""
     RETRY = "retry"
-    """It was a half of a batch that had failed."""
+    """It was a part of a batch that had failed, or that ran in parts as batches before it had failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
     """What a batcher has learned of its function and its callers."""
 
-    batch_ms: float
-    """What a batch costs whatever its size, in milliseconds: what calls that share one save."""
-    item_ms: float
-    """What each item adds, in milliseconds."""
+    batch_ms: float | None
+    """What a batch costs whatever its size, in milliseconds: what calls that share one save.
+
+    None where that is not known: too few batches have run, they had about one size, or their times differ so
+    much that size does not explain them.
+    """
+    item_ms: float | None
+    """What each item adds, in milliseconds; None where `batch_ms` is not known."""
     wait_ms: float
     """For how many milliseconds the last batches were held back for more calls, on average."""
-    length_ms: float = 0.0
-    """What each item adds for every unit of the longest item's length, in milliseconds."""
+    length_ms: float | None = None
+    """What each item adds for every unit of the longest item's length, in milliseconds.
+
+    None where lengths are not used, or what they cost is not known: `item_ms` then is that of an item of the
+    usual length.
+    """
+    uses_lengths: bool = False
+    """Whether the costs are those of batches by the length of their items."""
     mean_length: float = 0.0
     """The length of a batch's longest item, on average, where `length_ms` is known."""
     sizes_differ: bool = True
-    """Whether batches have had sizes that tell `batch_ms` from `item_ms`; else how they divide is a guess."""
-    capacity: float
-    """The items a second of full batches, back to back, by these costs."""
+    """Whether batches had other sizes than the ones before them, a few times at least."""
+    capacity: float | None
+    """The items a second of full batches, back to back, by these costs.
+
+    None where that is not known: of full batches, if none was nearly as large.
+    """
 
     def __str__(self) -> str:
-        length = f" and {short(self.length_ms)} ms a unit of length" if self.length_ms else ""
-        return (
-            f"{short(self.batch_ms)} ms a batch + {short(self.item_ms)} ms an item{length}, so at most "
-            f"{self.capacity:,.0f} items/s; held back for {short(self.wait_ms)} ms"
-        )
+        costs, so = "what a batch and an item cost is not known", ";"
+        if self.batch_ms is not None and self.item_ms is not None:
+            costs, so = f"{short(self.batch_ms)} ms a batch + {short(self.item_ms)} ms an item", ", so"
+        if self.length_ms is not None:
+            costs += f" and {short(self.length_ms)} ms a unit of length"
+        if self.capacity is not None:
+            costs += f"{so} at most {self.capacity:,.0f} items/s"
+        return f"{costs}; held back for {short(self.wait_ms)} ms"
 
 
 def short(value: float) -> str:

@@ -123,7 +123,9 @@ class Server:
         if self._backlog.times.is_known:
             return self._backlog.times.seconds(size)
         learned = self.driver.stats(self.now).learned
-        return None if learned is None else (learned.batch_ms + learned.item_ms * size) / 1000
+        if learned is None or learned.batch_ms is None or learned.item_ms is None:
+            return None
+        return (learned.batch_ms + learned.item_ms * size) / 1000
 
     def step(self) -> bool:
         """Run the next batch; return False if there is none, as no call is left."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from pydantic import BaseModel
 
 from batched._collate.item_length import length_in_columns, length_in_list, length_of
 from batched._core.call import Call
@@ -25,6 +28,35 @@ class Sized:
         raise AssertionError
 
 
+class Pair(NamedTuple):
+    query: str
+    passage: str
+
+
+@dataclass
+class Asked:
+    query: str
+    passage: str
+
+    @property
+    def slow(self) -> NoReturn:
+        raise AssertionError
+
+    def __len__(self) -> NoReturn:
+        raise AssertionError
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    query: str
+    passage: str
+
+
+class Request(BaseModel):
+    query: str
+    passages: list[str]
+
+
 ITEMS: list[tuple[Any, int | None]] = [
     ("abc", 3),
     (b"ab", 2),
@@ -41,6 +73,26 @@ ITEMS: list[tuple[Any, int | None]] = [
     ({1, 2}, None),
     (range(3), None),
     (Sized(), None),
+    (bytearray(b"abc"), 3),
+    (np.zeros((1, 5)), 5),
+    (("ab", "cde"), 5),
+    (["ab", "cde"], 5),
+    ((7, "abc", None), 3),
+    ((1, 2, 3), 3),
+    (tuple(range(100)), 100),
+    (["ab"] * 1000, 2000),
+    ((np.zeros(4), "ab"), 6),
+    ({"query": "ab", "passages": ["c", "de"], "id": 7}, 5),
+    ({"input_ids": [1] * 9, "attention_mask": [1] * 9}, 18),
+    ({"input_ids": np.zeros((1, 9))}, 9),
+    ([[1, 2], [3, 4, 5]], 5),
+    (Pair("ab", "cde"), 5),
+    (Asked("ab", "cde"), 5),
+    (Slots("ab", "cde"), 5),
+    (Request(query="ab", passages=["c", "de"]), 5),
+    (Mock(), None),
+    ({}, None),
+    ((("ab", "c"), ("d", ("e", "f"))), 6),
 ]
 if HAS_TORCH:
     ITEMS += [(torch.zeros(4), 4), (torch.zeros(4, 2), None), (torch.tensor(1.0), None)]
@@ -55,10 +107,10 @@ def test_the_length_of_an_item(item: Any, expected: int | None) -> None:
     assert length_in_list(one, 0) == length_in_list(many, 1) == expected
 
 
-def test_of_several_columns_the_first_that_has_a_length_counts() -> None:
+def test_several_columns_are_as_long_as_they_are_together() -> None:
     """Of single items, and of lists."""
     one = Call().begin(None, [7, "ab", "abc"], 1, False, 0.0)
-    many = Call().begin(None, [[7, 8], ["ab", "abc"], ["", ""]], 2, True, 0.0)
-    assert length_in_columns(one, 0) == 2
-    assert [length_in_columns(many, at) for at in range(2)] == [2, 3]
+    many = Call().begin(None, [[7, 8], ["ab", "abc"], ["c", ""]], 2, True, 0.0)
+    assert length_in_columns(one, 0) == 5
+    assert [length_in_columns(many, at) for at in range(2)] == [3, 3]
     assert length_in_columns(Call().begin(None, [7, 8], 1, False, 0.0), 0) is None

@@ -22,7 +22,7 @@ DISTINCT = {
     "no second axis": {"x": np.ones(2)},
     "another trailing shape": {"x": np.ones((2, 3, 2))},
     "strings": {"x": np.full((2, 3), "a")},
-    "longer strings": {"x": np.full((2, 3), "ab")},
+    "bytes": {"x": np.full((2, 3), b"a")},
     "no rows": {"x": np.ones((0, 3))},
 }
 if HAS_TORCH:

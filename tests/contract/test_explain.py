@@ -27,7 +27,7 @@ def test_of_a_lone_caller_nothing_is_said_that_only_company_tells(of: str) -> No
     assert "What an item adds to that is not known: too few batches had another size." in said
     assert "each item adds" not in said
     assert "saves next to nothing" not in said
-    assert "Callers come one at a time" in said
+    assert "Callers have come one at a time" in said
 
 
 def test_of_a_stream_nothing_is_said_of_lengths() -> None:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batched import BatchError
 from tests.kit.culprits import Bad, picky
 from tests.kit.effort import times
 from tests.kit.flavours import Flavour
@@ -108,16 +107,6 @@ def test_a_list_with_a_culprit_fails_with_its_error(flavour: Flavour) -> None:
     assert gate.batches == [[0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 4, 5], [6, 7]]
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed == 8
-
-
-def test_a_wrong_number_of_results_is_isolated_too(flavour: Flavour) -> None:
-    """It is an error of the batch as any other."""
-    fn = flavour.decorate(
-        lambda items: [item for item in items if item != 2], batch_size=4, timeout_ms=0, isolate_errors=True
-    )
-    answers = flavour.call(fn.options(return_exceptions=True), [0, 1, 2, 3])
-    assert answers[:2] + answers[3:] == [0, 1, 3]
-    assert isinstance(answers[2], BatchError)
 
 
 def test_an_item_whose_caller_has_left_is_not_run_again(flavour: Flavour) -> None:

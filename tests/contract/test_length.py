@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -66,7 +68,11 @@ def test_columns_are_measured_together(flavour: Flavour) -> None:
     assert flavour.call(fn, "a", times=2) == "aa"
 
 
-@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), "3", None, 1j])
+@pytest.mark.parametrize(
+    "wrong",
+    [-1, float("nan"), float("inf"), "3", None, 1j, 10**400, -(10**400), 10**5000, 1e308, 2**54, [1]],
+    ids=lambda wrong: f"{type(wrong).__name__}{str(wrong)[:6] if type(wrong) is not int else ''}",
+)
 def test_a_length_that_is_none_fails_its_call_only(flavour: Flavour, wrong: Any) -> None:
     """And says what it was."""
     fn = flavour.decorate(doubled, length=lambda item: wrong if item == "bad" else 1)
@@ -75,6 +81,78 @@ def test_a_length_that_is_none_fails_its_call_only(flavour: Flavour, wrong: Any)
     with pytest.raises(batched.BatchError, match="length"):
         flavour.map(fn, ["bad"])
     assert flavour.call(fn, ["a", "b"]) == ["aa", "bb"]
+
+
+def test_a_length_that_is_none_hurts_no_batch(flavour: Flavour) -> None:
+    """Not the calls that wait beside it, nor those after."""
+    gate = Gate(doubled, shut=True)
+    fn = flavour.decorate(
+        gate, batch_size=8, timeout_ms=0, length=lambda item: 10**400 if item == "bad" else 1
+    )
+    first = flavour.start(fn, "a")
+    gate.wait_for_batch()
+    waiting = [flavour.start(fn, item) for item in "bcd"]
+    with pytest.raises(batched.BatchError, match="an integer of 1329 bits"):
+        flavour.call(fn, ["e", "bad"])
+    gate.open()
+    assert [future.result(PATIENCE_S) for future in (first, *waiting)] == ["aa", "bb", "cc", "dd"]
+    assert flavour.call(fn, "e") == "ee"
+
+
+@pytest.mark.parametrize(
+    "right", [0, 3.5, True, np.int64(3), np.float32(3), Fraction(1, 3), 2**53, 1e15, np.uint8(3)], ids=repr
+)
+def test_any_other_number_is_a_length(flavour: Flavour, right: Any) -> None:
+    """Those of numpy too; batches of the longest ones add up."""
+    fn = flavour.decorate(doubled, timeout_ms=0, length=lambda item: right)
+    assert flavour.call(fn, list("abc" * 30)) == doubled(list("abc" * 30))
+    assert flavour.call(fn, "a") == "aa"
+
+
+PAIRS: dict[str, Any] = {
+    "tuple": lambda query, passage: (query, passage),
+    "dict": lambda query, passage: {"query": query, "passage": passage, "id": 7},
+    "named tuple": lambda query, passage: Pair(query, passage),
+    "dataclass": lambda query, passage: Asked(query, passage),
+}
+
+
+class Pair(NamedTuple):
+    """A query and what may answer it."""
+
+    query: str
+    passage: str
+
+
+@dataclass
+class Asked:
+    """The same."""
+
+    query: str
+    passage: str
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_budget_counts_the_texts_of_a_pair(flavour: Flavour, pair: str) -> None:
+    """Without `length` too: a tuple is not 2 long."""
+    gate = Gate(list)
+    fn = flavour.decorate(gate, timeout_ms=0, max_batch_length=12)
+    items = [PAIRS[pair]("ab", "cdef")] * 5
+    assert flavour.call(fn, items) == items
+    assert [len(batch) for batch in gate.batches] == [2, 2, 1]
+
+
+def test_a_budget_counts_the_texts_of_all_columns(flavour: Flavour) -> None:
+    """However they are passed."""
+    sizes: list[int] = []
+
+    def rank(queries: list[str], passages: list[str]) -> list[int]:
+        sizes.append(len(queries))
+        return list(map(len, passages))
+
+    fn = flavour.decorate(rank, timeout_ms=0, max_batch_length=12)
+    assert flavour.call(fn, ["ab"] * 5, passages=["cdef"] * 5) == [4] * 5
+    assert sizes == [2, 2, 1]
 
 
 def test_a_length_that_raises_fails_its_call_only(flavour: Flavour) -> None:

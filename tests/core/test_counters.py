@@ -5,6 +5,7 @@ from __future__ import annotations
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.counters import Counters
+from batched._core.stats import Stats
 from tests.kit.keyed_calls import call_of, driver_of
 
 
@@ -38,3 +39,35 @@ def test_the_time_of_batches_that_keys_kept_small_is_counted() -> None:
     assert driver.stats(now).apart_time == 101.0
     assert "kept apart by keys  101 s of 1,111 s" in str(driver.stats(now))
     assert "kept apart" not in str(driver_of(4)[0].stats(0.0))
+
+
+def test_figures_since_options_were_changed_are_those_of_batches_that_started_later() -> None:
+    """One that runs meanwhile has had the options before; the totals go on."""
+    counters = Counters()
+
+    def run(size: int, waited: float) -> Batch:
+        return Batch(
+            [(Call().begin(None, [], size, True, 0.0), 0, size)], size, "full" if waited else "window"
+        )
+
+    def end(batch: Batch, waited: float) -> None:
+        counters.ran(batch, 0.5)
+        counters.left(batch.slices, batch.size, waited)
+
+    def stats() -> Stats:
+        return counters.snapshot(waiting=0, running=[], again=0, fits=None, best=None, learned=None)
+
+    assert stats().since_configured() == stats()
+    end(run(64, 1.0), 1.0)
+    running = run(64, 1.0)
+    counters.configured({running: 2.0})
+    assert stats().since_configured().total_batches == 0
+    end(running, 2.0)
+    assert stats().since_configured().total_batches == 0
+    assert stats().since_configured().batch_size.count == stats().since_configured().wait.count == 0
+    end(run(4, 0.0), 0.25)
+    since = stats().since_configured()
+    assert (since.total_batches, since.batch_size.mean, since.batch_size.max) == (1, 4.0, 4)
+    assert since.closed == {"window": 1}
+    assert (since.wait.count, since.wait.mean) == (4, 0.25)
+    assert (stats().total_batches, stats().batch_size.max) == (3, 64)

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from batched import OverloadError
 from batched._core.call import Call
+from batched._core.explanation import explain
 from batched._core.keyed_queues import KeyedQueues
+from batched._core.options import Options
 from batched._core.queue import Queue
 from tests.kit.known_service import FULL, FULL_S, Service
 
@@ -35,7 +37,11 @@ def test_a_call_that_would_be_late_never_runs(queue: Any) -> None:
     assert service.run() == 1
     assert is_given_up(late)
     assert is_answered(other)
-    assert service.driver.stats(service.now).total_expired == 1
+    stats = service.driver.stats(service.now)
+    assert stats.total_expired == stats.total_given_up == 1
+    said = explain(stats, Options())
+    assert "1 item was given up while waiting" in said
+    assert "late before" not in said  # its deadline has not passed
 
 
 def test_the_oldest_make_place_for_a_batch_that_is_full() -> None:

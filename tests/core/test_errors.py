@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from batched.errors import BatchError, copied, for_event_loop
+from batched.errors import BatchError, copied, for_event_loop, raise_as_was
 from tests.kit.optional import torch
 
 
@@ -117,6 +118,37 @@ def test_an_error_that_cannot_be_copied_is_the_cause_of_a_batch_error() -> None:
     assert isinstance(twin, BatchError)
     assert twin.__cause__ is error
     assert "Final" in str(twin)
+    assert copied(error, is_own=True) is error
+
+
+def test_slots_that_hold_none_are_set_and_those_that_are_not_set_stay_so() -> None:
+    """And members of `OSError` that are None stay as they are: it has another message else."""
+    error = Slotted(None)  # type: ignore[arg-type]
+    twin: Any = copied(error)
+    assert twin.reason is None
+    del error.reason
+    assert not hasattr(copied(error), "reason")
+    assert str(copied(OSError(2, "gone"))) == "[Errno 2] gone"
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    code: int
+
+
+def test_a_frozen_error_is_copied_and_raised_with_its_own_context() -> None:
+    """Its class refuses every attribute."""
+    try:
+        try:
+            raise KeyError("inner")
+        except KeyError:
+            raise Frozen(5)  # noqa: B904
+    except Frozen as error:
+        twin = copied(error)
+    with pytest.raises(Frozen) as caught:
+        raise_as_was(twin)
+    assert caught.value.code == 5
+    assert isinstance(caught.value.__context__, KeyError)
 
 
 def test_only_what_a_task_may_raise_reaches_an_event_loop() -> None:

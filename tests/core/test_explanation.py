@@ -13,17 +13,29 @@ import pytest
 from batched._core import explanation
 from batched._core.explanation import explain
 from batched._core.options import ArrayOptions, Options
-from tests.kit.figures import ALL_FULL, ALONE, GUESSED, LEARNED, LENGTHS, OUTAGE, PADDED, stats, times
+from batched._core.stats import Padding
+from tests.kit.figures import (
+    ALL_FULL,
+    ALONE,
+    EMPTY,
+    LEARNED,
+    LEFT,
+    LENGTHS,
+    ONE_SIZE,
+    OUTAGE,
+    PADDED,
+    UNKNOWN,
+    sizes,
+    stats,
+    times,
+)
 
 USUAL = [
     "A batch costs 4 ms, and each item adds 0.5 ms.",
-    (
-        "Length has not mattered: batches take too little time for that, or items have no length that shows. "
-        "If the function pads items of another kind, say how long they are: set length to a function."
-    ),
+    "Items have no length that shows. If the function pads them, say how long they are: set length to a function.",  # noqa: E501  one sentence
     "Batches have 20.0 items on average, of at most 64; 10% started full.",
-    "No batch is held back: a wait for more calls would cost more than it saves.",
-    "Items wait for 2 ms on average, and one in a hundred for 2 ms.",
+    "No batch is held back now: a wait for more calls would cost more than it saves.",
+    "Items have waited for 2 ms on average, and one in a hundred for 2 ms or longer.",
 ]
 APART: dict[str, Any] = {"apart_time": 0.12, "processing_time": times(1.0)}
 
@@ -54,9 +66,14 @@ COSTS = [
         {"learned": None},
         {"adaptive": False},
     ),
-    Example("Half of the batches took at most 14 ms.", {"learned": GUESSED}),
+    Example("Half of the batches took at most 14 ms.", {"learned": ONE_SIZE}),
     Example(
-        "What an item adds to that is not known: too few batches had another size.", {"learned": GUESSED}
+        "What an item adds to that is not known: too few batches had another size.",
+        {"learned": ONE_SIZE, "batch_size": sizes(of_20=93, of_30=7)},
+    ),
+    Example(
+        "What an item adds to that is not known: so far, what batches took does not tell.",
+        {"learned": UNKNOWN},
     ),
     Example(
         "A batch costs 4 ms, and each item adds 0.25 ms, and 0.025 ms for each unit of the longest item's "
@@ -76,11 +93,11 @@ LENGTH = [
         {"learned": LENGTHS, "chosen": {"length": 1}},
     ),
     Example(
-        "So far 1 batch has been chosen by length (padded to their longest items, batches are 25% padding).",
+        "So far 1 batch has been chosen by length (padded to their longest items, batches were 25% padding).",
         {"learned": None, "chosen": {"length": 1}, "padding": PADDED},
     ),
     Example(
-        "So far 1,090 batches have been chosen by length (padded to their longest items, batches are 25% "
+        "So far 1,090 batches have been chosen by length (padded to their longest items, batches were 25% "
         "padding).",
         {"chosen": {"length": 1090}, "padding": PADDED},
     ),
@@ -88,8 +105,8 @@ LENGTH = [
         "Length takes next to no time any more, so items go in order of arrival.", {"chosen": {"length": 9}}
     ),
     Example(
-        "Items go in order of arrival: another order would save next to nothing (padded to their longest "
-        "items, batches are 25% padding).",
+        "Items have gone in order of arrival: padding took too little time for another order to pay (padded "
+        "to their longest items, batches were 25% padding).",
         {"chosen": {"arrival": 100}, "padding": PADDED},
         {"length": len},
     ),
@@ -99,41 +116,61 @@ LENGTH = [
         {"max_batch_length": 512},
     ),
     Example(
-        "Length has been looked at, and was not found to cost time that another order would save.",
+        "Lengths were looked at in 24 batches of several items, and no time has been found that another order "  # noqa: E501  one sentence
+        "would save (padded to their longest items, batches were 25% padding).",
         {"padding": PADDED, "total_batches": 11},
+    ),
+    Example(
+        "Lengths were looked at in 24 batches of several items, and hardly differed within them: so what "
+        "length costs is not known.",
+        {"padding": Padding(100, 100, 24)},
+    ),
+    Example(
+        "Lengths were looked at in 1 batch of several items: too few to tell what length costs.",
+        {"padding": Padding(75, 100, 1)},
+    ),
+    Example(
+        "Lengths are hardly looked at: batches take too little time for that.",
+        {"processing_time": times(*[1e-4] * 100)},
     ),
     Example("Lengths are not looked at, because of length=None.", {}, {"length": None}),
 ]
 SIZE = [
-    Example("Callers come one at a time: there is next to nothing to share.", ALONE),
-    Example("Callers come one at a time: there is next to nothing to share.", ALONE, {"group_by": len}),
+    Example("Callers have come one at a time: there was next to nothing to share.", ALONE),
+    Example("Callers have come one at a time: there was next to nothing to share.", ALONE, {"group_by": len}),
     Example(
-        "For 12% of the time the function works on batches with room for items that wait, but have another "
-        "key of group_by: with fewer keys, these would share a batch.",
+        "For 12% of the time the function has worked on batches with room for items that waited, but had "
+        "another key of group_by: with fewer keys, these would share a batch.",
         APART,
         {"group_by": len},
     ),
     Example(
-        "For 12% of the time the function works on batches with room for items that wait, but have other "
-        "columns: with equal ones, these would share a batch.",
+        "For 12% of the time the function has worked on batches with room for items that waited, but had "
+        "other columns: with equal ones, these would share a batch.",
         APART,
     ),
     Example(
-        "For 12% of the time the function works on batches with room for items that wait, but have arrays of "
-        "another layout: with fewer layouts, these would share a batch.",
+        "For 12% of the time the function has worked on batches with room for items that waited, but had "
+        "arrays of another layout: with fewer layouts, these would share a batch.",
         APART,
         arrays=True,
     ),
     Example(
         "Of the time of a full batch 25% does not depend on its items: a larger batch_size would share it "
         "among more.",
-        {"closed": ALL_FULL},
+        LEFT,
         {"batch_size": 24},
     ),
     Example("No more than 1 item fits into memory.", {"fits_memory": 1}),
     Example("No more than 8 items fit into memory.", {"fits_memory": 8}),
-    Example("Batches of 1 item serve best: none has more, but for rare trials.", {"best_batch_size": 1}),
-    Example("Batches of 8 items serve best: none has more, but for rare trials.", {"best_batch_size": 8}),
+    Example(
+        "Batches of 1 item seem to serve best: now none has more, but for rare trials.",
+        {"best_batch_size": 1},
+    ),
+    Example(
+        "Batches of 8 items seem to serve best: now none has more, but for rare trials.",
+        {"best_batch_size": 8},
+    ),
     Example(
         "Most batches are full before they have 64 items, because of max_batch_length=4.",
         {"closed": ALL_FULL},
@@ -143,10 +180,10 @@ SIZE = [
 WAITS = [
     Example("A batch that is not full waits until its oldest item is 5 ms old.", {"learned": None}),
     Example("No batch is held back, because of timeout_ms=0.", {}, {"timeout_ms": 0}),
-    Example("No batch is held back.", {"closed": {"full": 10, "callers back": 90}}),
+    Example("No batch is held back now.", {"closed": {"full": 10, "callers back": 90}}),
     Example(
-        "Batches are held back for 1.5 ms, for callers that were just answered and come straight back, or "
-        "for the rest of a burst.",
+        "Batches are held back for 1.5 ms on average, for callers that were just answered and come straight "
+        "back, or for the rest of a burst.",
         {"learned": replace(LEARNED, wait_ms=1.5)},
     ),
 ]
@@ -168,6 +205,24 @@ LOSSES = [
         {"total_divided": 3, "fits_memory": 8},
     ),
     Example(
+        "3 batches failed and ran again in halves, as the function raised an error.",
+        {"total_divided": 3, "batch_error": "ValueError: rows differ"},
+    ),
+    Example(
+        "3 batches failed and ran again in halves, as memory was short, or as the function raised an error.",
+        {"total_divided": 3, "batch_error": "ValueError: rows differ", "fits_memory": 8},
+    ),
+    Example(
+        "Batches have failed of which each item worked when it ran again, so the function fails for items "
+        "together; the last such error: ValueError: rows differ",
+        {"batch_error": "ValueError: rows differ"},
+    ),
+    Example(
+        "Let the function take any items at once, let only items that go together share a batch (group_by), "
+        "or set batch_size=1.",
+        {"batch_error": "ValueError: rows differ"},
+    ),
+    Example(
         "No item of the last batch that failed has worked, as in an outage: until something works, batches "
         "that fail do not run again.",
         {"isolation_paused": True},
@@ -175,14 +230,53 @@ LOSSES = [
     Example("1 of 1 item failed.", {"total_failed": 1, "total_processed": 1}),
     Example("7 of 2,000 items failed.", {"total_failed": 7, "isolation_paused": True}),
     Example("1 item was late before the start of a batch.", {"total_expired": 1}),
-    Example("5 items were late before the start of a batch.", {"total_expired": 5}),
-    Example("1 item was refused, as the calls ahead left too little time.", {"total_refused": 1}),
-    Example("32,740 items were refused, as the calls ahead left too little time.", {"total_refused": 32740}),
+    Example("5 items were late before the start of a batch.", {"total_expired": 7, "total_given_up": 2}),
+    Example(
+        "1 item was given up while waiting, as the time left until the deadline was too short.",
+        {"total_expired": 1, "total_given_up": 1},
+    ),
+    Example(
+        "2 items were given up while waiting, as the time left until the deadline was too short.",
+        {"total_expired": 7, "total_given_up": 2},
+    ),
+    Example(
+        "1 item was refused at once: by the time that batches take, too late for a deadline.",
+        {"total_refused": 1},
+    ),
+    Example(
+        "32,740 items were refused at once: by the time that batches take, too late for a deadline.",
+        {"total_refused": 32740},
+    ),
     Example("1 item was refused, as the queue had no room.", {"total_rejected": 1}),
     Example("6 items were refused, as the queue had no room.", {"total_rejected": 6}),
     Example("No batch has run yet, so nothing is known.", {"total_batches": 0}),
+    Example("No batch has ended yet, so nothing is known.", {"total_batches": 0, "running": (1.0,)}),
 ]
-EXAMPLES = [*COSTS, *LENGTH, *SIZE, *WAITS, *LOSSES]
+CHANGED = [
+    Example(
+        "Since options were changed, 0 batches have started and ended: of these the next sentences are.",
+        {"configured": stats()},
+    ),
+    Example(
+        "Since options were changed, 100 batches have started and ended: of these the next sentences are.",
+        {"configured": EMPTY},
+    ),
+    Example(
+        "Since options were changed, 1 batch has started and ended: of these the next sentences are.",
+        {"configured": stats(total_batches=99)},
+    ),
+    Example(
+        "Batches have 2.0 items on average, of at most 4; 50% started full.",
+        {
+            "total_batches": 110,
+            "batch_size": sizes(of_2=10, of_10=50, of_30=50),
+            "closed": {"full": 15, "no gain": 95},
+            "configured": stats(),
+        },
+        {"batch_size": 4},
+    ),
+]
+EXAMPLES = [*COSTS, *LENGTH, *SIZE, *WAITS, *LOSSES, *CHANGED]
 
 
 def test_what_it_says_of_a_usual_function() -> None:

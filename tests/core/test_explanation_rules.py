@@ -10,7 +10,19 @@ import pytest
 from batched._core.explanation import explain
 from batched._core.options import ArrayOptions, Options
 from batched._core.stats import Padding
-from tests.kit.figures import ALL_FULL, ALONE, EMPTY, GUESSED, LEARNED, LENGTHS, OUTAGE, sizes, stats, times
+from tests.kit.figures import (
+    ALL_FULL,
+    ALONE,
+    EMPTY,
+    LEARNED,
+    LEFT,
+    ONE_SIZE,
+    OUTAGE,
+    UNKNOWN,
+    sizes,
+    stats,
+    times,
+)
 
 
 def test_of_arrays_no_length_is_asked_for() -> None:
@@ -39,18 +51,18 @@ def test_little_is_said_of_few_batches() -> None:
 
 
 def test_where_sizes_did_not_tell_what_an_item_adds_nothing_follows_from_it() -> None:
-    """How the costs divide is a guess then, also where length is said to cost something."""
-    guessed = replace(LENGTHS, sizes_differ=False, batch_ms=0.01)
-    said = explain(stats(learned=guessed, batch_size=sizes(of_1=100)), Options(length=len))
-    assert "0.01 ms" not in said
-    assert "saves next to nothing" not in said
-    full = stats(learned=GUESSED, batch_size=sizes(of_20=100), closed={"full": 100})
-    assert "larger batch_size" not in explain(full, Options(batch_size=20))
+    """How the costs divide would be a guess."""
+    for learned in (ONE_SIZE, UNKNOWN):
+        said = explain(stats(learned=learned, batch_size=sizes(of_1=100)), Options(length=len))
+        assert "A batch costs" not in said
+        assert "saves next to nothing" not in said
+        full = stats(**LEFT | {"learned": learned, "batch_size": sizes(of_20=100)})
+        assert "larger batch_size" not in explain(full, Options(batch_size=20))
 
 
 def test_where_lengths_did_not_differ_an_item_adds_what_one_of_that_length_does() -> None:
-    """What a unit of length costs is a guess then."""
-    same = stats(learned=LENGTHS, padding=Padding(100, 100))
+    """What a unit of length costs would be a guess."""
+    same = stats(learned=replace(LEARNED, uses_lengths=True), padding=Padding(100, 100))
     assert explain(same, Options(length=len)).startswith("A batch costs 4 ms, and each item adds 0.5 ms.\n")
 
 
@@ -81,11 +93,54 @@ def test_batches_of_one_are_no_lone_caller_where_a_limit_makes_them(
 
 
 def test_a_larger_batch_size_is_no_advice_where_something_else_limits_batches() -> None:
-    """Memory or a budget on lengths."""
-    full = stats(closed=ALL_FULL)
+    """Memory, a budget on lengths, the queue, a deadline; or no item would be there to fill it."""
+    full = stats(**LEFT)  # of 24 items, which take 16 ms; one of 48 would take 28 ms
     assert "larger batch_size" in explain(full, Options(batch_size=24))
-    assert "larger batch_size" not in explain(replace(full, fits_memory=24), Options(batch_size=24))
-    assert "larger batch_size" not in explain(full, Options(batch_size=24, max_batch_length=99))
+    for changes in (
+        {"fits_memory": 24},
+        {"total_expired": 1},
+        {"total_refused": 1},
+        {"closed": ALL_FULL | {"deadline": 1}},
+        {"wait": times(*[0.007] * 100)},
+        {"best_batch_size": 16},
+    ):
+        assert "larger batch_size" not in explain(replace(full, **changes), Options(batch_size=24))
+    for options in (
+        {"max_batch_length": 99},
+        {"max_queue_size": 47},
+        {"max_queue_delay_ms": 25},
+        {"default_deadline_ms": 55},
+    ):
+        assert "larger batch_size" not in explain(full, Options(batch_size=24, **options))
+    assert "larger batch_size" not in explain(full, Options(batch_size=24), streams=True)
+    free = Options(batch_size=24, max_queue_size=48, max_queue_delay_ms=30, default_deadline_ms=60)
+    assert "larger batch_size" in explain(full, free)
+
+
+def test_what_came_before_options_were_changed_is_not_said_of_them() -> None:
+    """Neither sizes, nor how batches started, nor how long items waited; what was lost is said of all."""
+    before = stats(**LEFT | {"total_refused": 3})
+    changed = stats(
+        total_batches=120,
+        batch_size=sizes(of_1=20, of_10=50, of_30=50),
+        closed=ALL_FULL | {"callers back": 20},
+        wait=times(*[0.02] * 100, *[0.0] * 20),
+        learned=None,
+        total_refused=3,
+        configured=before,
+    )
+    said = explain(changed, Options(batch_size=4))
+    assert "Batches have 1.0 items on average, of at most 4; 0% started full." in said
+    assert "Callers have come one at a time" in said
+    assert "larger batch_size" not in said
+    assert "Items have waited for 0 ms on average" in said
+    assert "3 items were refused" in said
+
+
+def test_nothing_follows_from_lengths_of_batches_of_one() -> None:
+    """They have no padding."""
+    alone = stats(**ALONE | {"padding": Padding(100, 100)})
+    assert "ength" not in explain(alone, Options())
 
 
 def test_batches_that_ran_again_in_halves_count_with_all_their_items() -> None:
@@ -107,7 +162,7 @@ def test_what_was_refused_or_cached_is_said_before_the_first_batch() -> None:
     assert [sentence.split(",")[0] for sentence in said.splitlines()] == [
         "No batch has run yet",
         "The cache",
-        "2 items were refused",
+        "2 items were refused at once: by the time that batches take",
     ]
 
 

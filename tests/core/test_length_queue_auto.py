@@ -15,6 +15,7 @@ from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
 from batched._policy.auto_lengths import AutoLengths
+from batched._policy.lengths import Choice
 from tests.kit.batcher_rules import COLLATOR, echo
 
 
@@ -30,7 +31,10 @@ class Padding:
         self.padding = 0
         self.per_length = 20e-6
 
-    def text(self) -> str:
+    def length(self, item: Any) -> int:
+        return len(item)
+
+    def text(self) -> Any:
         return "x" * min(int(self.rng.lognormvariate(3, 0.8)) + 1, 256)
 
     def push(self, *inputs: Any) -> list[Call]:
@@ -45,7 +49,7 @@ class Padding:
     def run_one(self, fails: Any = None) -> None:
         batch = self.driver.pop(self.now)
         items = COLLATOR.collate(batch)
-        lengths = [*map(len, items)]
+        lengths = [*map(self.length, items)]
         self.now += 0.002 + self.per_length * max(lengths) * len(lengths)
         self.padding += max(lengths) * len(lengths) - sum(lengths)
         if fails is not None and any(item in fails for item in items):
@@ -82,7 +86,7 @@ def test_a_list_is_answered_in_its_own_order() -> None:
     assert first.results == second.results == texts
     assert there.lengths.is_used
     assert there.padding < before / 2
-    assert there.driver.stats(there.now).chosen["length"] > 0
+    assert there.driver.stats(there.now).chosen[Choice.LENGTH] > 0
 
 
 @pytest.mark.parametrize("callers", [8, 32])
@@ -178,3 +182,37 @@ def test_waits_are_weighed_by_what_lengths_cost_while_they_are_used() -> None:
         there.run_all()
     assert not there.lengths.is_used
     assert policy.learned().batch_ms != there.lengths.cost.fixed * 1000
+
+
+PAIRS: dict[str, Any] = {
+    "tuple": lambda one, other: (one, other),
+    "list": lambda one, other: [one, other],
+    "dict": lambda one, other: {"query": one, "passage": other},
+    "row with a number": lambda one, other: (7, one, other),
+}
+
+
+@pytest.mark.parametrize("make", PAIRS)
+def test_pairs_are_as_long_as_their_texts_together(make: str) -> None:
+    """A pair is not 2 long: batches of pairs are put in order of length as those of texts are."""
+
+    class Pairs(Padding):
+        def length(self, item: Any) -> int:
+            parts = item.values() if isinstance(item, dict) else item
+            return sum(len(part) for part in parts if isinstance(part, str))
+
+        def text(self) -> Any:
+            return PAIRS[make]("a query", super().text())
+
+        def push(self, *inputs: Any) -> list[Call]:
+            calls = [Call().begin(echo, each, 1, False, self.now) for each in inputs]
+            self.driver.push(*calls)
+            return calls
+
+    service = Pairs()
+    service.learn()
+    before, padded = service.driver.batcher.calls.counters.chosen[Choice.LENGTH], service.padding
+    service.push(*(service.text() for _ in range(32 * 8)))
+    service.run_all()
+    assert service.driver.batcher.calls.counters.chosen[Choice.LENGTH] > before
+    assert service.padding - padded < padded / 9  # a third of the items

@@ -186,14 +186,14 @@ def test_what_is_learned_is_that_of_the_loop_that_has_learned_most() -> None:
     fn = aio.dynamically(echo, timeout_ms=5)
 
     async def call(times: int) -> None:
-        for _ in range(times):
-            await fn.acall([1, 2])
+        for number in range(times):
+            await fn.acall([1] * (1 + number % 2))
 
     few, many, none = (asyncio.new_event_loop() for _ in range(3))
     few.run_until_complete(call(5))
     of_few = fn.stats.learned
     assert of_few is not None
-    many.run_until_complete(call(9))
+    many.run_until_complete(call(20))
     of_many = fn.stats.learned
     assert of_many not in (None, of_few)
     none.run_until_complete(call(1))

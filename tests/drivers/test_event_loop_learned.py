@@ -13,11 +13,14 @@ from batched import aio
 from tests.kit.functions import echo
 from tests.kit.kept import driver_of
 
+MANY = 20
+"""Calls, of which lists have two sizes: what is learned tells them from fewer."""
+
 
 async def call(fn: Any, times: int) -> Any:
     """Call so often, one call after another; return what is learned then."""
-    for _ in range(times):
-        await fn.acall([1, 2])
+    for number in range(times):
+        await fn.acall([1, 2] if number % 2 or times < MANY else [1])
     return fn.stats.learned
 
 
@@ -61,7 +64,7 @@ def test_it_is_told_until_another_loop_has_learned_more() -> None:
     loop = asyncio.new_event_loop()
     loop.run_until_complete(call(fn, 3))
     assert fn.stats.learned == first
-    more = loop.run_until_complete(call(fn, 20))
+    more = loop.run_until_complete(call(fn, MANY))
     assert fn.stats.learned == more != first
     loop.close()
 

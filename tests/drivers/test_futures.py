@@ -62,9 +62,9 @@ def test_who_is_answered_twice_has_the_first_answer() -> None:
     assert not call.waiter.locked()
     call.waits_at, call.waiter, call.results = wakeups.FUTURE, Future(), "first"
     future = call.waiter
-    wakeups.settle(wake([call]))
+    wakeups.settle(wake([call]), "f")
     call.error = ValueError()
-    wakeups.settle(wake([call]))
+    wakeups.settle(wake([call]), "f")
     assert future.result(0) == "first"
 
 

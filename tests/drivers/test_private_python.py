@@ -21,7 +21,7 @@ from tests.kit.functions import echo, plain_echo
 from tests.kit.gate import PATIENCE_S, Gate, turns
 
 PACKAGE = Path(batched.__file__).parent
-PLACES = {"_drivers/private_python.py", "_core/task_awaitable.py"}
+PLACES = {"_drivers/private_python.py", "_core/task_awaitable.py", "_locks.py"}
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from batched._drivers import private_python
 from batched._drivers.step_lock import StepLock
+from batched._locks import owns_publicly
 from tests.kit.gate import PATIENCE_S
 
 
-@pytest.mark.parametrize("owns", [StepLock.is_mine, private_python.owns_publicly], ids=["quick", "public"])
+@pytest.mark.parametrize("owns", [StepLock.is_mine, owns_publicly], ids=["quick", "public"])
 def test_it_is_known_which_thread_holds_it(owns: object) -> None:
     """This one, or not: another may."""
     assert callable(owns)

@@ -10,8 +10,9 @@ from batched._core.stats import Distribution, Padding, Sizes, Stats, Times
 from batched._policy.window import Learned
 
 LEARNED = Learned(batch_ms=4.0, item_ms=0.5, wait_ms=0.0, capacity=1600.0)
-LENGTHS = replace(LEARNED, item_ms=0.25, length_ms=0.025, mean_length=10.0)
-GUESSED = replace(LEARNED, sizes_differ=False)
+LENGTHS = replace(LEARNED, item_ms=0.25, length_ms=0.025, mean_length=10.0, uses_lengths=True)
+UNKNOWN = replace(LEARNED, batch_ms=None, item_ms=None, capacity=None)
+ONE_SIZE = replace(UNKNOWN, sizes_differ=False)
 EMPTY = Counters().snapshot(waiting=0, running=[], again=0, fits=None, best=None, learned=None)
 
 
@@ -48,5 +49,7 @@ def stats(**changes: Any) -> Stats:
 
 ALONE: dict[str, Any] = {"batch_size": sizes(of_1=95, of_2=5)}
 ALL_FULL = {"full": 90, "no gain": 10}
-PADDED = Padding(75, 100)
+LEFT: dict[str, Any] = {"closed": ALL_FULL, "wait": times(*[0.02] * 100)}
+"""Batches that leave out as many items as they have."""
+PADDED = Padding(75, 100, 24)
 OUTAGE: dict[str, Any] = {"total_failed": 2000, "learned": None}

@@ -74,12 +74,6 @@ class Flavour:
         yield
 
 
-def _came(fn: Any) -> int:
-    """Return how many items have come; of those, some may have been rejected later for another tenant."""
-    stats = fn.stats
-    return int(stats.total_accepted + stats.total_rejected)
-
-
 class Threads(Flavour):
     """A thread per caller, blocked in the call."""
 
@@ -89,7 +83,7 @@ class Threads(Flavour):
     def start(self, fn: Any, /, *args: Any, **named: Any) -> Future[Any]:
         """Begin a call in a thread of its own."""
         future: Future[Any] = Future()
-        came = _came(fn)
+        before = fn.stats
 
         def work() -> None:
             try:
@@ -98,8 +92,15 @@ class Threads(Flavour):
                 future.set_exception(error)
 
         threading.Thread(target=work, daemon=True).start()
-        until(lambda: future.done() or _came(fn) > came)
+        until(lambda: future.done() or _has_come(before, fn.stats))
         return future
+
+
+def _has_come(before: batched.Stats, now: batched.Stats) -> bool:
+    came, already = (
+        stats.total_accepted + stats.total_cached + stats.total_rejected for stats in (now, before)
+    )
+    return came > already
 
 
 class Tasks(Flavour):

@@ -82,9 +82,11 @@ def expected(stats: Stats) -> Figures:
     if stats.fits_memory is not None:
         figures["fitting_items",] = stats.fits_memory
     if stats.learned is not None:
-        figures["learned_batch_seconds",] = stats.learned.batch_ms / 1000
-        figures["learned_item_seconds",] = stats.learned.item_ms / 1000
-        figures["learned_length_seconds",] = stats.learned.length_ms / 1000
         figures["learned_delay_seconds",] = stats.learned.wait_ms / 1000
-        figures["learned_capacity_items_per_second",] = stats.learned.capacity
+        for name in ("batch", "item", "length"):
+            cost_ms = getattr(stats.learned, f"{name}_ms")
+            if cost_ms is not None:  # what is not known has no series
+                figures[f"learned_{name}_seconds",] = cost_ms / 1000
+        if stats.learned.capacity is not None:
+            figures["learned_capacity_items_per_second",] = stats.learned.capacity
     return figures

@@ -48,6 +48,9 @@ for call in [lambda: fn([1, 2]), lambda: batched.dynamically(len, batch_size=0)]
         cwd=ROOT,
     )
     assert result.stdout.splitlines() == [
-        "fn returned 1 results for a batch of 2 items",
+        (
+            "fn returned 1 results for a batch of 2 items; it must return one per item, in their order: "
+            "None, or an exception, for an item that has none"
+        ),
         "batch_size must be at least 1, got 0",
     ]

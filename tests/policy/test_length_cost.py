@@ -76,3 +76,20 @@ def test_no_cost_is_negative_beside_lengths_never_seen_before() -> None:
     for longest in (50_000, 1, 50_000):
         cost.add(2, longest, 1e-3 + 2e-4 * longest)
         assert cost.each_of(1) >= 0.0
+
+
+@pytest.mark.parametrize("lengths", [(5, 90), (50, 50)], ids=["spread", "alike"])
+@pytest.mark.parametrize("sizes", [(1, 32), (32, 32)], ids=["sizes differ", "one size"])
+def test_what_costs_are_known_depends_on_what_batches_tell(
+    lengths: tuple[int, int], sizes: tuple[int, int]
+) -> None:
+    """One size tells a batch from no item, and one length tells nothing of length."""
+    cost, source = LengthCost(), random.Random(3)
+    for _ in range(100):
+        size, longest = source.randint(*sizes), source.randint(*lengths)
+        cost.add(size, longest, 0.002 + (0.0001 + 0.00002 * longest) * size)
+    assert cost.is_known == (sizes[0] != sizes[1])
+    assert (cost.is_known and cost.tells_lengths) == (sizes[0] != sizes[1] and lengths[0] != lengths[1])
+    if cost.is_known:
+        assert cost.fixed == pytest.approx(0.002, rel=0.1)
+    assert cost.usual_size > 0

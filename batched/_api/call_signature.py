@@ -1,0 +1,109 @@
+"""The signature with which a decorated function is called: with one item or a list, as `help` shows it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterable, MutableSequence, Sequence
+from functools import reduce
+from inspect import Signature
+from operator import or_
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from batched._collate.columns import is_setting
+from batched._core.options import ArrayOptions, Options
+
+_KINDS = (list, Sequence, MutableSequence, Collection, Iterable)
+_WRITTEN = re.compile(
+    r"(?:\w+\.)*(?:list|List|Sequence|MutableSequence|Collection|Iterable|tuple|Tuple)"
+    r"\[(?P<item>.*?)(?:, *\.\.\.)?\](?P<optional> *\| *None)?",
+    re.DOTALL,
+)
+_BESIDES = ("acall", "submit", "map", "amap", "stream", "astream", "options", "stats", "explain", "configure")
+
+
+class CallSignature(Signature):
+    """A signature that says, where it is shown, what a decorated function has besides a call."""
+
+    __slots__ = ("besides",)
+
+    besides: str
+
+    if hasattr(Signature, "format"):  # from Python 3.13 on
+
+        def format(self, **how: Any) -> str:
+            """Return the text that `help` shows."""
+            text: str = super().format(**how)  # type: ignore[misc]
+            return text + getattr(self, "besides", "")
+
+    else:
+
+        def __str__(self) -> str:
+            return super().__str__() + getattr(self, "besides", "")
+
+
+class _Written(str):
+    """An annotation that is a text, shown without quotes."""
+
+    __slots__ = ()
+
+    __repr__ = str.__str__
+
+
+def signature_of_calls(
+    function: Any, options: Options, has: Callable[[str], bool], *, streams: bool
+) -> Signature:
+    """Return how `function`, decorated, is called; `ValueError` or `TypeError` if it has no signature.
+
+    `has` says whether what is called has an attribute.
+    """
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except Exception:  # noqa: BLE001  a name that is there for type checkers only
+        signature = inspect.signature(function)
+    parameters = [*signature.parameters.values()]
+    answer = signature.return_annotation
+    if not isinstance(options, ArrayOptions):
+        parameters = [
+            each.replace(annotation=_for_callers(each.annotation, many=not streams))
+            for at, each in enumerate(parameters)
+            if at == 0 or not is_setting(each)
+        ]
+        answer = answer if streams else _for_callers(answer)
+    seen = CallSignature(parameters, return_annotation=answer)
+    ways = [way for way in _BESIDES if has(way) and (streams or not way.endswith("stream"))]
+    seen.besides = f"  # also .{', .'.join(ways)}"
+    return seen
+
+
+def _for_callers(annotation: Any, *, many: bool = True) -> Any:
+    """Return the annotation of one item, or of a list of them, where that of the batch function is a list."""
+    if isinstance(annotation, str):
+        written = _WRITTEN.fullmatch(annotation)
+        if written is None:
+            return annotation
+        item = written["item"]
+        return _Written((f"{item} | list[{item}]" if many else item) + (written["optional"] or ""))
+    kinds = get_args(annotation)
+    if get_origin(annotation) in {Union, UnionType}:
+        return reduce(or_, [_for_callers(kind, many=many) for kind in kinds])
+    is_list = get_origin(annotation) in _KINDS or (get_origin(annotation) is tuple and kinds[1:] == (...,))
+    if not is_list or not kinds:
+        return annotation
+    return _one_or_many(kinds[0]) if many else kinds[0]
+
+
+def _one_or_many(item: Any) -> Any:
+    """Return the type of one item or a list of them; an error among results is raised, so it is no result."""
+    if get_origin(item) in {Union, UnionType}:
+        results = [each for each in get_args(item) if not _is_error(each)]
+        item = reduce(or_, results) if results else item
+    try:
+        return item | list[item]
+    except TypeError:  # an item may be anything that stands there
+        return Union[item, list[item]]  # noqa: UP007
+
+
+def _is_error(kind: Any) -> bool:
+    return isinstance(kind, type) and kind is not NoneType and issubclass(kind, BaseException)

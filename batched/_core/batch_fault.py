@@ -1,0 +1,59 @@
+"""Errors that a function raises for items together, though each of these items works: they are logged."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+
+from batched._core.counters import Counters
+
+_MOST_LETTERS = 200
+
+_logger = logging.getLogger("batched")
+
+
+class BatchFault:
+    """An error of a batch that ran again in parts until each of its items had worked."""
+
+    def __init__(self, name: str, error: BaseException, counters: Counters) -> None:
+        self._name = name
+        self._error = error
+        self._counters = counters
+        kind = f"{type(error).__module__}.{type(error).__qualname__}"
+        self._is_new = kind not in counters.told
+        counters.told.add(kind)
+
+    def log(self) -> None:
+        """Have the stats name the error, and the log if it is the first of its type. Not under a lock."""
+        error = self._error
+        self._counters.batch_error = _in_words(error)
+        if self._is_new:
+            _logger.warning(
+                "%s: a batch raised %s, but each of its items worked when it ran again with fewer others, or "
+                "alone. So no item is to blame: the function fails for these items together, and as long as "
+                "it does, batches gain little or nothing. Let the function take any items at once (pad them "
+                "to one shape, say), let only items that go together share a batch (group_by), or set "
+                "batch_size=1. If the error was one that passes, nothing need be done.",
+                self._name,
+                type(error).__qualname__,
+                exc_info=error,
+            )
+
+
+def log_faults(gone: Iterable[object]) -> None:
+    """Log the faults among what the batcher drops. Not under a lock: a handler of the log may call it."""
+    for each in gone:
+        if isinstance(each, BatchFault):
+            with suppress(Exception):  # of such a handler: callers wait for their answers
+                each.log()
+
+
+def _in_words(error: BaseException) -> str:
+    """Return the type of `error` and the first line of its message."""
+    try:
+        line = str(error).strip().partition("\n")[0][:_MOST_LETTERS]
+    except Exception:  # noqa: BLE001  of the error's class
+        line = ""
+    kind = type(error).__qualname__
+    return f"{kind}: {line}" if line else kind

@@ -1,0 +1,177 @@
+"""Mistakes of newcomers: each message says what was given and what to write."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import batched
+from batched import aio, inference
+
+DECORATE = (batched.dynamically, inference.dynamically, aio.dynamically, aio.inference.dynamically)
+
+
+@batched.dynamically(timeout_ms=0)
+def embed(texts: list[str]) -> list[int]:
+    return [len(text) for text in texts]
+
+
+class Model:
+    @batched.dynamically(timeout_ms=0)
+    def embed(self, texts: list[str]) -> list[int]:
+        return [len(text) for text in texts]
+
+    @aio.dynamically
+    async def looped(self, texts: list[str]) -> list[int]:
+        return [len(text) for text in texts]
+
+
+def nothing() -> list[int]:
+    return [1]
+
+
+class Submodel(Model):
+    pass
+
+
+@pytest.mark.parametrize("decorate", DECORATE)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("embed", "got 'embed': pass a function"),
+        (None, "got None: pass a function"),
+        (["a"], r"got \['a'\]: pass a function"),
+        (Model, "got the class Model: decorate its method"),
+        (nothing, "nothing takes no parameters"),
+        (classmethod(lambda cls: []), "<lambda> takes no parameters"),
+        (staticmethod(nothing), "nothing takes no parameters"),
+        (embed, "embed is decorated already: decorate its plain function, embed.__wrapped__"),
+        (Model().embed, "Model.embed is decorated already"),
+        (Model.embed, "Model.embed is decorated already"),
+        (Model().looped, "Model.looped is decorated already"),
+        (staticmethod(embed), "embed is decorated already"),
+        (partial(embed), "embed is decorated already"),
+        (embed.options(deadline_ms=5), "embed is decorated already"),
+    ],
+)
+def test_what_is_no_batch_function_is_refused_when_it_is_decorated(
+    decorate: Any, wrong: Any, message: str
+) -> None:
+    """With options and without."""
+    with pytest.raises(TypeError, match=message):
+        decorate(wrong)
+    with pytest.raises(TypeError, match=message):
+        decorate(batch_size=8)(wrong)
+    with pytest.raises(TypeError, match=message):
+        decorate(wrong, batch_size=8)
+
+
+def test_what_makes_a_list_may_be_decorated() -> None:
+    """A class whose instances are outputs, an object that is called, a function of any arguments."""
+    assert batched.dynamically(list, timeout_ms=0)([1, 2]) == [1, 2]
+    assert batched.dynamically(lambda *columns: columns[0], timeout_ms=0)(1, 2) == 1
+    assert batched.dynamically(np.asarray, timeout_ms=0)(1) == 1
+
+
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
+@pytest.mark.parametrize(
+    ("annotation", "text"),
+    [
+        (int, "int"),
+        ("int", "int"),
+        (str, "str"),
+        ("str | None", "str | None"),
+        (dict, "dict"),
+        ("dict[str, int]", "dict"),
+        (bytes | None, "bytes | None"),
+    ],
+)
+@pytest.mark.thread_unsafe(reason="it catches warnings")
+def test_a_function_of_one_item_warns_when_it_is_decorated(decorate: Any, annotation: Any, text: str) -> None:
+    """At the line that decorates it."""
+
+    def one(x: Any) -> Any: ...
+
+    one.__annotations__ = {"x": annotation}
+    for decorated in (decorate, decorate(batch_size=8)):
+        with pytest.warns(UserWarning, match=f"one takes x: {text}.*, which is one item") as caught:
+            decorated(one)
+        assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [list, "list[int]", "Sequence[str]", Any, "Unknown", np.ndarray, "tuple[int, ...]", "list | None"],
+)
+@pytest.mark.thread_unsafe(reason="it catches warnings")
+def test_other_annotations_do_not_warn(annotation: Any) -> None:
+    """Nor methods, nor what `partial` has set."""
+
+    def function(x: Any, **more: Any) -> Any: ...
+
+    def scaled(scale: float, xs: list[int]) -> Any: ...
+
+    function.__annotations__ = {"x": annotation}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batched.dynamically(function)
+        batched.dynamically(partial(scaled, 2.0))
+        batched.dynamically(Model.embed.__wrapped__)
+
+
+@pytest.mark.parametrize("wrong", [([1],), (), (3, "x"), (None,), (np.zeros(2),)])
+def test_a_method_called_on_its_class_says_to_call_it_on_an_instance(wrong: tuple[Any, ...]) -> None:
+    """Whatever is in the place of the instance."""
+    for way in (Model.embed, Model.embed.submit, Submodel.embed):
+        with pytest.raises(
+            TypeError, match=r"Model.embed is a method: call it on an instance, as \w+\(...\).embed"
+        ):
+            way(*wrong)
+    with pytest.raises(TypeError, match="call it on an instance"):
+        asyncio.run(Model.embed.acall(*wrong))
+    assert Submodel.embed(Model(), "one") == 3
+
+
+def test_a_function_that_yields_says_how_its_pieces_are_taken() -> None:
+    """Where it is called."""
+
+    def letters(words: list[str]) -> Any:
+        yield words
+
+    for call in (batched.dynamically(letters), batched.dynamically(letters).submit):
+        with pytest.raises(TypeError, match=r"letters.stream\(item\).*since it yields.*`return` a list"):
+            call("one")
+
+
+def test_arguments_are_shown() -> None:
+    """Not dots."""
+    with pytest.raises(TypeError, match=r"got \('a', 'b'\)"):
+        embed("a", "b")
+    with pytest.raises(TypeError, match=r"got \('a', other=3\)"):
+        embed("a", other=3)
+    with pytest.raises(TypeError, match=r"got \(\)"):
+        embed()
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        (None, "not NoneType: does it lack a `return`"),
+        (iter([1]), "write `return list"),
+        (map(str, [1]), "not map: write `return list"),
+        ({1: 2}, "not dict: write `return "),
+        ({1}, "not set, which has no order"),
+        (3, "not int, 3"),
+        ([1, 2], "returned 2 results for a batch of 1 items; it must return one per item"),
+        ([], "returned 0 results for a batch of 1 items; it must"),
+    ],
+)
+def test_outputs_that_are_no_results_say_what_to_write(outputs: Any, message: str) -> None:
+    """For each kind."""
+    with pytest.raises((TypeError, ValueError), match=message):
+        batched.dynamically(lambda items: outputs, timeout_ms=0)(1)

@@ -1,0 +1,172 @@
+"""What `help`, `inspect` and web frameworks see of a decorated function: docstring, and how it is called."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import inspect
+import pydoc
+import warnings
+from typing import Any
+
+import pytest
+
+import batched
+from batched import aio
+
+
+@batched.dynamically(timeout_ms=0)
+def embed(texts: list[str], normalize: bool = True) -> list[int]:
+    """Embed texts."""
+    return [len(text) for text in texts]
+
+
+class Model:
+    @batched.dynamically(timeout_ms=0)
+    def embed(self, texts: list[str]) -> list[int | ValueError]:
+        """Embed texts of a model."""
+        return [len(text) for text in texts]
+
+    @batched.dynamically
+    @classmethod
+    def of_class(cls, texts: list[str]) -> list[int]:
+        """Embed texts of a class."""
+        return [len(text) for text in texts]
+
+    @batched.dynamically
+    @staticmethod
+    def static(texts: list[str]) -> list[int]:
+        """Embed texts of no one."""
+        return [len(text) for text in texts]
+
+    @aio.dynamically(timeout_ms=0)
+    async def looped(self, texts: list[str]) -> list[int]:
+        """Embed texts in a task."""
+        return [len(text) for text in texts]
+
+
+def local_class() -> Any:
+    """Return a class made inside a function."""
+
+    class Local:
+        @batched.dynamically(timeout_ms=0)
+        def embed(self, texts: list[str]) -> list[int]:
+            """Embed texts of a local model."""
+            return [len(text) for text in texts]
+
+    return Local
+
+
+def shown(found: Any) -> str:
+    """Return what `help` shows."""
+    return pydoc.plain(pydoc.render_doc(found))
+
+
+LOCAL = local_class()
+FOUND = (
+    (embed, "Embed texts.", "embed"),
+    (embed.options(deadline_ms=5000), "Embed texts.", "embed"),
+    (Model().embed, "Embed texts of a model.", "Model.embed"),
+    (Model.embed, "Embed texts of a model.", "Model.embed"),
+    (Model.of_class, "Embed texts of a class.", "Model.of_class"),
+    (Model().static, "Embed texts of no one.", "Model.static"),
+    (Model().looped, "Embed texts in a task.", "Model.looped"),
+    (LOCAL().embed, "Embed texts of a local model.", "local_class.<locals>.Local.embed"),
+    (LOCAL.embed, "Embed texts of a local model.", "local_class.<locals>.Local.embed"),
+)
+
+
+@pytest.mark.parametrize(("found", "documentation", "name"), FOUND)
+def test_help_shows_the_docstring_and_how_it_is_called(found: Any, documentation: str, name: str) -> None:
+    """On functions, views, instances and classes, also on those that are made inside a function."""
+    text = shown(found)
+    assert documentation in text
+    assert "(texts: str | list[str]) -> int | list[int]" in text.replace("self, ", "").replace("'", "")
+    assert "acall" in text
+    assert (".options, .stats" in text) == isinstance(found, batched.BatchedFunction | aio.BatchedFunction)
+    assert inspect.getdoc(found) == found.__doc__ == documentation
+    assert (found.__qualname__, found.__module__) == (name, __name__)
+    assert functools.wraps(found)(lambda: None).__doc__ == documentation
+
+
+def test_the_signature_is_that_of_calls() -> None:
+    """Without the settings of a batch; with the columns that a call may leave out, and items of streams."""
+
+    def columns(a: list[str], b: list[int] | None = None, *, c: list[bytes], scale: float = 1.0) -> Any: ...
+
+    def pieces(prompts: list[str]) -> Any:
+        yield prompts
+
+    def plain(items):  # type: ignore[no-untyped-def]
+        return items
+
+    def seen(function: Any) -> str:
+        return str(inspect.signature(batched.dynamically(function))).partition("  #")[0].replace("'", "")
+
+    assert (
+        seen(columns)
+        == "(a: str | list[str], b: int | list[int] | None = None, *, c: bytes | list[bytes]) -> Any"
+    )
+    assert seen(pieces) == "(prompts: str) -> Any"
+    assert seen(plain) == "(items)"
+    assert [*inspect.signature(Model.embed).parameters] == ["self", "texts"]
+    assert inspect.signature(embed).parameters["texts"].annotation == str | list[str]
+    with pytest.raises(ValueError, match="signature"):
+        inspect.signature(batched.dynamically(min))
+
+
+def test_annotations_may_be_types_or_texts() -> None:
+    """And texts may have names that are there for type checkers only."""
+
+    def function(items: Any) -> Any: ...
+
+    function.__annotations__ = {"items": list[int], "return": tuple[str | ValueError, ...]}
+    signature = inspect.signature(batched.dynamically(function))
+    assert signature.parameters["items"].annotation == int | list[int]
+    assert signature.return_annotation == str | list[str]
+    function.__annotations__ = {"items": "list[Unknown] | None", "return": "Sequence[Unknown]"}
+    signature = inspect.signature(batched.dynamically(function))
+    assert str(signature).startswith(
+        "(items: Unknown | list[Unknown] | None) -> Unknown | list[Unknown]  # also .acall"
+    )
+
+
+def test_a_function_for_tasks_is_a_coroutine_function() -> None:
+    """So web frameworks await it; one that blocks is none."""
+    for looped in (Model().looped, aio.dynamically(len), aio.dynamically(functools.partial(len))):
+        assert inspect.iscoroutinefunction(looped)
+        assert inspect.iscoroutinefunction(looped.acall)
+        assert inspect.iscoroutinefunction(looped.options(deadline_ms=5))
+    assert inspect.iscoroutinefunction(Model.embed.acall)
+    for blocking in (embed, Model().embed, batched.dynamically(functools.partial(len))):
+        assert not inspect.iscoroutinefunction(blocking)
+        assert inspect.iscoroutinefunction(blocking.acall)
+
+
+def test_a_way_to_call_through_the_class_has_its_docstring() -> None:
+    """As on an instance."""
+    for way in ("acall", "submit", "map"):
+        assert getattr(Model.embed, way).__doc__ == getattr(embed, way).__doc__
+    assert asyncio.run(Model.embed.acall(Model(), "one")) == 3
+
+
+@pytest.mark.parametrize(
+    ("forget", "name"),
+    [
+        (lambda: embed.acall("one"), "embed.acall"),
+        (lambda: Model().embed.acall("one"), "Model.embed.acall"),
+        (lambda: Model().looped("one"), "Model.looped"),
+        (lambda: aio.dynamically(len, name="lengths")("one"), "lengths"),
+        (lambda: LOCAL().embed.acall("one"), "Local.embed.acall"),
+        (lambda: embed.aclose(), "embed.aclose"),
+    ],
+)
+@pytest.mark.thread_unsafe(reason="it catches warnings")
+def test_a_call_that_is_not_awaited_is_named(forget: Any, name: str) -> None:
+    """In the warning of Python."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        forget()
+        gc.collect()
+    assert f"coroutine '{name}' was never awaited" in {str(each.message) for each in caught}

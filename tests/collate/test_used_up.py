@@ -1,0 +1,137 @@
+"""Items that a run may use up."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections import namedtuple
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from batched._collate.used_up import is_used_up
+from tests.kit.optional import torch
+
+
+@dataclass
+class Upload:
+    """A file and its name."""
+
+    name: str
+    file: Any
+
+
+Pair = namedtuple("Pair", "name file")  # noqa: PYI024
+
+
+class AsyncFile:
+    """An upload as web frameworks have it."""
+
+    async def read(self) -> bytes:
+        """Return nothing."""
+        return b""
+
+
+class Hostile:
+    """An item that answers no question."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class Wrapper:
+    """A file that is found by `__getattr__`, as `tempfile` has it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(io.BytesIO(), name)
+
+
+async def _pieces() -> AsyncIterator[int]:
+    yield 1
+
+
+FILE = io.BytesIO()
+USED_UP = [
+    FILE,
+    io.StringIO(),
+    tempfile.SpooledTemporaryFile(),  # noqa: SIM115
+    AsyncFile(),
+    Wrapper(),
+    iter([1]),
+    map(str, [1]),
+    zip([1], [2], strict=True),
+    (each for each in [1]),
+    _pieces(),
+    [1, FILE],
+    ("a", FILE),
+    {FILE},
+    {"file": FILE},
+    {"files": [FILE]},
+    {"rows": iter([])},
+    MappingProxyType({"file": FILE}),
+    Upload("a", FILE),
+    Upload("a", [FILE]),
+    Pair("a", FILE),
+    [Hostile(), FILE],
+]
+LASTING = [
+    None,
+    1,
+    1.5,
+    "text",
+    b"bytes",
+    bytearray(b"bytes"),
+    np.ones((2, 3)),
+    np.float32(1),
+    torch.ones(2),
+    range(3),
+    [1, 2],
+    ("a", "b"),
+    {"a": [1, {"b": "c"}]},
+    {1, 2},
+    Upload("a", b"bytes"),
+    Pair("a", None),
+    Path("a"),
+    Hostile(),
+    object(),
+    [],
+    {},
+    [[[[FILE]]]],  # it does not look so deep
+]
+
+
+@pytest.mark.parametrize("item", USED_UP, ids=lambda item: type(item).__name__)
+def test_iterators_and_open_files_are_used_up_also_in_containers(item: Any) -> None:
+    """And in the fields of dataclasses and named tuples."""
+    assert is_used_up(item)
+
+
+def test_coroutines_can_be_awaited_once() -> None:
+    """So an item that is one is used up."""
+    coroutine = AsyncFile().read()
+    assert is_used_up(coroutine)
+    coroutine.close()
+
+
+@pytest.mark.parametrize("item", LASTING, ids=lambda item: type(item).__name__)
+def test_all_else_lasts(item: Any) -> None:
+    """It is the same for a second run, unless the function changes it, which does not show."""
+    assert not is_used_up(item)
+
+
+def test_of_a_long_list_the_first_elements_are_looked_at() -> None:
+    """They are alike: a list of a million tokens takes no time."""
+    looked = []
+
+    class Element:
+        @property
+        def read(self) -> None:
+            looked.append(self)
+
+    assert not is_used_up([Element() for _ in range(10_000)])
+    assert len(looked) == 64

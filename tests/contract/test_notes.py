@@ -1,0 +1,85 @@
+"""An error says which item of a list has failed, and that a tuple was taken for one item."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.kit.flavours import Flavour
+
+
+def halves(numbers: list[Any]) -> list[Any]:
+    """Return half of each number; 13 fails alone."""
+    return [ValueError("unlucky") if number == 13 else number / 2 for number in numbers]
+
+
+def strict(numbers: list[Any]) -> list[Any]:
+    """Return half of each number; the whole batch fails for a text."""
+    return [number / 2 for number in numbers]
+
+
+def notes_of(flavour: Flavour, fn: Any, *args: Any) -> list[str]:
+    """Return the notes of the error of a call."""
+    with pytest.raises((ValueError, TypeError)) as caught:
+        flavour.call(fn, *args)
+    return getattr(caught.value, "__notes__", [])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "note"),
+    [([13, 1, 2], "item 1 of 3 of embed"), ([1, 2, 13, 13], "item 3 of 4 of embed"), ([13], None)],
+)
+def test_the_error_of_an_item_of_a_list_says_which(
+    flavour: Flavour, numbers: list[int], note: str | None
+) -> None:
+    """The first that failed, in the order of the caller's list."""
+    fn = flavour.decorate(halves, name="embed", timeout_ms=0)
+    assert notes_of(flavour, fn, numbers) == ([] if note is None else [note])
+    assert notes_of(flavour, fn, 13) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"cache": {}}, {"length": len}, {"group_by": len}])
+def test_an_item_that_ran_alone_is_known(flavour: Flavour, options: dict[str, Any]) -> None:
+    """Though its function raised; and where a list is divided, its place is that in the list."""
+    options = {"batch_size": 1, **options}
+    fn = flavour.decorate(lambda texts: list(map(int, texts)), name="embed", timeout_ms=0, **options)
+    assert notes_of(flavour, fn, ["1", "22", "x", "44"]) == ["item 3 of 4 of embed"]
+
+
+def test_where_it_is_not_known_which_item_failed_nothing_is_said(flavour: Flavour) -> None:
+    """Of a list that runs at once, and raises."""
+    fn = flavour.decorate(strict, timeout_ms=0)
+    assert notes_of(flavour, fn, [1, "x"]) == []
+
+
+@pytest.mark.parametrize(
+    ("item", "note"),
+    [
+        (("a", "b"), "a tuple is one item; pass a list for several"),
+        ({"a"}, "a set is one item; pass a list for several"),
+        (range(3), "a range is one item; pass a list for several"),
+        (np.array(["a"]), "a ndarray is one item; pass a list for several"),
+        ("a", None),
+    ],
+)
+def test_an_error_of_a_tuple_says_that_it_is_one_item(flavour: Flavour, item: Any, note: str | None) -> None:
+    """And of an array: a newcomer may have meant many."""
+    fn = flavour.decorate(strict, timeout_ms=0)
+    assert notes_of(flavour, fn, item) == ([] if note is None else [note])
+
+
+def test_columns_say_so_too(flavour: Flavour) -> None:
+    """If one of them is a tuple."""
+    fn = flavour.decorate(lambda xs, ys: [x / y for x, y in zip(xs, ys, strict=True)], timeout_ms=0)
+    assert notes_of(flavour, fn, (1, 2), (3, 4)) == ["a tuple is one item; pass a list for several"]
+
+
+def test_notes_are_of_one_caller(flavour: Flavour) -> None:
+    """And nothing is added to the error that the function made."""
+    error = ValueError("unlucky")
+    fn = flavour.decorate(lambda xs: [error for _ in xs], timeout_ms=0)
+    for _ in range(2):
+        assert len(notes_of(flavour, fn, [1, 2])) == 1
+    assert not hasattr(error, "__notes__")

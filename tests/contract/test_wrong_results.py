@@ -1,0 +1,180 @@
+"""A function that does not return one result per item: no caller gets a piece of another's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from batched import BatchError
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.optional import torch
+
+
+def twice_and_thrice(rows: Any) -> Any:
+    """Return two arrays for any number of rows."""
+    rows = np.asarray(rows)
+    return rows * 2, rows * 3
+
+
+def best_of(rows: Any) -> Any:
+    """Return what `torch.max` does: the values, and where they are."""
+    return torch.max(torch.tensor([[row, row + 1] for row in rows]), dim=1)
+
+
+def five(rows: Any) -> list[int]:
+    """Return five results for any number of rows."""
+    return [0] * 5
+
+
+def only_first(rows: Any) -> list[Any]:
+    """Return one result for any number of rows."""
+    return [rows[0]]
+
+
+CONSTANT = [
+    pytest.param(twice_and_thrice, 2, id="arrays"),
+    pytest.param(best_of, 2, id="torch.max"),
+    pytest.param(five, 5, id="five"),
+]
+
+
+def errors_of(flavour: Flavour, fn: Any, gate: Gate, items: list[Any]) -> list[BaseException | None]:
+    """Return the errors of single calls that wait while another, which opens the gate, is running."""
+    gate.shut_again()
+    first = flavour.start(fn, items[0])
+    gate.wait_for_batch()
+    futures = [first, *(flavour.start(fn, item) for item in items[1:])]
+    gate.let_through(1000)
+    return [future.exception(PATIENCE_S) for future in futures]
+
+
+@pytest.mark.parametrize(("function", "count"), CONSTANT)
+def test_a_number_that_does_not_follow_the_items_is_believed_by_no_caller(
+    flavour: Flavour, function: Callable[..., Any], count: int
+) -> None:
+    """Of batches of one, 32 and at last as many as there are results."""
+    gate = Gate(function, shut=True)
+    fn = flavour.decorate(gate)
+    errors = errors_of(flavour, fn, gate, list(range(1 + 32 + count)))
+    assert {type(error) for error in errors} == {BatchError}
+    assert all(f"returned {count} results for a batch of" in str(error) for error in errors)
+    flavour.close(fn)
+
+
+@pytest.mark.parametrize(("function", "count"), CONSTANT)
+def test_it_is_not_believed_where_it_is_right_by_chance(
+    flavour: Flavour, function: Callable[..., Any], count: int
+) -> None:
+    """As it was wrong before: in lists, in single calls, with or without places for errors."""
+    fn = flavour.decorate(function, batch_size=count + 1, timeout_ms=60_000)
+    with pytest.raises(BatchError):
+        flavour.call(fn, [1] * (count + 1))
+    fn.configure(batch_size=count)
+    for _ in range(3):
+        with pytest.raises(BatchError):
+            flavour.call(fn, [1] * count)
+        futures = [flavour.start(fn, at) for at in range(count)]
+        assert {type(future.exception(PATIENCE_S)) for future in futures} == {BatchError}
+        answers = flavour.call(fn.options(return_exceptions=True), [1] * count)
+        assert {type(answer) for answer in answers} == {BatchError}
+    flavour.close(fn)
+
+
+def test_an_ordinary_function_is_not_suspected(flavour: Flavour) -> None:
+    """Though it has left out items once, so that as many results were wrong as are right now."""
+    gate = Gate(lambda rows: [row * 2 for row in rows if row >= 0])
+    fn = flavour.decorate(gate, batch_size=5, timeout_ms=60_000)
+    for _ in range(2):
+        with pytest.raises(BatchError, match="2 results for a batch of 5 items"):
+            flavour.call(fn, [1, 2, -3, -4, -5])
+        gate.batches.clear()
+        fn.configure(batch_size=2)
+        for _ in range(2):
+            assert flavour.call(fn, [3, 4]) == [6, 8]
+        assert gate.batches == [[3], [4], [3, 4]]
+        fn.configure(batch_size=5)
+
+
+def test_one_result_for_one_item_is_its_own(flavour: Flavour) -> None:
+    """Also where the function returns one for any number of items: there is no other answer to take."""
+    fn = flavour.decorate(only_first, batch_size=4, timeout_ms=0)
+    with pytest.raises(BatchError, match="1 results for a batch of 4 items"):
+        flavour.call(fn, [1, 2, 3, 4])
+    assert flavour.call(fn, 7) == 7
+
+
+def test_a_wrong_number_fails_all_of_the_batch_at_once(flavour: Flavour) -> None:
+    """No item is to blame as far as can be told, so it runs once; single calls, lists, places for errors."""
+    gate = Gate(lambda items: [item for item in items if item != 2])
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000)
+    futures = [flavour.start(fn, item) for item in range(4)]
+    assert {type(future.exception(PATIENCE_S)) for future in futures} == {BatchError}
+    answers = flavour.call(fn.options(return_exceptions=True), [0, 1, 2, 3])
+    assert all("returned 3 results for a batch of 4 items" in str(answer) for answer in answers)
+    assert gate.batches == [[0, 1, 2, 3]] * 2
+    assert fn.stats.total_divided == 0
+    assert flavour.call(fn, [4, 5, 6, 7]) == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("outputs", [None, {1: 2}, "abcd", object()], ids=["None", "dict", "str", "object"])
+def test_what_is_no_list_of_results_fails_all_of_the_batch_at_once(flavour: Flavour, outputs: Any) -> None:
+    """It is the function's fault whatever the items are."""
+    gate = Gate(lambda _: outputs)
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000)
+    futures = [flavour.start(fn, item) for item in range(4)]
+    assert {type(future.exception(PATIENCE_S)) for future in futures} == {TypeError}
+    assert len(gate.batches) == 1
+
+
+def test_columns_are_no_different(flavour: Flavour) -> None:
+    """Nor is a key, or a cache."""
+    fn = flavour.decorate(
+        lambda xs, ys: twice_and_thrice(xs),
+        batch_size=3,
+        timeout_ms=60_000,
+        group_by=lambda x, y: y,
+        cache={},
+        cache_key=lambda x, y: (x, y),
+    )
+    with pytest.raises(BatchError, match="2 results for a batch of 3 items"):
+        flavour.call(fn, [1, 2, 3], [0, 0, 0])
+    fn.configure(batch_size=2)
+    futures = [flavour.start(fn, at, 0) for at in (4, 5)]
+    assert {type(future.exception(PATIENCE_S)) for future in futures} == {BatchError}
+
+
+def test_arrays_are_no_different(flavour: Flavour) -> None:
+    """A sum over the rows has as many entries as a row: with as many rows it would pass for their answers."""
+    gate = Gate(lambda features: features["x"].sum(axis=0), note=lambda features: len(features["x"]))
+    fn = flavour.decorate_arrays(gate, batch_size=4, timeout_ms=60_000)
+    futures = [flavour.start(fn, x=np.ones((1, 2))) for _ in range(4)]
+    assert {type(future.exception(PATIENCE_S)) for future in futures} == {BatchError}
+    assert gate.batches == [4]
+    fn.configure(batch_size=2)
+    for _ in range(2):
+        with pytest.raises(BatchError):
+            flavour.call(fn, x=np.ones((2, 2)))
+        futures = [flavour.start(fn, x=np.ones((1, 2))) for _ in range(2)]
+        assert {type(future.exception(PATIENCE_S)) for future in futures} == {BatchError}
+
+
+def test_streams_are_no_different(streaming: Flavour) -> None:
+    """Their first pieces are the results of the batch."""
+
+    def pairs(rows: list[Any]) -> Iterator[Any]:
+        steps.append(len(rows))
+        yield twice_and_thrice(rows)
+
+    steps: list[int] = []
+    fn = streaming.decorate(pairs, batch_size=4, timeout_ms=60_000)
+    for size in (4, 2):
+        fn.configure(batch_size=size)
+        streams = [streaming.stream(fn, at) for at in range(size)]
+        for stream in streams:
+            with pytest.raises(BatchError, match="returned 2 results"):
+                next(stream)
+    assert steps == [4, 1, 1]

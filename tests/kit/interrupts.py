@@ -1,0 +1,80 @@
+"""A Ctrl-C at any bytecode of the package, and an error at any call of a function of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+class Interrupt:
+    """Raises `KeyboardInterrupt` before the bytecode with this number of those that the package runs."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.seen = 0
+        self.place = ""
+
+    @property
+    def came(self) -> bool:
+        """Whether so many bytecodes were run."""
+        return self.seen >= self.at
+
+    def during(self, work: Callable[[], Any]) -> Any:
+        """Return what `work` returns; None if it was interrupted."""
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            return work()
+        except KeyboardInterrupt:
+            return None
+        finally:
+            sys.settrace(before)
+
+    def _enter(self, frame: FrameType, _event: str, _arg: Any) -> Any:
+        if not frame.f_globals.get("__name__", "").startswith("batched."):
+            return None
+        if frame.f_code.co_name == "add_done_callback":
+            return None  # what a task of asyncio calls as it begins to wait: no code of ours is around it
+        frame.f_trace_lines = False
+        frame.f_trace_opcodes = True
+        return self._see
+
+    def _see(self, frame: FrameType, event: str, _arg: Any) -> Any:
+        if event == "opcode":
+            self.seen += 1
+            if self.seen == self.at:
+                self.place = f"{frame.f_code.co_qualname}, line {frame.f_lineno}, at {frame.f_lasti}"
+                raise KeyboardInterrupt
+        return self._see
+
+
+class Fault:
+    """A tracer that raises `error` at one call of a function of the package, `inside` of one of others."""
+
+    def __init__(self, at: int, inside: set[str], error: Exception) -> None:
+        self.at = at
+        self.seen = 0
+        self.place = ""
+        self._inside = inside
+        self._error = error
+
+    @property
+    def came(self) -> bool:
+        """Whether there were so many calls."""
+        return self.seen >= self.at
+
+    def __call__(self, frame: FrameType, _event: str, _arg: Any) -> None:
+        """Raise if this call is the one."""
+        if not frame.f_globals.get("__name__", "").startswith("batched."):
+            return
+        outer = frame.f_back
+        while outer is not None and outer.f_code.co_qualname not in self._inside:
+            outer = outer.f_back
+        if outer is None or frame.f_code.co_qualname in self._inside:
+            return
+        self.seen += 1
+        if self.seen == self.at:
+            self.place = frame.f_code.co_qualname
+            raise self._error

@@ -1,0 +1,119 @@
+"""An error at each call of a function of the package, from a look at the queue on to the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+import batched
+from batched import aio
+from tests.kit.effort import times
+from tests.kit.gate import PATIENCE_S, turns_until
+from tests.kit.interrupts import Fault
+from tests.kit.stats import check_sums
+
+pytestmark = [
+    pytest.mark.thread_unsafe(reason="it traces threads"),
+    pytest.mark.usefixtures("untraced"),
+]
+
+OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
+    "plain": dict,
+    "group_by": lambda: {"group_by": third},
+    "fair_by": lambda: {"fair_by": third},
+    "cache": lambda: {"cache": {}},
+    "length": lambda: {"length": third},
+    "deadline": dict,
+}
+ASKED: list[int | list[int]] = [1, 2, 3, [4, 5, 6, 7, 8, 9]]
+STRIDE = 70 // times(10)
+
+
+class Broken(Exception):
+    """A fault of the package."""
+
+
+def third(item: int) -> int:
+    """Return a key, a tenant or a length of an item."""
+    return item % 3
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_no_fault_in_a_worker_loses_a_call(option: str) -> None:
+    """Each has its answer, or the fault; what is counted adds up, and the batcher goes on."""
+    at = 1 + len(option) % STRIDE
+    came = True
+    while came:
+        entered, gate = threading.Event(), threading.Event()
+
+        def echo(items: list[int], entered: Any = entered, gate: Any = gate) -> list[int]:
+            entered.set()
+            gate.wait(PATIENCE_S)
+            return items
+
+        fn = batched.dynamically(echo, batch_size=4, timeout_ms=0, **OPTIONS[option]())
+        ask = fn.options(deadline_ms=PATIENCE_S * 1000) if option == "deadline" else fn
+        fault = Fault(at, {"ThreadDispatcher.look", "ThreadDispatcher.run"}, Broken("a fault"))
+        threading.settrace(fault)  # type: ignore[arg-type]
+        try:
+            futures: list[Future[Any]] = [ask.submit(0)]
+            futures[0].add_done_callback(lambda _, entered=entered: entered.set())  # it may be the one
+            assert entered.wait(PATIENCE_S)
+            futures += [ask.submit(item) for item in ASKED]
+            gate.set()
+            for future, item in zip(futures, [0, *ASKED], strict=True):
+                error = future.exception(PATIENCE_S)
+                assert isinstance(error, Broken) or future.result() == item, fault.place
+        finally:
+            threading.settrace(None)  # type: ignore[arg-type]
+        came = fault.came
+        assert _later(lambda fn=fn: fn.submit(77).result(PATIENCE_S)) == 77, fault.place
+        check_sums(fn)
+        fn.shutdown()
+        at += STRIDE
+
+
+def _later(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except Broken:  # it came only now
+        return ask()
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_no_fault_on_a_loop_loses_a_call(option: str) -> None:
+    """Each has its answer, or the fault; what is counted adds up, and the batcher goes on."""
+    at = 1 + len(option) % STRIDE
+    came = True
+    while came:
+        fault = Fault(at, {"BatchTask._work"}, Broken("a fault"))
+        asyncio.run(_ask_on_a_loop(option, fault))
+        came = fault.came
+        at += STRIDE
+
+
+async def _ask_on_a_loop(option: str, fault: Fault) -> None:
+    async def echo(items: list[int]) -> list[int]:
+        await asyncio.sleep(0)
+        return items
+
+    fn = aio.dynamically(echo, batch_size=4, timeout_ms=0, **OPTIONS[option]())
+    ask = fn.options(deadline_ms=PATIENCE_S * 1000) if option == "deadline" else fn
+    callers = [asyncio.ensure_future(ask(item)) for item in [0, *ASKED]]
+    sys.settrace(fault)  # type: ignore[arg-type]
+    try:
+        _, pending = await asyncio.wait(callers, timeout=PATIENCE_S)
+    finally:
+        sys.settrace(None)
+    assert not pending, fault.place
+    for caller, item in zip(callers, [0, *ASKED], strict=True):
+        assert isinstance(caller.exception(), Broken) or caller.result() == item, fault.place
+    assert await asyncio.wait_for(fn(77), PATIENCE_S) == 77, fault.place
+    await turns_until(lambda: not fn.stats.running_items)
+    check_sums(fn)

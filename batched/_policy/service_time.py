@@ -59,7 +59,9 @@ class ServiceTime:
         self._variance = 0.0  # of what batches took, relative to what was expected
         self._noise = _NOISE  # the same, of mixtures too: how little one batch tells of its level
         self._levels: dict[int, _Level] = {}
-        self._unsure: deque[tuple[_Level, float]] = deque()  # the last ones, which may yet show a change
+        # The last ones, which may yet show a change, and by how much they moved their levels.
+        self._unsure: deque[tuple[_Level, float, float]] = deque()
+        self._usual_at = 0  # the last batch that was about as expected
         self._mean = _Mean()  # of what batches took, relative to what is usual
         self._usual: _Curve = [], []  # the corners, by size
         # What batches take in the mean, by size, none faster than a smaller one; it is read elsewhere.
@@ -94,10 +96,27 @@ class ServiceTime:
 
     def _new_level(self, size: int, seconds: float) -> _Level:
         """Return the level of a first batch: the more batches differ, the less is one believed."""
+        if self._levels:
+            self._note_beyond(size, seconds)
+        else:
+            self._usual_at = self._batches
         guess = _at(self._usual, size) if self._levels else seconds
         weight = 1.0 if self._noise < 2.0 * _NOISE else _FIRST / (_FIRST + self._noise)
         usual = guess * (seconds / guess) ** weight
-        return _Level(size, usual / self.speed, weight * self._noise)
+        return _Level(size, usual / self.speed, weight * self._noise, self._batches)
+
+    def _note_beyond(self, size: int, seconds: float) -> None:
+        """Note a first batch of its level if no function that is as before explains it."""
+        guess = _at(self._usual, size)
+        longest, shortest = guess * max(size / self._most, 1.0), guess * min(size / self._least, 1.0)
+        off = log(seconds / min(max(seconds, shortest), longest))
+        if abs(off) > _BEYOND:
+            self._recent.append(off)
+            change = self._change()
+            if change:
+                self._follow(change)
+        if not self._recent or abs(self._recent[-1]) <= _BEYOND:
+            self._usual_at = self._batches
 
     def _learn(self, level: _Level, size: int, off: float) -> None:
         """Learn from a batch that took `off`, as a logarithm, longer than is usual for its size."""
@@ -105,21 +124,26 @@ class ServiceTime:
         jump = min(abs(off - self._off), max(_JUMP, _USUAL * sqrt(self._variance)))
         self._variance += _SPREAD * (jump * jump / 2 - self._variance)
         self._off = off
-        self._recent.append(off)
-        change = self._change()
+        # A level that began amid a change tells nothing of it.
+        tells = level.began <= self._usual_at or self._batches - level.began > _RECENT
+        if tells:
+            self._recent.append(off)
+        if tells and abs(off) <= _BEYOND:
+            self._usual_at = self._batches
+        change = self._change() if tells else 0.0
         if change:
             self._follow(change)
             off -= change
             self._off = off
-        self._unsure.append((level, off))
-        if len(self._unsure) == _SOON:
-            earlier, before = self._unsure.popleft()
+        if len(self._unsure) == _SOON - 1:
+            earlier, before, _ = self._unsure.popleft()
             self._mean.add(before)
             earlier.mean.add(before)
         self.speed *= exp(_ALL * off)
         usual = _at(self._usual, level.size)
         self._noise = max(self._noise + _ALL * (off * off - self._noise), _NOISE)
-        level.add(size, off, self._noise)
+        moved = level.add(size, off, self._noise)
+        self._unsure.append((level, off, moved))
         level.seconds *= _at(self._usual, level.size) / usual  # the mean size has moved along the curve
 
     def _change(self) -> float:
@@ -151,7 +175,13 @@ class ServiceTime:
     def _follow(self, change: float) -> None:
         """Take all levels to be slower by so much, and the last batches not to have been."""
         self.speed *= exp(change)
-        self._unsure = deque((level, off - change) for level, off in self._unsure)
+        for level, off, moved in self._unsure:  # their steps were on the way to it
+            level.seconds *= exp(-moved)
+            self.speed *= exp(-_ALL * off)
+        self._unsure = deque((level, off - change, 0.0) for level, off, _ in self._unsure)
+        for level in self._levels.values():
+            if level.began > self._usual_at:  # all that is known of it is how long it takes now
+                level.seconds *= exp(-change)
         for back in range(1, _LATER + 1):
             if back > len(self._recent) or self._recent[-back] * change <= 0.0:
                 break
@@ -252,10 +282,11 @@ class _Mean:
 class _Level:
     """Batches of about one size."""
 
-    __slots__ = ("_batches", "doubt", "least", "mean", "most", "ratio", "seconds", "seen_at", "size")
+    __slots__ = ("_batches", "began", "doubt", "least", "mean", "most", "ratio", "seconds", "seen_at", "size")
 
-    def __init__(self, size: int, seconds: float, doubt: float) -> None:
+    def __init__(self, size: int, seconds: float, doubt: float, began: int) -> None:
         self._batches = 1
+        self.began = began
         self.size = float(size)  # the mean
         self.least = self.most = size
         self.seconds = seconds  # what is usual, before the speed
@@ -270,8 +301,11 @@ class _Level:
         """How much it tells, beside other levels."""
         return min(float(self._batches), 1.0 / _OWN)
 
-    def add(self, size: int, off: float, variance: float) -> None:
-        """Learn from one more batch, `off` from what is usual, as those are by their `variance`."""
+    def add(self, size: int, off: float, variance: float) -> float:
+        """Learn from one more batch, `off` from what is usual, as those are by their `variance`.
+
+        Returns by how much that moves what is usual, as a logarithm.
+        """
         self.least, self.most = min(self.least, size), max(self.most, size)
         self._batches += 1
         weight = max(self.doubt / (self.doubt + variance), _OWN)
@@ -280,3 +314,4 @@ class _Level:
         self.doubt *= 1.0 - weight
         self.size += max(1.0 / self._batches, _OWN) * (size - self.size)
         self.seconds *= exp(weight * off)
+        return weight * off

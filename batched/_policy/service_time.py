@@ -64,6 +64,7 @@ class ServiceTime:
         self._usual_at = 0  # the last batch that was about as expected
         self._mean = _Mean()  # of what batches took, relative to what is usual
         self._usual: _Curve = [], []  # the corners, by size
+        self._before: _Curve = [], []  # those that were there before what may be a change
         # What batches take in the mean, by size, none faster than a smaller one; it is read elsewhere.
         self._curve: _Curve = [], []
 
@@ -80,6 +81,10 @@ class ServiceTime:
         seconds = max(seconds, TOO_SHORT_S)
         number = _level_of(size)
         level = self._levels.get(number)
+        if self._levels:
+            self._look_for_change(size, seconds)
+        else:
+            self._usual_at = self._batches
         if level is None:
             self._levels[number] = level = self._new_level(size, seconds)
         else:
@@ -96,27 +101,30 @@ class ServiceTime:
 
     def _new_level(self, size: int, seconds: float) -> _Level:
         """Return the level of a first batch: the more batches differ, the less is one believed."""
-        if self._levels:
-            self._note_beyond(size, seconds)
-        else:
-            self._usual_at = self._batches
         guess = _at(self._usual, size) if self._levels else seconds
         weight = 1.0 if self._noise < 2.0 * _NOISE else _FIRST / (_FIRST + self._noise)
         usual = guess * (seconds / guess) ** weight
         return _Level(size, usual / self.speed, weight * self._noise, self._batches)
 
-    def _note_beyond(self, size: int, seconds: float) -> None:
-        """Note a first batch of its level if no function that is as before explains it."""
-        guess = _at(self._usual, size)
-        longest, shortest = guess * max(size / self._most, 1.0), guess * min(size / self._least, 1.0)
-        off = log(seconds / min(max(seconds, shortest), longest))
-        if abs(off) > _BEYOND:
-            self._recent.append(off)
-            change = self._change()
-            if change:
-                self._follow(change)
-        if not self._recent or abs(self._recent[-1]) <= _BEYOND:
+    def _look_for_change(self, size: int, seconds: float) -> None:
+        """Look whether the last batches show the function to have changed; if so, follow.
+
+        They are compared with what was usual before: a level that began amid a change tells nothing of it.
+        Beyond the sizes of then, any cost from none to its share of an item more is as before.
+        """
+        sizes, usual = self._before
+        expected = _at(self._before, size)
+        most = max(expected, usual[-1] * size / sizes[-1])
+        least = min(expected, usual[0] * size / sizes[0])
+        off = log(seconds / min(max(seconds, least), most))
+        self._recent.append(off)
+        change = self._change()
+        if change:
+            self._follow(change)
+        if change or abs(off) <= _BEYOND or self._batches - self._usual_at > _RECENT:
             self._usual_at = self._batches
+        if change:
+            self._draw()
 
     def _learn(self, level: _Level, size: int, off: float) -> None:
         """Learn from a batch that took `off`, as a logarithm, longer than is usual for its size."""
@@ -124,17 +132,6 @@ class ServiceTime:
         jump = min(abs(off - self._off), max(_JUMP, _USUAL * sqrt(self._variance)))
         self._variance += _SPREAD * (jump * jump / 2 - self._variance)
         self._off = off
-        # A level that began amid a change tells nothing of it.
-        tells = level.began <= self._usual_at or self._batches - level.began > _RECENT
-        if tells:
-            self._recent.append(off)
-        if tells and abs(off) <= _BEYOND:
-            self._usual_at = self._batches
-        change = self._change() if tells else 0.0
-        if change:
-            self._follow(change)
-            off -= change
-            self._off = off
         if len(self._unsure) == _SOON - 1:
             earlier, before, _ = self._unsure.popleft()
             self._mean.add(before)
@@ -196,7 +193,11 @@ class ServiceTime:
         self._least = min(each.least for each in levels)
         sizes = [each.size for each in levels]
         usual = [each.seconds * self.speed for each in levels]
-        self._usual = sizes, usual
+        self._usual = self._before = sizes, usual
+        if any(each.began > self._usual_at for each in levels):
+            old = [at for at, each in enumerate(levels) if each.began <= self._usual_at]
+            if old:
+                self._before = [sizes[at] for at in old], [usual[at] for at in old]
         means = [each.ratio * at for each, at in zip(levels, usual, strict=True)]
         self._curve = sizes, _rising(means, [each.weight for each in levels])
 

@@ -80,3 +80,16 @@ def test_a_mixture_that_has_changed_is_known_within_a_few_dozen_batches(factor: 
         slow = 10 if random.random() < 0.1 else 1
         times.ran(8, 0.01 * slow * (factor if number >= 1000 else 1.0))
     assert 0.5 < times.seconds(8) / (0.019 * factor) < 2.0
+
+
+@pytest.mark.parametrize("factor", [4.0, 0.25])
+def test_a_change_is_known_though_the_sizes_change_with_it(factor: float) -> None:
+    """Of a function that has become slower more calls wait, so that the next batches are larger than all before."""
+    times = ServiceTime()
+    for number in range(100):
+        size = 4 + number % 17
+        times.ran(size, 0.02 + 0.001 * size)
+    for size in (8, 32, 31, 24, 28):
+        times.ran(size, factor * (0.02 + 0.001 * size))
+    for size in (8, 24, 32):
+        assert times.seconds(size) == pytest.approx(factor * (0.02 + 0.001 * size), rel=0.3)

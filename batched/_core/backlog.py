@@ -212,7 +212,7 @@ class Backlog:
         small = float(min(queue.small_items + len(self._calls.inbox.arriving), ahead))
         left = total = float(max(ahead - small, 0.0) + items)
         each_s = self._small / self._cycle_s if self._cycle_s else 0.0  # small items that come in a second
-        # Of large items that come half go ahead, as large calls take turns; but what fits into a batch is whole.
+        # Half of the large items that come go ahead, as large calls take turns; one batch is not divided.
         shared = max(1.0 - size / items, 0.0) / 2
         large_s = (self._items - self._small) / self._cycle_s * shared if self._cycle_s else 0.0
         most = size if queue.large_limit is None else queue.large_limit

@@ -1,4 +1,4 @@
-"""The wait that calls are told is the one that they have, in the mean; and who comes back when told finds room."""
+"""Calls are told the wait that they have, in the mean; one that comes back when told finds room."""
 
 from __future__ import annotations
 

@@ -13,24 +13,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from batched._collate.lists import ListCollator
-from batched import OverloadError
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
-from batched._policy.service_time import ServiceTime
 
 WINDOW_S = 1.0
 
 
 COLLATOR = ListCollator("f")
-
-
-class NeverKnown(ServiceTime):
-    """Tells nothing of the time of batches, so that no call is given up early."""
-
-    is_known = False
 
 
 class BatcherRules(RuleBasedStateMachine):
@@ -59,7 +51,7 @@ class BatcherRules(RuleBasedStateMachine):
             adaptive=self.adaptive,
         )
         self.driver = ManualDriver(options, self.queue, COLLATOR)
-        self.driver.batcher.backlog.times = NeverKnown()
+        self.driver.batcher.backlog.begin = lambda: None  # learn nothing, so that no call is given up early
         self.freed = 0.0
         self.calls: list[Call] = []
         self.running: list[tuple[Batch, list[Any]]] = []
@@ -267,8 +259,8 @@ class BatcherRules(RuleBasedStateMachine):
     def no_call_waits_past_the_window(self) -> None:
         """The delay is none exactly while nothing waits, and ends with the oldest item's window."""
         delay = self.driver.delay(self.now)
-        for call in self.driver.take_answered():  # a call is refused once it is known what batches take
-            assert isinstance(call.error, OverloadError) or (call.error and call.left == "expired")
+        expired = self.driver.take_answered()
+        assert all(call.error is not None and call.left == "expired" for call in expired)
         waiting = self.waiting()
         assert self.driver.queue.items == sum(call.waiting for call in waiting)
         for key in self.large_passed_over.keys() - self.items_of(waiting).keys():
@@ -298,7 +290,7 @@ class BatcherRules(RuleBasedStateMachine):
     def every_item_is_counted_once(self) -> None:
         """Accepted is waiting, running, processed, cancelled and expired together, at any moment."""
         stats = self.driver.stats(self.now)
-        assert stats.total_accepted + stats.total_refused == sum(call.size for call in self.calls)
+        assert stats.total_accepted == sum(call.size for call in self.calls)
         assert stats.total_accepted == (
             stats.queue_size
             + stats.running_items

@@ -84,7 +84,7 @@ def test_a_mixture_that_has_changed_is_known_within_a_few_dozen_batches(factor: 
 
 @pytest.mark.parametrize("factor", [4.0, 0.25])
 def test_a_change_is_known_though_the_sizes_change_with_it(factor: float) -> None:
-    """Of a function that has become slower more calls wait, so that the next batches are larger than all before."""
+    """Of a slower function more calls wait, so that the next batches are larger than all before."""
     times = ServiceTime()
     for number in range(100):
         size = 4 + number % 17

@@ -58,6 +58,7 @@ class BatchTask:
                     batch = dispatcher.next(self._loop, self)
                     if batch is None:
                         return
+                    dispatcher.batches.add(batch)  # here: one that no task knows is lost, and given up
                     RUNNING.set(batch)
                     if dispatcher.streams:
                         step = partial(dispatcher.step, batch)

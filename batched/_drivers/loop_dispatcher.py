@@ -148,7 +148,6 @@ class LoopDispatcher(Dispatcher):
             self._busy.discard(id(task))
             self._wait(found, loop)
             return None
-        self.batches.add(found)
         if len(self._busy) < self._driver.options.max_concurrent_batches:
             self.plan(loop)
         return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batched import QueueFullError, aio
+from batched import BatchError, QueueFullError, aio
 from batched._drivers import event_loop
 from batched._drivers.loop_dispatcher import LoopDispatcher
 from tests.kit.functions import echo
@@ -222,3 +222,29 @@ def test_a_ctrl_c_while_a_loop_plans_loses_no_call(monkeypatch: pytest.MonkeyPat
         loop.run_until_complete(turns())
     assert loop.run_until_complete(asyncio.wait_for(call, PATIENCE_S)) == 1
     loop.close()
+
+
+def test_a_batch_that_is_taken_as_ctrl_c_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its callers have an error; no task would ever run it."""
+    plan = LoopDispatcher.plan
+    came: list[bool] = []
+
+    def interrupted(self: LoopDispatcher, loop: asyncio.AbstractEventLoop) -> None:
+        if not came and self.batcher.running.since:
+            came.append(True)
+            raise KeyboardInterrupt
+        plan(self, loop)
+
+    monkeypatch.setattr(LoopDispatcher, "plan", interrupted)
+
+    async def ask() -> list[Any]:
+        return await asyncio.gather(*[fn(item) for item in range(4)], return_exceptions=True)
+
+    fn = aio.dynamically(echo, batch_size=4, timeout_ms=0, max_concurrent_batches=2)
+    loop = asyncio.new_event_loop()
+    try:
+        answers = loop.run_until_complete(asyncio.wait_for(ask(), PATIENCE_S))
+        assert all(isinstance(answer, BatchError) for answer in answers)
+        assert loop.run_until_complete(asyncio.wait_for(fn(7), PATIENCE_S)) == 7
+    finally:
+        loop.close()

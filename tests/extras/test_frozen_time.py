@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import freezegun
 import pytest
-import time_machine
 
 import batched
 from batched import aio
@@ -22,14 +20,30 @@ from tests.kit.script import ROOT
 pytestmark = pytest.mark.libraries
 
 DAY = "2024-02-29 12:00"
+
+
+def freeze_time(*day: str, **options: Any) -> AbstractContextManager[Any]:
+    """Replace the clock by freezegun's; where that is not installed, these tests are only collected."""
+    from freezegun import freeze_time
+
+    return freeze_time(*day, **options)
+
+
+def travel(day: str, *, tick: bool) -> AbstractContextManager[Any]:
+    """Replace the clock by that of time_machine."""
+    from time_machine import travel
+
+    return travel(day, tick=tick)
+
+
 CLOCKS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "frozen": lambda: freezegun.freeze_time(DAY),
-    "frozen, ticks": lambda: freezegun.freeze_time(DAY, tick=True),
-    "frozen, ticks by itself": lambda: freezegun.freeze_time(DAY, auto_tick_seconds=60),
-    "frozen, real asyncio": lambda: freezegun.freeze_time(DAY, real_asyncio=True),
-    "frozen, long ago": lambda: freezegun.freeze_time("1970-01-01"),
-    "travelled": lambda: time_machine.travel(DAY, tick=False),
-    "travelled, ticks": lambda: time_machine.travel(DAY, tick=True),
+    "frozen": lambda: freeze_time(DAY),
+    "frozen, ticks": lambda: freeze_time(DAY, tick=True),
+    "frozen, ticks by itself": lambda: freeze_time(DAY, auto_tick_seconds=60),
+    "frozen, real asyncio": lambda: freeze_time(DAY, real_asyncio=True),
+    "frozen, long ago": lambda: freeze_time("1970-01-01"),
+    "travelled": lambda: travel(DAY, tick=False),
+    "travelled, ticks": lambda: travel(DAY, tick=True),
 }
 Frozen = Callable[[], AbstractContextManager[Any]]
 
@@ -180,7 +194,7 @@ def test_the_clock_that_is_moved_by_hand() -> None:
     """An hour that a test lets pass is no hour for a call: its deadline is true time."""
     gate = Gate(plain, shut=True)
     function = batched.dynamically(gate, timeout_ms=0)
-    with freezegun.freeze_time(DAY) as clock:
+    with freeze_time(DAY) as clock:
         future = function.options(deadline_ms=60_000).submit(1)
         gate.wait_for_batch()
         clock.tick(3600)

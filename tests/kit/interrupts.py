@@ -71,6 +71,8 @@ class Fault:
             return
         outer = frame.f_back
         while outer is not None and outer.f_code.co_qualname not in self._inside:
+            if "__del__" in {frame.f_code.co_name, outer.f_code.co_name}:
+                return  # of an object of another run, which may be collected at any moment
             outer = outer.f_back
         if outer is None or frame.f_code.co_qualname in self._inside:
             return

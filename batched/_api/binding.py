@@ -217,7 +217,7 @@ class Bindable(Picklable, Generic[DriverT]):
                 del vars(self)[attribute]
         self._key = None
         public_class = type(self)
-        self.__class__ = type(
+        wrapper.__class__ = type(
             public_class.__name__,
             (public_class,),
             {

@@ -139,9 +139,11 @@ class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
 
     # To web frameworks it is a coroutine function: `inspect` asks for a mark; before Python 3.12, for code.
     if sys.version_info >= (3, 12):
-        _is_coroutine_mark: Any = vars(inspect.markcoroutinefunction(lambda: None))["_is_coroutine_mark"]
+        _is_coroutine_marker: Any = vars(inspect.markcoroutinefunction(lambda: None)).get(
+            "_is_coroutine_marker"
+        )
     else:
-        __code__ = DecoratedFunction.acall.__code__
+        __code__: Any = DecoratedFunction.acall.__code__
         __defaults__ = __kwdefaults__ = None
 
     async def __aenter__(self) -> Self:

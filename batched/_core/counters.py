@@ -32,7 +32,7 @@ class Counters:
         self.rejected = 0
         self.refused = 0
         self.cached: int = 0
-        self.cancelled = 0
+        self.cancelled: int = 0
         self.expired: int = 0
         self.given_up: int = 0
         self.real: int = 0

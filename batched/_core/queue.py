@@ -55,12 +55,12 @@ class Queue:
     """Whether only calls of equal keys share a batch."""
 
     def __init__(self, batch_size: int, threshold: int, *, tenants: Tenants | None = None) -> None:
-        self.items = 0  # waiting, of both classes
+        self.items: int = 0  # waiting, of both classes
         self.taking: list[Slice] = []
         """What the last batch has, or is about to have."""
         self.aside: list[Call] = []
         """The calls that wait, while they are classed anew."""
-        self.tenants = tenants
+        self.tenants: Tenants | None = tenants
         """What waits of each tenant, if tenants take turns; these queues may be several."""
         self._small: Flow = Line()
         self._alone = Line()  # large calls, as long as they are of one flow, which takes no turns
@@ -74,8 +74,8 @@ class Queue:
 
     def resize(self, batch_size: int, threshold: int) -> None:
         """Follow new options; calls that wait are classed anew."""
-        self.batch_size = batch_size
-        self.threshold = threshold
+        self.batch_size: int = batch_size
+        self.threshold: int = threshold
         # Below four a batch, what is paid out at once would be all of it.
         self._most_saved = float(_SAVED * batch_size) if batch_size * PAID_OUT >= 1 else 1.0
         self.aside = waiting = sorted(self.waiting_calls(), key=_arrived)

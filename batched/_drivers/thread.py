@@ -28,7 +28,7 @@ from batched._drivers.blocking import LoopWarning
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
-from batched._drivers.step_lock import new_step_lock
+from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.stream_wakeups import Bell, tell
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import ask, set_unless_done
@@ -94,7 +94,7 @@ class ThreadDriver(Driver):
 
         gevent and eventlet do so. A green thread that waits for a lock of Python's own stops all others.
         """
-        self.lock = new_step_lock()
+        self.lock: StepLock = new_step_lock()
         self.dispatcher.lock = self.lock
         self.workers.renew_locks()
 

@@ -37,7 +37,7 @@ class Isolation:
         self.duration = duration
         self.units = units
         self.failures = 0 if error is None else 1  # of parts that have several units, and of the batch itself
-        self.parts_worked = 0  # of several units
+        self.parts_worked: int = 0  # of several units
         self.is_given_up: bool = False
         self._items_left = size
         self._alone = 0  # units that have worked, each alone

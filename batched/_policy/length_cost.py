@@ -26,11 +26,11 @@ class PaddedCost:
     """The cost where items are padded: `fixed + (each_alone + per_length * longest) * n`."""
 
     def __init__(self, fixed: float = 0.0, each_alone: float = 0.0, per_length: float = 0.0) -> None:
-        self.fixed = fixed
+        self.fixed: float = fixed
         """The seconds that a batch takes whatever its size; 0.0 if they are not known."""
-        self.each_alone = each_alone
+        self.each_alone: float = each_alone
         """The seconds that an item adds whatever the length."""
-        self.per_length = per_length
+        self.per_length: float = per_length
         """The seconds that an item adds for each unit of the longest item's length."""
 
     @property
@@ -68,9 +68,13 @@ class LengthCost(PaddedCost):
     have one size and length, the costs keep the proportion that was known; if none was, they are equal.
     """
 
+    fixed: float
+    each_alone: float
+    per_length: float
+
     def __init__(self) -> None:
         super().__init__()
-        self.each = 0.0
+        self.each: float = 0.0
         """The seconds that an item adds to a batch with a longest item of the mean length."""
         self._seen = 0  # batches
         self._longest = _Spread()

@@ -68,7 +68,7 @@ class Lengths:
         self.reorders = reorders
         self.padded = padded
         self.budget: float | None = None
-        self.cost = LengthCost()
+        self.cost: LengthCost = LengthCost()
         self.how = Choice.ARRIVAL
         """How the last batch was chosen."""
         self.is_used: bool = True

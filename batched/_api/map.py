@@ -97,13 +97,14 @@ class ReadAhead(ABC):
 
     def answers(self, call: Call, presentable: Callable[[BaseException], BaseException]) -> Iterator[Any]:
         """Yield the answers of `call`, and raise an error at its place."""
+        is_own = getattr(call, "owns_error", False)
         for answer in call.results if call.many else (call.results,):
             if not isinstance(answer, BaseException):
                 yield answer
             elif self._options.return_exceptions:
-                yield copied(answer)
+                yield copied(answer, is_own=is_own)
             else:
-                raise_as_was(presentable(copied(answer)))
+                raise_as_was(presentable(copied(answer, is_own=is_own)))
 
     def late(self, call: Call, error: TimeoutError) -> list[Any]:
         """Return the answer of `call`, of one element, that is late or timed out otherwise."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from batched._core.call import DONE, Call, Slice
@@ -146,14 +145,13 @@ class Batch:
     def answer(self, parts: list[Any], collator: Collator) -> list[Call]:
         """Hand each call its part, as `split` has returned them; return the calls that are now done."""
         done: list[Call] = []
-        owners: Counter[int] | None = None
+        owners: dict[int, Call | None] | None = None
         for at, (call, start, stop) in enumerate(self.slices):
             part = parts[at]
-            if isinstance(part, BaseException):
-                owners = owners or Counter(map(id, parts))
-                # The rows of lists are not looked through.
-                is_own = owners[id(part)] == 1 and (len(parts) == 1 or not self.has_lists)
-                _note_owner((call, start, stop), is_own=is_own)
+            if call.keep_errors or isinstance(part, BaseException):
+                if owners is None:
+                    owners = self._owners(parts)
+                _note_owner(call, part, owners)
             if stop - start < call.size or isinstance(part, BaseException):
                 if self._answer_part((call, start, stop), part, collator):
                     done.append(call)
@@ -162,6 +160,14 @@ class Batch:
                 call.missing = 0
                 done.append(call)
         return done
+
+    def _owners(self, parts: list[Any]) -> dict[int, Call | None]:
+        """Return by the id of each error the call, or whole list, that gets it; None for several."""
+        owners: dict[int, Call | None] = {}
+        for (call, _, _), part in zip(self.slices, parts, strict=True):
+            for error in _errors_of(call, part):
+                owners[error] = call.whole if owners.setdefault(error, call.whole) is call.whole else None
+        return owners
 
     def _answer_part(self, piece: Slice, part: Any, collator: Collator) -> bool:
         """Give a call a part of its answer, or an error; return whether it is done now."""
@@ -190,10 +196,10 @@ class Batch:
         Of a batch that `streams`, the calls that have ended before have not failed.
         """
         done = []
-        is_own = len(set(self.calls)) == 1
+        is_own = len({call.whole for call in self.calls}) == 1
         for piece in self.slices:
             call, start, stop = piece
-            _note_owner(piece, is_own=is_own)
+            _note_owner(call, error, {id(error): call.whole if is_own else None})
             if not call.many or not call.keep_errors:
                 if self._fail_part(piece, error):
                     done.append(call)
@@ -246,14 +252,20 @@ class Batch:
         return done
 
 
-def _note_owner(piece: Slice, *, is_own: bool) -> None:
-    """Note whether no other call has the error that a slice is about to get, nor one before it."""
-    call, start, stop = piece
-    if stop - start == call.size:
-        call.owns_error = is_own
-    elif call.missing:  # else its caller may be looking
-        is_first = call.error is None and not call.keep_errors
-        call.owns_error = is_own and (is_first or getattr(call, "owns_error", False))
+def _errors_of(call: Call, part: Any) -> set[int]:
+    """Return the ids of the errors that a part has for its call."""
+    if isinstance(part, BaseException):
+        return {id(part)}
+    if call.keep_errors and call.many and isinstance(part, list):
+        return {id(row) for row in part if isinstance(row, BaseException)}
+    return set()
+
+
+def _note_owner(call: Call, part: Any, owners: dict[int, Call | None]) -> None:
+    """Note whether no other caller has the errors of a part of `call`, nor those that it had before."""
+    if call.missing and (errors := _errors_of(call, part)):  # else its caller may be looking
+        is_own = all(owners[error] is call.whole for error in errors)
+        call.owns_error = is_own and getattr(call, "owns_error", True)
 
 
 def is_wanted(piece: Slice) -> bool:

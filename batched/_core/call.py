@@ -101,7 +101,7 @@ class Call(TaskAwaitable):
     note: str | None
     """What its error says besides, with `{name}` for the batcher's; unset unless the function has failed."""
     owns_error: bool
-    """Whether no other call has its error, nor those of its results; unset where that is not known."""
+    """Whether no other caller has its error, nor those of its results; unset where the function gave none."""
     tenant: Any
     """What `fair_by` says that it belongs to; unset where tenants take no turns."""
     waiter: Any

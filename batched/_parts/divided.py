@@ -116,9 +116,12 @@ class Divided(Call):
             return (), ()
         if part.error is not None and part.error is not self._failure:  # no item has failed: it is late, say
             self.left = part.left
+            self.owns_error = getattr(part, "owns_error", False)
             self.fail(part.error)
             return (self,), [other for other in self._parts if other.missing]
         places: list[int] = part.places  # type: ignore[attr-defined]
+        if self.keep_errors and hasattr(part, "owns_error"):
+            self.owns_error = part.owns_error and getattr(self, "owns_error", True)
         if self._failure is None:
             if self.results is None:
                 self.results = [None] * self.size
@@ -149,6 +152,7 @@ class Divided(Call):
         """Have all parts know the error of `part`, which is the first one so far."""
         self._failure = part.error
         self.note = part.note
+        self.owns_error = part.owns_error
         for other in self._parts:
             if other.missing and other is not part:
                 other.error = part.error

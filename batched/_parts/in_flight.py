@@ -225,6 +225,7 @@ class InFlight:
             None  # not wanted any more; the items are kept to the end, so that no error loses their calls
         )
         results = run.results if run.many else [run.results]
+        is_own = getattr(run, "owns_error", False) and not miss.is_shared
         for at, item in enumerate(items):
             self.forget(item)
             outcome = results[at] if run.error is None else run.error
@@ -240,6 +241,8 @@ class InFlight:
                 # Where the key is the item, that may be another by now.
                 result = fault if fault is not None and call.collator.items_are_keys else outcome
                 result = _fault_of(call.keys[place]) or result
+                if isinstance(result, BaseException):
+                    call.owns_error = is_own and getattr(call, "owns_error", True)
                 if isinstance(result, BaseException) and (run.error is not None or not call.keep_errors):
                     call.note_failure(place, result)
                     if run.error is not None:

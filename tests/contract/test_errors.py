@@ -193,6 +193,56 @@ def test_an_error_that_cannot_be_copied_arrives_itself_at_its_only_caller(
         assert type(flavour.call(fn.options(return_exceptions=True), asked)) is Stubborn
 
 
+def fails_with_stubborn(items: list[Any]) -> list[Any]:
+    """Return an error that cannot be copied for each item but the first one of a list."""
+    return [item if item == 0 else Stubborn(item) for item in items]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"group_by": lambda item: item % 2},
+        {"cache": {}},
+        {"cache": {}, "group_by": lambda item: item % 2},
+        {"fair_by": lambda item: item % 2},
+        {"length": lambda item: item + 1},
+    ],
+    ids=["plain", "group_by", "cache", "cache-group_by", "fair_by", "length"],
+)
+@pytest.mark.parametrize("function", [stubborn, fails_with_stubborn])
+def test_an_error_that_cannot_be_copied_arrives_itself_wherever_there_is_one_caller(
+    flavour: Flavour, function: Any, options: dict[str, Any]
+) -> None:
+    """Alone, in a list, kept in its place, in a `map`; with keys, with a cache."""
+    fn = flavour.decorate(function, batch_size=2, timeout_ms=0, **options)
+    kept = fn.options(return_exceptions=True)
+    for asked in (1, [1, 2, 3, 4, 5]):
+        assert type(flavour.start(fn, asked).exception(PATIENCE_S)) is Stubborn
+    assert type(flavour.call(kept, 1)) is Stubborn
+    assert {type(answer) for answer in flavour.call(kept, [1, 2, 3, 4, 5])} == {Stubborn}
+    assert {type(answer) for answer in flavour.map(kept, [1, 2, 3, 4, 5])} == {Stubborn}
+    with pytest.raises(Stubborn):
+        flavour.map(fn, [1, 2, 3])
+
+
+@pytest.mark.parametrize("options", [{}, {"cache": {}}], ids=["plain", "cache"])
+def test_an_error_that_cannot_be_copied_is_not_shared_with_a_list(
+    flavour: Flavour, options: dict[str, Any]
+) -> None:
+    """Of two lists that keep their errors and get the same object, and of two that ask for the same item."""
+    error = Stubborn("one")
+    gate = Gate(lambda items: [error for _ in items], shut=True)
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000, **options)
+    kept = fn.options(return_exceptions=True)
+    futures = [flavour.start(kept, [1, 2]), flavour.start(kept, [3, 4] if not options else [1, 2])]
+    futures += [flavour.start(kept, [5, 6])] if options else []
+    gate.open()
+    answers = [answer for future in futures for answer in future.result(PATIENCE_S)]
+    assert {type(answer) for answer in answers} == {BatchError}
+    assert {id(answer.__cause__) for answer in answers} == {id(error)}
+
+
 def test_an_error_that_cannot_be_copied_and_is_returned_for_one_item_arrives_itself(flavour: Flavour) -> None:
     """An object that is returned for two items is no error of one caller."""
     for is_shared in (False, True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -15,6 +16,9 @@ class Interrupt:
         self.at = at
         self.seen = 0
         self.place = ""
+        # Kept here: where a tracer raises, CPython 3.11 may free it too early, and then call what lies there.
+        self._tracer = self._enter
+        self._bytecodes = self._see
 
     @property
     def came(self) -> bool:
@@ -24,7 +28,7 @@ class Interrupt:
     def during(self, work: Callable[[], Any]) -> Any:
         """Return what `work` returns; None if it was interrupted."""
         before = sys.gettrace()
-        sys.settrace(self._enter)
+        sys.settrace(self._tracer)
         try:
             return work()
         except KeyboardInterrupt:
@@ -39,15 +43,21 @@ class Interrupt:
             return None  # what a task of asyncio calls as it begins to wait: no code of ours is around it
         frame.f_trace_lines = False
         frame.f_trace_opcodes = True
-        return self._see
+        return self._bytecodes
 
     def _see(self, frame: FrameType, event: str, _arg: Any) -> Any:
-        if event == "opcode":
+        if event == "opcode" and not _is_unseen(frame.f_code.co_code, frame.f_lasti):
             self.seen += 1
             if self.seen == self.at:
                 self.place = f"{frame.f_code.co_qualname}, line {frame.f_lineno}, at {frame.f_lasti}"
                 raise KeyboardInterrupt
-        return self._see
+        return self._bytecodes
+
+
+def _is_unseen(code: bytes, at: int) -> bool:
+    """Whether Python never looks for signals there: a `try` begins so, and a constant is noted so."""
+    is_noted = code[at] == dis.opmap["STORE_FAST"] and code[at - 2] == dis.opmap["LOAD_CONST"]
+    return is_noted or code[at] in {dis.opmap["NOP"], dis.opmap["LOAD_CONST"]}
 
 
 class Fault:

@@ -1,0 +1,139 @@
+"""Ctrl-C at each bytecode of what holds the lock of a batcher: for a process of its own, as traces may leak.
+
+`python -m tests.kit.interrupted thread stats 100` fails if a call is lost, or the lock held, after one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import batched
+from batched import aio
+from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.interrupts import Interrupt
+from tests.kit.kept import driver_of
+from tests.kit.stats import check_sums
+
+
+def third(item: int) -> int:
+    """Return a key, a tenant or a length of an item."""
+    return item % 3
+
+
+OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
+    "plain": dict,
+    "bounded": lambda: {"max_queue_size": 64},
+    "group_by": lambda: {"group_by": third},
+    "fair_by": lambda: {"fair_by": third},
+    "cache": lambda: {"cache": {}},
+    "length": lambda: {"length": third},
+}
+STEPS: dict[str, Callable[[Any], Any]] = {
+    "stats": lambda fn: fn.stats,
+    "configure": lambda fn: fn.configure(batch_size=2),
+    "submit": lambda fn: fn.submit(99),
+    "shutdown": lambda fn: fn.shutdown(wait=False),
+    "cancel": lambda fn: fn.shutdown(wait=False, cancel_futures=True),
+}
+
+
+def free_again(fn: Any) -> bool:
+    """Return whether the lock was free, and free it."""
+    lock = driver_of(fn).lock
+    was_mine: bool = lock.is_mine()
+    while lock.is_mine():
+        lock.release()
+    return not was_mine
+
+
+def answer_of(future: Future[Any]) -> Any:
+    """Return the answer, or the type of the error."""
+    error = None if future.cancelled() else future.exception(PATIENCE_S)
+    return future.result() if error is None and not future.cancelled() else type(error)
+
+
+def interrupt_thread(step: str, stride: int) -> None:
+    """Interrupt a step that a thread takes while calls wait, with each of the options."""
+    for number, option in enumerate(OPTIONS):
+        at = 1 + stride * number // len(OPTIONS)
+        came = True
+        while came:
+            gate = Gate(shut=True)
+            fn = batched.dynamically(gate, batch_size=4, timeout_ms=0, **OPTIONS[option]())
+            others = [fn.submit(0)]
+            gate.wait_for_batch()
+            others += [fn.submit(item) for item in (1, 2, 3, [4, 5, 6, 7, 8, 9])]
+            interrupt = Interrupt(at)
+            own = interrupt.during(lambda fn=fn: STEPS[step](fn))
+            came = interrupt.came
+            where = (option, at, interrupt.place)
+            assert free_again(fn), where
+            gate.open()
+            answers = [answer_of(other) for other in others]
+            if step != "cancel":
+                assert answers == [0, 1, 2, 3, [4, 5, 6, 7, 8, 9]], where
+            if own is not None and step == "submit":
+                assert own.result(PATIENCE_S) == 99, where
+            if step not in {"shutdown", "cancel"}:
+                assert fn.submit(77).result(PATIENCE_S) == 77, where
+                check_sums(fn)
+            fn.shutdown()
+            at += stride
+
+
+def interrupt_loop(option: str, stride: int) -> None:
+    """Interrupt the loop of callers, whatever it was doing: taking a batch, running it, answering."""
+    at = 1 + len(option) * 41 % stride
+    came = True
+    while came:
+        interrupt = Interrupt(at)
+        ask_on_loop(option, interrupt)
+        came = interrupt.came
+        at += stride
+
+
+def ask_on_loop(option: str, interrupt: Interrupt) -> None:
+    """Ask a batched function on a loop that is interrupted, and see that all have an answer."""
+
+    async def echo(items: list[int]) -> list[int]:
+        await asyncio.sleep(0)
+        return items
+
+    options = {"timeout_ms": 2, "adaptive": False} if option == "window" else OPTIONS[option]()
+    fn = aio.dynamically(echo, batch_size=4, **{"timeout_ms": 0, **options})
+    asked: list[int | list[int]] = [0, 1, 2, 3, 4, [5, 6, 7, 8, 9, 10]]
+    callers: list[asyncio.Task[Any]] = []
+
+    async def ask() -> None:
+        callers.extend(asyncio.ensure_future(fn(item)) for item in asked)
+        await asyncio.wait(callers)
+
+    async def look() -> None:
+        where = (option, interrupt.at, interrupt.place)
+        _, pending = await asyncio.wait(callers, timeout=PATIENCE_S) if callers else ((), ())
+        assert not pending, where
+        assert await asyncio.wait_for(fn(77), PATIENCE_S) == 77, where
+
+    loop = asyncio.new_event_loop()
+    try:
+        main = loop.create_task(ask())
+        interrupt.during(lambda: loop.run_until_complete(main))
+        assert free_again(fn), (option, interrupt.at, interrupt.place)
+        loop.run_until_complete(look())
+        for item, caller in zip(asked, callers, strict=False):
+            if not caller.cancelled() and caller.exception() is None:
+                assert caller.result() == item
+        loop.run_until_complete(asyncio.wait([main], timeout=PATIENCE_S))
+        if main.done() and not main.cancelled():
+            main.exception()
+    finally:
+        loop.close()
+
+
+if __name__ == "__main__":
+    kind, name, every = sys.argv[1:]
+    {"thread": interrupt_thread, "loop": interrupt_loop}[kind](name, int(every))

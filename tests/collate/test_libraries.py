@@ -17,7 +17,7 @@ import pytest
 from batched import inference
 from tests.kit.company import company, is_numpy, is_torch, itself, same
 from tests.kit.flavours import Flavour
-from tests.kit.optional import HAS_TORCH, torch
+from tests.kit.optional import needs_torch, torch
 
 ROOT = Path(__file__).parents[2]
 
@@ -240,7 +240,7 @@ def test_numpy_works_without_torch() -> None:
     )
 
 
-@pytest.mark.skipif(not HAS_TORCH, reason="needs torch")
+@needs_torch
 def test_torch_works_without_numpy() -> None:
     """Padded, joined and cut."""
     run_without(

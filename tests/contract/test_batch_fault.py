@@ -12,7 +12,7 @@ import pytest
 from tests.kit.culprits import Bad
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
-from tests.kit.optional import torch
+from tests.kit.optional import needs_torch, torch
 
 
 def alike(rows: list[Any]) -> list[int]:
@@ -39,7 +39,7 @@ def batch_of(flavour: Flavour, fn: Any, items: list[Any]) -> list[Any]:
     return answers
 
 
-@pytest.mark.parametrize("function", [alike, stacked])
+@pytest.mark.parametrize("function", [alike, pytest.param(stacked, marks=needs_torch)])
 def test_it_is_in_the_log_once_in_the_stats_and_explained(
     flavour: Flavour, function: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

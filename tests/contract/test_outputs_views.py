@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
-from tests.kit.optional import torch
+from tests.kit.optional import needs_torch, torch
 
 LENGTH = 1000
 
@@ -79,6 +79,7 @@ def test_views_in_any_container_are_copied(flavour: Flavour, kind: str, nest: st
     assert [float(only(row).sum()) for row in whole] == [LENGTH] * 4
 
 
+@needs_torch
 def test_rows_made_in_inference_mode_are_copied(flavour: Flavour) -> None:
     """As `encode(convert_to_numpy=False)` returns them; they stay what the function made."""
 
@@ -115,7 +116,7 @@ def test_rows_of_structured_arrays_are_copied(flavour: Flavour) -> None:
     assert row.dtype == buffer.dtype
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["numpy", pytest.param("torch", marks=needs_torch)])
 def test_an_array_that_is_the_row_of_two_callers_is_copied_for_one(flavour: Flavour, kind: str) -> None:
     """Also where it lies in a row."""
     for nest in (NESTS["row"], NESTS["dict"]):

@@ -11,7 +11,7 @@ import pytest
 from batched import BatchError
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
-from tests.kit.optional import torch
+from tests.kit.optional import needs_torch, torch
 
 
 def twice_and_thrice(rows: Any) -> Any:
@@ -37,7 +37,7 @@ def only_first(rows: Any) -> list[Any]:
 
 CONSTANT = [
     pytest.param(twice_and_thrice, 2, id="arrays"),
-    pytest.param(best_of, 2, id="torch.max"),
+    pytest.param(best_of, 2, id="torch.max", marks=needs_torch),
     pytest.param(five, 5, id="five"),
 ]
 

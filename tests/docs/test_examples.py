@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.kit.optional import HAS_TORCH
+from tests.kit.optional import needs_torch
 from tests.kit.script import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -73,7 +73,7 @@ def test_embed_features_measures_all_four_ways_and_verifies_the_answers() -> Non
     assert "All 40 answers verified" in example.stdout
 
 
-@pytest.mark.skipif(not HAS_TORCH, reason="needs torch")
+@needs_torch
 @pytest.mark.timeout(120)
 def test_generate_text_streams_to_every_caller_what_it_would_get_alone() -> None:
     """Seven callers, of which one leaves early, share batches; every text is compared."""

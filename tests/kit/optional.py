@@ -40,6 +40,8 @@ except ImportError:
     torch: Any = Missing("torch")  # type: ignore[no-redef]
 
 HAS_TORCH = not isinstance(torch, Missing)
+needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="needs torch")
+"""For a test, or a parameter, of which only the batch function uses torch: a skip there is its error."""
 
 
 def is_missing(value: object) -> bool:

@@ -21,6 +21,8 @@ from tests.kit.stats import check_sums
 pytestmark = [
     pytest.mark.thread_unsafe(reason="it traces threads"),
     pytest.mark.usefixtures("untraced"),
+    # Where the fault comes as a generator is closed, Python can only show it.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {

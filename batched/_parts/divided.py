@@ -152,7 +152,7 @@ class Divided(Call):
         """Have all parts know the error of `part`, which is the first one so far."""
         self._failure = part.error
         self.note = part.note
-        self.owns_error = part.owns_error
+        self.owns_error = getattr(part, "owns_error", False)
         for other in self._parts:
             if other.missing and other is not part:
                 other.error = part.error

@@ -42,17 +42,18 @@ class Freed:
     After an error it sees to it that the thread holds the lock no more, unless it did before.
     """
 
-    __slots__ = ("_lock", "_was_mine")
+    __slots__ = ("_lock", "_owns", "_was_mine")
 
     def __init__(self, lock: RLock) -> None:
         self._lock = lock
-        self._was_mine = owns(lock)
+        self._owns = owner_test(type(lock))  # eventlet puts locks of its own in the place of Python's
+        self._was_mine = self._owns(lock)
 
     def __enter__(self) -> None:
         """Do nothing."""
 
     def __exit__(self, error: object, *_: object) -> None:
-        while error is not None and not self._was_mine and owns(self._lock):
+        while error is not None and not self._was_mine and self._owns(self._lock):
             self._lock.release()
 
 

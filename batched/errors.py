@@ -25,6 +25,10 @@ class BatchError(ValueError):
     """The outputs of a batch were wrong, or its error could not be raised as it was (see `__cause__`)."""
 
 
+class ResultTypeError(BatchError, TypeError):
+    """What a batch function returned is of no kind that has one result for each item."""
+
+
 class QueueFullError(RuntimeError):
     """There is no room for a call: as many items wait as `max_queue_size` or `max_queue_delay_ms` allow."""
 

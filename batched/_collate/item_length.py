@@ -6,7 +6,9 @@ lists and arrays together.
 
 from __future__ import annotations
 
+from collections import UserDict, UserList, UserString, deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from batched._core.call import Call
@@ -17,12 +19,12 @@ _STRINGS = frozenset({str})
 _NUMBERS = frozenset({int, float, bool})
 _ARRAYS = frozenset({"numpy", "torch"})  # the modules that their types are in
 _WITH_FIELDS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_validator__")
-_DEEPEST = 2  # containers, one in the other, whose parts are looked at
+_DEEPEST = 3  # containers, one in the other, whose parts are looked at
 _FEW = 8  # parts: of more, the first one tells whether they are numbers
 _MOST = 64  # parts that are looked at: those of a longer list stand for the others
 
 
-def length_of(item: Any, depth: int = _DEEPEST) -> int | None:
+def length_of(item: Any, depth: int = _DEEPEST) -> int | None:  # noqa: PLR0911  one kind after another
     """Return the length of a text, of an array or tensor with one axis, or of the parts of an item together.
 
     Parts are those of a list, tuple, dict, dataclass or model. A list or tuple of numbers, or of what has no
@@ -41,6 +43,10 @@ def length_of(item: Any, depth: int = _DEEPEST) -> int | None:
         return _of_array(item)
     if issubclass(kind, dict):
         return _together(dict.values(item), depth - 1) if depth else None
+    if issubclass(kind, UserDict | UserList | UserString):  # such as a tokenizer's `BatchEncoding`
+        return length_of(object.__getattribute__(item, "__dict__").get("data"), depth)
+    if kind is deque:
+        return _of_sequence(list(islice(item, _MOST)), len(item), depth)
     return _together(_fields(item), depth - 1) if depth and has_fields(kind) else None
 
 

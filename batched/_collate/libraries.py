@@ -186,8 +186,10 @@ class TorchArrays:
             return True
         if array.layout is not self._torch.strided or array.is_nested:
             return False
-        # In inference mode views are not noted, but have the storage of the whole.
-        return bool(array.untyped_storage().nbytes() != array.nbytes)
+        # In inference mode views are not noted, but have the storage of the whole. One that cannot be resized
+        # is memory of another library, such as a row of an array of numpy.
+        storage = array.untyped_storage()
+        return bool(storage.nbytes() != array.nbytes or not storage.resizable())
 
     def own(self, rows: Sequence[Array]) -> list[Array]:
         if rows[0].is_inference():

@@ -12,7 +12,7 @@ from batched._collate.owned import owned
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
-from batched.errors import BatchError
+from batched.errors import BatchError, ResultTypeError
 
 _NUMBERS = {int, float, bool}
 
@@ -141,7 +141,7 @@ class ListCollator:
                 if len(rows) == size:
                     return rows
                 raise BatchError(self._miscounted(len(rows), size))
-        raise TypeError(
+        raise ResultTypeError(
             f"{self._name} must return one result per item, as a list, tuple or array, "
             f"not {type(outputs).__qualname__}{_remedy(outputs)}"
         )

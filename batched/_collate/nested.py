@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from batched._collate.libraries import Array, library_of
+from batched.errors import ResultTypeError
 
 
 class Leaf(NamedTuple):
@@ -52,11 +53,11 @@ def flatten(outputs: Any, leaves: list[Leaf], path: tuple[Any, ...] = ()) -> Sha
         return False
     else:
         kind = type(outputs).__qualname__
-        raise TypeError(
+        raise ResultTypeError(
             f"{Leaf(path, None)} must be an array, or a dict, list or tuple of arrays, not {kind}"
         )
     if not children and not path:
-        raise TypeError(f"{Leaf(path, None)} is an empty {type(outputs).__qualname__}: it has no rows")
+        raise ResultTypeError(f"{Leaf(path, None)} is an empty {type(outputs).__qualname__}: it has no rows")
     nested = [flatten(child, leaves, (*path, step)) for step, child in zip(steps, children, strict=True)]
     return _Node(outputs, type(outputs), steps, nested)
 

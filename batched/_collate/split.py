@@ -13,7 +13,7 @@ from batched._collate.signature import listed
 from batched._core.batch import Batch
 from batched._core.call import Slice
 from batched._core.options import ArrayOptions
-from batched.errors import BatchError
+from batched.errors import BatchError, ResultTypeError
 
 
 class Splitter:
@@ -33,9 +33,9 @@ class Splitter:
         try:
             shape = flatten(outputs, leaves)
         except TypeError as error:
-            raise TypeError(f"{self._name}: {error}") from None
+            raise ResultTypeError(f"{self._name}: {error}") from None
         if not leaves:
-            raise TypeError(f"{self._name} returned no array, but {outputs!r}")
+            raise ResultTypeError(f"{self._name} returned no array, but {outputs!r}")
         libraries = [self._library(leaf, rows, batch) for leaf in leaves]
         padded = self._padded(outputs, leaves, batch)
         sizes = [call.size for call in batch.calls]

@@ -2,37 +2,71 @@
 
 from __future__ import annotations
 
+from collections import UserList, deque
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from itertools import islice
+from logging import Logger
+from types import ModuleType
 from typing import Any
 
-_LEVELS = 2  # of containers: the file in `{"files": [file]}` is found
-_MOST = 64  # elements that are looked at in each: those of a long list are alike
-_PLAIN = (str, bytes, bytearray, int, float, complex, type(None))
-_CONTAINERS = (list, tuple, set, frozenset)
+_LEVELS = 4  # of containers: the file in `{"messages": [{"content": [file]}]}` is found
+_MOST = 4096  # parts of an item that are looked at
+_PLAIN = (str, bytes, bytearray, int, float, complex, type(None), type, Logger, ModuleType)
+_CONTAINERS = (list, tuple, set, frozenset, deque, UserList)
 
 
-def is_used_up(item: Any, levels: int = _LEVELS) -> bool:
+def is_used_up(item: Any) -> bool:
     """Return whether `item` is an iterator, a coroutine or an open file, or contains one.
 
-    It looks into containers, and into the fields of dataclasses and their like. Code of the item's class may
-    run; where that fails, the item is taken for an ordinary one.
+    It looks into containers, and into the attributes of objects. Code of the item's class may run; where that
+    fails, the object is taken for an ordinary one.
     """
-    if isinstance(item, _PLAIN):
+    parts = [item]
+    left = _MOST
+    for _ in range(_LEVELS + 1):
+        if any(map(_is_consumed, parts)):
+            return True
+        parts = list(islice((inner for part in parts for inner in _parts(part)), left))
+        left -= len(parts)
+    return False
+
+
+def _is_consumed(part: Any) -> bool:
+    if isinstance(part, _PLAIN):
         return False
     try:
-        if isinstance(item, Iterator | AsyncIterator | Coroutine) or callable(getattr(item, "read", None)):
-            return True
-        return levels > 0 and any(is_used_up(part, levels - 1) for part in islice(_parts(item), _MOST))
+        is_iterator = isinstance(part, Iterator | AsyncIterator | Coroutine)
+        return is_iterator or callable(getattr(part, "read", None))
     except Exception:  # noqa: BLE001  of the item's class
         return False
 
 
 def _parts(item: Any) -> Iterable[Any]:
-    """Return what `item` contains, if it is a container or has fields."""
-    if isinstance(item, _CONTAINERS):
-        return item
-    if isinstance(item, Mapping):
-        return item.values()
-    names = getattr(type(item), "__match_args__", ())  # the fields of a dataclass, of attrs too
-    return [getattr(item, name, None) for name in names]
+    """Return what `item` contains: its elements, values or attributes."""
+    if isinstance(item, _PLAIN):
+        return ()
+    try:
+        if isinstance(item, _CONTAINERS):
+            return item
+        if isinstance(item, Mapping):
+            return item.values()
+        if getattr(item, "dtype", None) == "object":  # an array
+            return list(item.flat)
+        return _attributes(item)
+    except Exception:  # noqa: BLE001  of the item's class
+        return ()
+
+
+def _attributes(item: Any) -> list[Any]:
+    """Return the values of what an instance has: in its dictionary, in its slots, or in fields."""
+    cls = type(item)
+    names = [
+        *(name for base in cls.__mro__ for name in _named(vars(base).get("__slots__", ()))),
+        *getattr(cls, "__match_args__", ()),
+        *getattr(cls, "__struct_fields__", ()),  # of msgspec
+    ]
+    return [*getattr(item, "__dict__", {}).values(), *(getattr(item, name, None) for name in names)]
+
+
+def _named(slots: str | Iterable[str]) -> Iterable[str]:
+    return (slots,) if isinstance(slots, str) else slots

@@ -32,8 +32,11 @@ class WaitingTime(Protocol):
         """Return how many items may wait so that none does for longer than `delay_s`; None if not known."""
         ...
 
-    def retry_after_s(self, items: int, too_many: int) -> float | None:
-        """Return when a call of `items` may come back, for which `too_many` wait; None if not known."""
+    def retry_after_s(self, items: int, too_many: int, most: int) -> float | None:
+        """Return when a call of `items` may come back, for which `too_many` wait, where `most` may.
+
+        None if that is not known.
+        """
         ...
 
 
@@ -150,7 +153,7 @@ class Admission:
 
     def _exceeds_half(self, size: int, most: int) -> bool:
         """Whether maps would have more than half of the room with `size` items more."""
-        theirs = 0 if self._tenants is not None else self._items_of_maps()
+        theirs = self._items_of_maps()
         return theirs > 0 and theirs + size > _half(most)
 
     def _items_of_maps(self) -> int:
@@ -173,7 +176,7 @@ class Admission:
             f"{self._name} has {waiting} items waiting{outside}, and {self._bound_text(most)}: "
             f"no room for {size} more"
         )
-        error.retry_after_s = self._time.retry_after_s(size, waiting + ahead + size - most)
+        error.retry_after_s = self._time.retry_after_s(size, waiting + ahead + size - most, most)
         return error
 
     def refused(self, items: int, queued: int) -> QueueFullError:
@@ -183,7 +186,7 @@ class Admission:
             f"{self._name} has no room left ({self._bound_text(most)}), and another tenant (fair_by) has "
             f"fewer items waiting: the newest call of the tenant that has most, of {items} items, makes room"
         )
-        error.retry_after_s = self._time.retry_after_s(items, queued + self.arriving + items - most)
+        error.retry_after_s = self._time.retry_after_s(items, queued + self.arriving + items - most, most)
         return error
 
     def _bound_text(self, most: int) -> str:

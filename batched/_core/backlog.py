@@ -39,6 +39,7 @@ _SPARE = 0.5  # of the time of one item: where a slot was free for longer, this 
 _MARGIN = 0.15  # batches: so much later than it is expected to start, it has started in most cases
 _LOOK_AHEAD = 64  # batches, of a large call's wait; beyond, the rest goes on as they did
 _LEAST = 0.01  # of an item
+_OF_LATE = 64  # batches: what came with them comes now
 _IDLE = 8  # batches that could have run since the last one: what was learned may be wrong by now
 
 
@@ -90,8 +91,23 @@ class Backlog:
         if not self._has_begun or not (self.times.is_known or self._streams):
             self._has_begun = self.is_used = True
             self.times = ServiceTime()
-            for size, seconds in self._calls.counters.last_runs():
-                self._learn(size, seconds)
+            runs = self._calls.counters.last_runs()
+            for size, _, started, ended in runs:
+                self._learn(size, ended - started)
+            if len(runs) > 1:
+                self._note_arrivals(runs[-_OF_LATE:])
+            if self.times.is_known:
+                self._free_at = self._next_end(max(self._now, self._ended))
+
+    def _note_arrivals(self, runs: list[tuple[int, int, float, float]]) -> None:
+        """Take it that as many items come as in the last `runs`: of lists, where slices have many each."""
+        threshold = self._calls.queue.threshold
+        times = len(runs) - 1
+        self._ended = runs[-1][3]
+        self._cycle_s = max(self._ended - runs[0][3], 0.0) / times
+        self._items = sum([size for size, _, _, _ in runs[1:]]) / times
+        small = [size if size <= threshold * slices else slices - 1 for size, slices, _, _ in runs[1:]]
+        self._small = sum(small) / times
 
     def note(self, now: float) -> None:
         """Note the time."""
@@ -327,9 +343,9 @@ class Backlog:
         error.retry_after_s = retry_after_s
         return error
 
-    def _each_s(self) -> float:
-        """Return the seconds that an item takes in full batches."""
-        size: int = self._calls.queue.batch_size
+    def _each_s(self, size: int | None = None) -> float:
+        """Return the seconds that an item takes in batches of a size, or else in full ones."""
+        size = size or self._calls.queue.batch_size
         return self.times.seconds(size) / size / self.slots * self._extra.factor
 
     # -- for a bound on what waits, with the lock ----------------------------------------------------------
@@ -343,18 +359,23 @@ class Backlog:
         size: int = self._calls.queue.batch_size
         return 0 if left < 0.0 else (int(left / self._each_s() / size) + 1) * size
 
-    def retry_after_s(self, items: int, too_many: int) -> float | None:
-        """Return when a call of `items` may come back, for which `too_many` wait; None if not known."""
+    def retry_after_s(self, items: int, too_many: int, most: int) -> float | None:
+        """Return when a call of `items` may come back, for which `too_many` wait, where `most` may.
+
+        None if that is not known.
+        """
         self.begin()
         if not self.times.is_known:
             return None
         self._without_room += items
-        each_s = self._each_s()
+        # No batch has more items than may wait.
+        size = min(self._calls.queue.batch_size, max(most, items))
+        each_s = self._each_s(size)
         left_s = max(self._free_at - self._now, 0.0)
         if not self.since:
             return self._coming_back.after_s(too_many * each_s, items * each_s, self._now)
         # Each batch makes room as it starts: then there is some, until other calls have come.
-        cycle_s = self._calls.queue.batch_size * each_s
+        cycle_s = size * each_s
         batches = -(-max(too_many, 1) * each_s // cycle_s) - 1
         after_s: float = self._coming_back.after_s(left_s + batches * cycle_s, items * each_s, self._now)
         found: float = left_s + ((after_s - left_s) // cycle_s + _MARGIN) * cycle_s

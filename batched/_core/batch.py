@@ -7,7 +7,7 @@ from typing import Any
 from batched._core.call import DONE, Call, Slice
 from batched._core.collator import Collator
 from batched._policy.isolation import Isolation
-from batched.errors import BatchError, SlowConsumerError
+from batched.errors import SlowConsumerError
 
 
 class Batch:
@@ -110,7 +110,7 @@ class Batch:
         """
         try:
             parts = collator.split(outputs, self)
-        except (BatchError, TypeError):
+        except Exception:  # also of the class of what the function has returned
             if not self.is_misanswered:
                 self.returned = None
             raise

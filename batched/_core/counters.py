@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from operator import sub
+from typing import Any, TypeAlias
 
 from batched._core.batch import Batch
 from batched._core.call import Slice
@@ -16,6 +17,9 @@ from batched._policy.window import Learned, StartReason
 
 _RUNS = 256  # counted at once, ...
 _WAITS = 512  # ... as are the waits of slices: together they take a fraction of the time
+
+_Run: TypeAlias = tuple[str, int, int, float, float, bool]
+"""Why a batch started, its items and slices, when it started and ended, and whether it worked."""
 
 
 class Counters:
@@ -44,8 +48,8 @@ class Counters:
         self._batch_size = Sizes()
         self._processing_time = Times()
         self._wait = Times()
-        self._runs: list[tuple[str, int, float, bool]] = []  # not counted yet
-        self._last_runs: list[tuple[str, int, float, bool]] = []  # counted
+        self._runs: list[_Run] = []  # not counted yet
+        self._last_runs: list[_Run] = []  # counted
         self._waits: defaultdict[int, list[float]] = defaultdict(list)  # of slices, by their size
         self._waited = 0  # slices
         self._configured: Stats | None = None
@@ -66,23 +70,23 @@ class Counters:
         self.cancelled += max(lost, 0)
         self.accepted += max(-lost, 0)
 
-    def ran(self, batch: Batch, duration: float, *, worked: bool = True) -> None:
+    def ran(self, batch: Batch, started: float, now: float, *, worked: bool = True) -> None:
         """Count a run of `batch`, which `worked`, or whatever came of it."""
         if batch.padded:
             self.real += batch.real
             self.padded += batch.padded
             self._looked += batch.size > 1
         if batch.is_apart:
-            self._apart_s += duration
+            self._apart_s += now - started
         runs = self._runs
-        runs.append((batch.reason, batch.size, duration, worked))
+        runs.append((batch.reason, batch.size, len(batch.slices), started, now, worked))
         if len(runs) == _RUNS:
             self._count_runs()
 
-    def last_runs(self) -> list[tuple[int, float]]:
-        """Return the items and the seconds of the last runs that worked."""
+    def last_runs(self) -> list[tuple[int, int, float, float]]:
+        """Return of the last runs that worked the items and slices, and when they started and ended."""
         runs = [*self._last_runs, *self._runs]
-        return [(size, duration) for _, size, duration, worked in runs if worked]
+        return [run[1:-1] for run in runs if run[-1]]
 
     def left(self, slices: list[Slice], items: int, started: float, failed: int = 0) -> None:
         """Count `items` of a batch that has `started`, which will not run again, and how long they waited."""
@@ -112,16 +116,16 @@ class Counters:
             self._configured = replace(self._configured, **self._of_runs())
         self._add_runs(runs)
 
-    def _add_runs(self, runs: list[tuple[str, int, float, bool]]) -> None:
+    def _add_runs(self, runs: list[_Run]) -> None:
         if not runs:
             return
         self._last_runs = [*self._last_runs, *runs][-_RUNS:]
-        reasons, sizes, durations, _ = zip(*runs, strict=True)
+        reasons, sizes, _, starts, ends, _ = zip(*runs, strict=True)
         for reason, times in Counter(reasons).items():
             self._closed[StartReason(reason)] += times
         for size, times in Counter(sizes).items():
             self._batch_size.add(size, times)
-        self._processing_time.add(list(durations))
+        self._processing_time.add(list(map(sub, ends, starts)))
 
     def _of_runs(self) -> dict[str, Any]:
         """Return what is told of runs."""

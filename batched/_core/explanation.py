@@ -60,7 +60,8 @@ def _of_batches(
     if has_changed:  # lengths are those of all batches
         yield from lengths
         batches = _count(stats.total_batches, "batch has", "batches have")
-        yield f"Since options were changed, {batches} started and ended: of these the next sentences are."
+        of_these = ": of these the next sentences are" if stats.total_batches else ""
+        yield f"Since options were changed, {batches} started and ended{of_these}."
     yield from _cost(stats, options)
     yield from lengths
     if stats.total_batches:

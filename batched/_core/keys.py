@@ -19,6 +19,8 @@ _SIMPLE: frozenset[Any] = frozenset(
     (kind.__hash__, kind.__eq__) for kind in (str, int, bytes, float, complex, object)
 )
 
+_REMEDY = "give a key that cannot change, such as a str, a number, or a tuple of these"
+
 
 def key_of(value: Hashable, what: str) -> Hashable:
     """Return `value`, which the option `what` has given, or a `Key` in its place if it may change."""
@@ -67,14 +69,32 @@ class Key:
         if self._is_settled and other._is_settled:
             return (self._same or self) is (other._same or other)
         is_near = self._hash == other._hash and self._own == other._own
-        return is_near and bool(self.value == other.value)
+        return is_near and self._equals(other)
+
+    def _equals(self, other: Key) -> bool:
+        """Return whether the user's keys are equal, as one of the two comes.
+
+        Where that cannot be told, the key that comes is to blame, unless the other cannot even be compared
+        with itself: then it equals none, and fails its own call.
+        """
+        try:
+            return bool(self.value == other.value)
+        except Exception as error:
+            new, known = (other, self) if self._is_settled else (self, other)
+            if known._is_broken() and not new._is_broken():  # noqa: SLF001
+                return False
+            fault = BatchError(
+                f"{new.gave()}, which could not be compared with another ({type(error).__name__}: {error}); "
+                f"{_REMEDY}"
+            )
+            raise fault from error
 
     def within(self, own: Hashable) -> Key:
         """Return a key that keeps apart the calls that `own` does, too."""
         return Key(self.value, self.what, own)
 
     def settle(self, known: KnownKeys) -> None:
-        """Compare it with the keys that are `known`, for the last time. Raises what comparing them raises."""
+        """Compare it with the keys that are `known`, for the last time; a `BatchError` says if that fails."""
         if self._is_settled:
             return
         first = known.get(self)
@@ -85,20 +105,30 @@ class Key:
         self._is_settled = True
 
     def fault(self) -> BatchError | None:
-        """Return the error of its call if its hash has changed, or cannot be had any more."""
-        gave = f"{self.what} gave a key of type {type(self.value).__qualname__}"
-        remedy = "give a key that cannot change, such as a str, a number, or a tuple of these"
+        """Return the error of its call, if its hash has changed, or it fails."""
         try:
             if hash((self._own, self.value)) == self._hash:
                 return None
         except Exception as error:  # noqa: BLE001  of the user's class
             fault = BatchError(
-                f"{gave}, of which the hash failed while the call waited "
-                f"({type(error).__name__}: {error}); {remedy}"
+                f"{self.gave()}, of which the hash failed while the call waited "
+                f"({type(error).__name__}: {error}); {_REMEDY}"
             )
             fault.__cause__ = error
             return fault
-        return BatchError(f"{gave}, of which the hash changed while the call waited; {remedy}")
+        return BatchError(f"{self.gave()}, of which the hash changed while the call waited; {_REMEDY}")
+
+    def _is_broken(self) -> bool:
+        """Whether it cannot even be compared with itself."""
+        try:
+            bool(self.value == self.value)  # whether it can be told
+        except Exception:  # noqa: BLE001  of the user's class
+            return True
+        return False
+
+    def gave(self) -> str:
+        """Return which callback gave a key of which type."""
+        return f"{self.what} gave a key of type {type(self.value).__qualname__}"
 
 
 KnownKeys = WeakKeyDictionary[Key, ref[Key]]

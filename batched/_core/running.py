@@ -97,7 +97,7 @@ class Running:
     def _run_again(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
         """Have `batch`, which raised `error`, run in halves."""
         del self.since[batch]
-        self._calls.counters.ran(batch, now - started, worked=False)
+        self._calls.counters.ran(batch, started, now, worked=False)
         self._calls.counters.divided += 1
         self._forget(self.retries.add(batch, error, now - started), started)
         if self._calls.backlog.is_used:
@@ -142,7 +142,7 @@ class Running:
                 done += self._calls.drop_rest(batch.calls)
             if started is not None:  # else it did not run, or a fault came in the way: it is counted
                 counters = self._calls.counters
-                counters.ran(batch, now - started, worked=not batch.failed)
+                counters.ran(batch, started, now, worked=not batch.failed)
                 counters.left(batch.slices, batch.size, started, batch.failed)
                 answered = len(done)
                 if self._streams:  # of which some have ended before

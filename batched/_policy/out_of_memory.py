@@ -9,11 +9,21 @@ from errno import ENOMEM
 from batched._policy.chains import chain_of, names_of, texts_of
 
 _ANY = re.compile("")
+_FLAGS = re.VERBOSE | re.IGNORECASE
 _DEVICE = re.compile(
     r"""
     \b(CUDA|HIP|MPS\ backend|XPU|NPU|MLU|MUSA)\ out\ of\ memory\b |
     \b(CUDA|HIP|XPU|SYCL)\b[^\n]{0,20}\b(error|failure|failed)\b[^\n]{0,80}\bout\ of\ memory\b |
-    \b(cuda|hip)Malloc\w*\b[^\n]{0,40}\bout\ of\ memory\b | ^\s*out\ of\ memory\W*$ |
+    \b(CUDA|HIP|GPU)\b[^\n]{0,80}\b(failed|status)\b[^\n]{0,20}\bout\ of\ memory\b |
+    \b(CUDA|HIP|cudaError\ \d+|hipError\ \d+):?\ out\ of\ memory\b |
+    \b(cu|cuda|hip)M(em)?Alloc\w*\b[^\n]{0,60}\bout\ of\ memory\b |
+    \b(GPU|device|CUDA|HIP|Metal)\b\W{0,3}(out\ of\ memory|OOM)\b | \bout\ of\ (GPU|device|video)\ memory\b |
+    \bout\ of\ memory\ error\ on\ GPU\b | \bError\ Code\ 2:\ OutOfMemory\b |
+    \bgreater\ than\ the\ maximum\ allowed\ buffer\ size\b |
+    \b(cublas|cudnn|cusolver|cusparse|cufft)\b[^\n]{0,40}\bresource\ allocation\ failed\b |
+    ^\s*RESOURCE_EXHAUSTED:[^\n]*\b(allocat|memory) | \bFailed\ to\ allocate\ \d+\ bytes\b |
+    \bfailed\ to\ allocate\ [\d.]+[KMGT]?\b[^\n]*\bfrom\ device\b |
+    \bNot\ enough\ memory\ resources\ are\ available\b | ^\s*out\ of\ memory\W*$ |
     \b(cuda|hip)Error(MemoryAllocation|OutOfMemory)\b | \bCUDA_ERROR_OUT_OF_MEMORY\b |
     \b(CU|HIP|MIOPEN)\w*_ALLOC(ATION)?_FAILED\b | \brocblas_status_memory_error\b |
     \bCL_(OUT_OF_HOST_MEMORY|MEM_OBJECT_ALLOCATION_FAILURE)\b | Error_?Out_?Of_?Device_?Memory\b |
@@ -26,18 +36,26 @@ _DEVICE = re.compile(
     \bDefaultCPUAllocator:\ (can't\ allocate|not\ enough)\ memory\b | \bCannot\ allocate\ memory\ \(12\) |
     \bstd::bad_alloc\b | \bbad\ allocation\b
     """,
-    re.VERBOSE | re.IGNORECASE,
+    _FLAGS,
 )
 _TABLE: list[tuple[str, re.Pattern[str]]] = [
     # torch, CuPy, Ray; PyCUDA and PyOpenCL have a MemoryError of their own
     ("OutOfMemoryError|MemoryError", _ANY),
     # TensorFlow; other clients say the same of quotas
     ("ResourceExhaustedError", re.compile(r"\bOOM\b|memory|\ballocat", re.IGNORECASE)),
-    ("InternalError", re.compile(r"\bDst tensor is not initialized\b")),
+    (
+        "InternalError|UnknownError",
+        re.compile(rf"\bDst\ tensor\ is\ not\ initialized\b|{_DEVICE.pattern}", _FLAGS),
+    ),
     # JAX
-    ("XlaRuntimeError|JaxRuntimeError", re.compile(r"^\s*RESOURCE_EXHAUSTED|out of memory", re.IGNORECASE)),
+    (
+        "XlaRuntimeError|JaxRuntimeError",
+        re.compile(rf"^\s*RESOURCE_EXHAUSTED|out\ of\ memory|{_DEVICE.pattern}", _FLAGS),
+    ),
     # numba
     ("CudaAPIError|CudaDriverError", _DEVICE),
+    # cuda-python, cudarc, llama.cpp, Triton, TVM
+    ("CUDAError|cudaError(_t)?|DriverError|LlamaError|TritonError|TVMError", _DEVICE),
     # ONNX Runtime; XGBoost
     ("Fail|EPFail|RuntimeException|XGBoostError", _DEVICE),
     # torch (older ones, other devices, libraries of CUDA), CuPy, CTranslate2, OpenVINO, whatever is in C++

@@ -17,9 +17,10 @@ _NAMES = re.compile(
     # a connection
     \w*(Connect|Connections?|ConnectionReset)(Error|Exception|Failure|Lost) |
     \w*ConnectionClosed(Error|Exception|OK)? | CannotConnectNowError | ConnectionDoesNotExistError |
-    (Server|Client)?(Disconnected|Disconnection|Disconnect)(Error|Exception)? | NotConnected(Error)? |
+    \w*(Disconnected|Disconnection|Disconnect)(Error|Exception)? | NotConnected(Error)? |
     (API)?NetworkError | NameResolutionError | ProxyError | RemoteProtocolError | IncompleteRead(Error)? |
     (Stream|Comm)ClosedError | StreamLostError | (Broken|Closed)ResourceError | AutoReconnect |
+    NoServersError | NoRespondersError | SessionExpired | \w*Socket(Open|Receive|Send)Error |
     # a server
     (Service|Server)?Unavailable(Error|Exception)? | NoHostAvailable | NoBrokersAvailable |
     (TooManyRequests|RateLimit(ed|Exceeded)?|Overloaded)(Error|Exception)?

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict, UserList, UserString, deque
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 from unittest.mock import Mock
@@ -58,6 +59,11 @@ class Request(BaseModel):
 
 
 ITEMS: list[tuple[Any, int | None]] = [
+    ({"messages": [{"role": "user", "content": "x" * 20}]}, 24),
+    (UserDict({"input_ids": [1, 2, 3], "attention_mask": [1, 1, 1]}), 6),
+    (UserList(["ab", "c"]), 3),
+    (UserString("abc"), 3),
+    (deque(["ab", "c"]), 3),
     ("abc", 3),
     (b"ab", 2),
     ([1, 2, 3, 4], 4),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections import namedtuple
+from collections import UserList, deque, namedtuple
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import BaseModel
 
 from batched._collate.used_up import is_used_up
 from tests.kit.optional import torch
@@ -23,6 +24,35 @@ class Upload:
     """A file and its name."""
 
     name: str
+    file: Any
+
+
+@dataclass(kw_only=True, slots=True)
+class Named:
+    """A file that is given by name."""
+
+    file: Any
+
+
+class Plain:
+    """An object of the user's."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+
+class Slotted:
+    """An object with a slot that is not set, and one that is."""
+
+    __slots__ = ("file", "other")
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+
+class Model(BaseModel):
+    """A model of pydantic."""
+
     file: Any
 
 
@@ -78,6 +108,17 @@ USED_UP = [
     Upload("a", [FILE]),
     Pair("a", FILE),
     [Hostile(), FILE],
+    Named(file=FILE),
+    Plain(FILE),
+    Plain([FILE]),
+    Slotted(FILE),
+    Model(file=FILE),
+    SimpleNamespace(file=FILE),
+    deque([FILE]),
+    UserList([FILE]),
+    np.array([FILE, None], dtype=object),
+    [*range(64), FILE],
+    {"messages": [{"content": [FILE]}]},
 ]
 LASTING = [
     None,
@@ -101,7 +142,12 @@ LASTING = [
     object(),
     [],
     {},
-    [[[[FILE]]]],  # it does not look so deep
+    Plain("a"),
+    Slotted("a"),
+    Model(file="a"),
+    np.array(["a", None], dtype=object),
+    Plain,
+    [[[[[[FILE]]]]]],  # it does not look so deep
 ]
 
 
@@ -125,7 +171,7 @@ def test_all_else_lasts(item: Any) -> None:
 
 
 def test_of_a_long_list_the_first_elements_are_looked_at() -> None:
-    """They are alike: a list of a million tokens takes no time."""
+    """A list of a million tokens takes no time."""
     looked = []
 
     class Element:
@@ -134,4 +180,4 @@ def test_of_a_long_list_the_first_elements_are_looked_at() -> None:
             looked.append(self)
 
     assert not is_used_up([Element() for _ in range(10_000)])
-    assert len(looked) == 64
+    assert len(looked) == 4096

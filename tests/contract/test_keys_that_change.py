@@ -102,6 +102,31 @@ def test_an_equality_that_fails_later_is_not_asked(flavour: Flavour, option: str
     check_sums(fn)
 
 
+@pytest.mark.parametrize("option", ["group_by", "fair_by", "cache_key"])
+def test_a_key_that_can_be_compared_no_more_fails_no_call_that_comes(flavour: Flavour, option: str) -> None:
+    """Though it is compared with the key that comes, of another class with the same hash."""
+
+    class Whole:
+        def __hash__(self) -> int:
+            return hash(Changing(1))
+
+        def __eq__(self, other: object) -> bool:
+            return self is other or (isinstance(other, Changing) and other == self)
+
+    gate = Gate(lambda items: [item if isinstance(item, str) else item[1] for item in items], shut=True)
+    fn = flavour.decorate(gate, batch_size=8, timeout_ms=0, name="embed", **options_of(option))
+    first = flavour.start(fn, "first")
+    gate.wait_for_batch()
+    broken = Changing(1)
+    waits = flavour.start(fn, (broken, "waits"))
+    broken.fails = "eq"
+    comes = [flavour.start(fn, (Whole(), number)) for number in range(2)]
+    gate.open()
+    assert (first.result(PATIENCE_S), waits.result(PATIENCE_S)) == ("first", "waits")
+    assert [future.result(PATIENCE_S) for future in comes] == [0, 1]
+    check_sums(fn)
+
+
 @pytest.mark.parametrize("how", CHANGES)
 def test_an_item_that_is_its_own_key_fails_if_it_changes(flavour: Flavour, how: str) -> None:
     """And is not stored: the cache would give its answer for another item."""

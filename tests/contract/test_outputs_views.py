@@ -93,6 +93,22 @@ def test_rows_made_in_inference_mode_are_copied(flavour: Flavour) -> None:
         assert row.is_inference()
 
 
+@needs_torch
+@pytest.mark.parametrize("made", ["from_numpy", "as_tensor", "from_dlpack"])
+def test_tensors_that_show_the_memory_of_another_library_are_copied(flavour: Flavour, made: str) -> None:
+    """They are no views in the eyes of torch."""
+    buffer = np.zeros((4, LENGTH), dtype=np.float32)
+
+    def encode(xs: list[int]) -> Any:
+        buffer[: len(xs)] = np.array(xs)[:, None]
+        return [getattr(torch, made)(row) for row in buffer[: len(xs)]]
+
+    fn = flavour.decorate(encode, batch_size=4, timeout_ms=0)
+    first = flavour.call(fn, 1)
+    flavour.call(fn, [2, 3])
+    assert first.tolist() == [1] * LENGTH
+
+
 def test_memory_views_are_copied(flavour: Flavour) -> None:
     """With their format; of bytes they need not be."""
     buffer = np.ones((4, 3), dtype=np.float32)

@@ -41,6 +41,21 @@ def test_small_calls_are_not_turned_away_for_a_map_that_waits_for_room(flavour: 
     assert fn.stats.total_rejected == 1
 
 
+@pytest.mark.parametrize("tenants", [1, 2])
+def test_small_calls_are_not_turned_away_for_a_map_of_a_tenant(flavour: Flavour, tenants: int) -> None:
+    """Of their own tenant, or of another."""
+    fair_by = (lambda _: None) if tenants == 1 else (lambda item: isinstance(item, int))
+    gate, fn, _ = hold(flavour, batch_size=4, max_queue_size=8, fair_by=fair_by)
+    answers = begin_map(flavour, fn, 100)
+    assert fn.stats.queue_size == 4
+    singles = [flavour.start(fn, f"single {number}") for number in range(4)]
+    gate.open()
+    assert [single.result(PATIENCE_S) for single in singles] == [f"single {number}" for number in range(4)]
+    until(lambda: len(answers) == 100)
+    assert answers == list(range(100))
+    assert fn.stats.total_rejected == 0
+
+
 def test_two_maps_leave_half_of_the_room_to_others(flavour: Flavour) -> None:
     """Together: as many maps as there are have one half."""
     gate, fn, _ = hold(flavour, batch_size=4, max_queue_size=8)

@@ -126,7 +126,36 @@ def test_what_is_no_list_of_results_fails_all_of_the_batch_at_once(flavour: Flav
     gate = Gate(lambda _: outputs)
     fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000)
     futures = [flavour.start(fn, item) for item in range(4)]
-    assert {type(future.exception(PATIENCE_S)) for future in futures} == {TypeError}
+    for future in futures:
+        error = future.exception(PATIENCE_S)
+        assert isinstance(error, BatchError)
+        assert isinstance(error, TypeError)
+    assert len(gate.batches) == 1
+
+
+class Lazy:
+    """Results that cannot be had."""
+
+    def __init__(self, fails: str) -> None:
+        self.fails = fails
+
+    def __len__(self) -> int:
+        if self.fails == "len":
+            raise RuntimeError("not yet")
+        return 4
+
+    def __iter__(self) -> Iterator[int]:
+        raise ValueError("lazy")
+
+
+@pytest.mark.parametrize("fails", ["len", "iter"])
+def test_results_that_raise_as_they_are_read_are_not_divided(flavour: Flavour, fails: str) -> None:
+    """Their class is to blame, or the function that returns it."""
+    gate = Gate(lambda _: Lazy(fails))
+    fn = flavour.decorate(gate, batch_size=4, timeout_ms=60_000)
+    futures = [flavour.start(fn, item) for item in range(4)]
+    expected = RuntimeError if fails == "len" else ValueError
+    assert all(isinstance(future.exception(PATIENCE_S), expected) for future in futures)
     assert len(gate.batches) == 1
 
 

@@ -362,7 +362,7 @@ def test_no_call_is_told_to_come_back_before_it_is_refused() -> None:
     assert not calls.admit(service.call(5), wait=True)
     with pytest.raises(QueueFullError) as caught:
         calls.admit(service.call(), wait=False)
-    assert caught.value.retry_after_s == pytest.approx(4 * FULL_S / FULL, rel=0.05)
+    assert caught.value.retry_after_s == pytest.approx(4 * cost(10) / 10, rel=0.05)
 
 
 def test_nothing_is_kept_of_calls_that_were_refused() -> None:

@@ -71,6 +71,31 @@ def test_most_lists_that_come_back_find_room() -> None:
     assert fmean(callers.back) > 0.85
 
 
+@pytest.mark.parametrize("most", [2, FULL // 4, FULL, 4 * FULL])
+def test_after_a_burst_most_find_room_when_they_come_back(most: int) -> None:
+    """Though a batch may have more items than may wait: no batch has so many then."""
+    callers = Callers(0.0, max_queue_size=most)
+    for second in range(0, 20, 2):
+        for _ in range(4 * most):
+            callers.at(callers.service.now + second, lambda: callers.enter(1))
+    callers.run(22.0)
+    assert len(callers.back) > 10 * most
+    assert fmean(callers.back) > 0.85
+
+
+def test_the_first_that_asks_is_told_what_has_come_before() -> None:
+    """Single calls kept coming; a list that asks for the first time knows of them."""
+    asked = []
+    for begins in (False, True):
+        callers = Callers(0.7)
+        callers.service.driver.batcher.backlog.is_used = begins
+        callers.service.driver.batcher.backlog._has_begun = False  # noqa: SLF001
+        callers.run(5.0)
+        callers.service.driver.batcher.backlog.begin()
+        asked.append(callers.service.driver.batcher.backlog.wait_s(5 * FULL, callers.service.now))
+    assert asked[0] == pytest.approx(asked[1], rel=0.3)
+
+
 def test_the_running_batch_counts_in_when_to_come_back() -> None:
     callers = Callers(0.0, max_queue_size=FULL)
     service = callers.service

@@ -254,7 +254,7 @@ LOSSES = [
 ]
 CHANGED = [
     Example(
-        "Since options were changed, 0 batches have started and ended: of these the next sentences are.",
+        "Since options were changed, 0 batches have started and ended.",
         {"configured": stats()},
     ),
     Example(

@@ -105,6 +105,27 @@ def test_green_threads_share_batches(library: str, order: str) -> None:
     run_green(library, ORDERS[order] + SHARE)
 
 
+def test_the_package_may_be_imported_before_the_library(library: str) -> None:
+    """Which puts locks of its own in the place of those that there are."""
+    ahead = f"exec({textwrap.dedent(FUNCTION)!r})"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            "\n".join([ahead, textwrap.dedent(LIBRARIES[library]), "patch()", textwrap.dedent(SHARE)]),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_no_other_green_thread_is_held_up(library: str) -> None:
     """While one waits for the answer of a function that waits itself."""
     held = """

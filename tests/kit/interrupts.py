@@ -8,6 +8,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+_UNSEEN = {dis.opmap[name] for name in ("NOP", "NOT_TAKEN", "LOAD_CONST") if name in dis.opmap}
+
 
 class Interrupt:
     """Raises `KeyboardInterrupt` before the bytecode with this number of those that the package runs."""
@@ -57,7 +59,7 @@ class Interrupt:
 def _is_unseen(code: bytes, at: int) -> bool:
     """Whether Python never looks for signals there: a `try` begins so, and a constant is noted so."""
     is_noted = code[at] == dis.opmap["STORE_FAST"] and code[at - 2] == dis.opmap["LOAD_CONST"]
-    return is_noted or code[at] in {dis.opmap["NOP"], dis.opmap["LOAD_CONST"]}
+    return is_noted or code[at] in _UNSEEN
 
 
 class Fault:

@@ -62,7 +62,7 @@ class _Checks:
         self.sentences: dict[str, Callable[..., object]] = {
             r"No batch has run yet, so nothing is known\.": lambda: not self.all_runs,
             r"No batch has ended yet, so nothing is known\.": lambda: not self.all_runs,
-            r"Since options were changed, (\S+) batch(?:es have| has) started and ended: of these .+\.": (
+            r"Since options were changed, (\S+) batch(?:es have| has) started and ended[^(]*\.": (
                 lambda count: number(count) == len(self.runs) and workload.changes
             ),
             r"Half of the batches took at most (\S+) ms\.": self.half,

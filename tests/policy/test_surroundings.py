@@ -56,7 +56,19 @@ def left_group() -> BaseException:
             for name in ("ReadTimeout", "APITimeoutError", "TimeoutException", "TimeoutExpired")
         ),
         *((named(name), True) for name in ("ConnectError", "APIConnectionError", "ConnectionClosed")),
-        *((named(name), True) for name in ("NetworkError", "ServerDisconnectedError", "ServiceUnavailable")),
+        *(
+            (named(name), True)
+            for name in (
+                "NetworkError",
+                "ServerDisconnectedError",
+                "SMTPServerDisconnected",
+                "NoServersError",
+                "NoRespondersError",
+                "SessionExpired",
+                "LDAPSocketOpenError",
+                "ServiceUnavailable",
+            )
+        ),
         *((named(name), True) for name in ("RateLimitError", "RemoteProtocolError", "AutoReconnect")),
         *((named(name), False) for name in ("NeuralNetworkError", "DisconnectedGraphError", "InvalidURL")),
         *((named(name), False) for name in ("UnsupportedProtocol", "LocalProtocolError", "ValidationError")),

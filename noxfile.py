@@ -37,7 +37,18 @@ NEIGHBOURS = [f"tests/{room}" for room in ("api", "collate", "contract", "docs",
 """Rooms whose tests use other libraries."""
 SHARED = [
     f"tests/{room}"
-    for room in ("api", "collate", "contract", "core", "drivers", "extras", "life", "parts", "policy")
+    for room in (
+        "api",
+        "collate",
+        "contract",
+        "core",
+        "drivers",
+        "extras",
+        "features",
+        "life",
+        "parts",
+        "policy",
+    )
 ]
 """Rooms of tests that run the package itself, not pages or benchmarks."""
 PYTHONS = Path("/var/tmp/batched-pythons")  # noqa: S108  as `.ci/pythons` has it

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from batched._collate.owned import owned
+from batched._collate.owned import are_numbers, owned
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
@@ -98,14 +98,16 @@ class ListCollator:
         if len(rows) != batch.size:
             batch.returned = len(rows)
             raise BatchError(self._miscounted(len(rows), batch.size))
-        rows = owned(rows)
+        are_plain = are_numbers(rows)  # neither views nor exceptions
+        if not are_plain:
+            rows = owned(rows)
         if not batch.has_lists:
             return rows
         slices = batch.slices
         if len(slices) == 1:
             # Copied where it becomes the answer: the function may keep and reuse its own list.
             part = rows[:] if rows is outputs and slices[0][0].size == batch.size else rows
-            return [_checked(part, slices[0], batch)]
+            return [part if are_plain else _checked(part, slices[0], batch)]
         parts: list[Any] = []
         at = 0
         for piece in slices:

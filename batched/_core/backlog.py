@@ -15,22 +15,19 @@ longer queue would only add to the latency of all, also for long after.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from math import ceil
-from typing import TYPE_CHECKING
 
 from batched._core.batch import Batch
 from batched._core.call import Call
+from batched._core.hooks import Run
 from batched._core.options import Options
 from batched._core.queue import PAID_OUT, RESERVE
+from batched._core.river import River
 from batched._policy.coming_back import ComingBack
 from batched._policy.extra_runs import ExtraRuns
 from batched._policy.service_time import ServiceTime
 from batched._policy.window import StartReason
 from batched.errors import OverloadError
-
-if TYPE_CHECKING:
-    from batched._core.calls import Calls
 
 _FLOOD = 16  # batches in a row before which calls were turned away: then a long queue only adds to waits
 _PROMISED = 1.25  # batches that may wait then, where a call has come back as it was told
@@ -50,14 +47,10 @@ class Backlog:
     `wait_s` need no lock: they look at figures that the batcher keeps up to date.
     """
 
-    def __init__(self, calls: Calls, options: Options, name: str, *, streams: bool) -> None:
-        self._calls = calls
+    def __init__(self, river: River, options: Options, name: str, *, streams: bool) -> None:
+        self._river = river
         self._name = name
         self._streams = streams
-        self.since: dict[Batch, float] = {}
-        """When each batch started that runs."""
-        self.retried: Collection[Batch] = ()
-        """The batches that are to run again, in parts, before any other."""
         self.times: ServiceTime = ServiceTime()
         self._extra = ExtraRuns()
         self._ended = 0.0
@@ -91,7 +84,7 @@ class Backlog:
         if not self._has_begun or not (self.times.is_known or self._streams):
             self._has_begun = self.is_used = True
             self.times = ServiceTime()
-            runs = self._calls.counters.last_runs()
+            runs = self._river.counters.last_runs()
             for size, _, started, ended in runs:
                 self._learn(size, ended - started)
             if len(runs) > 1:
@@ -101,7 +94,7 @@ class Backlog:
 
     def _note_arrivals(self, runs: list[tuple[int, int, float, float]]) -> None:
         """Take it that as many items come as in the last `runs`: of lists, where slices have many each."""
-        threshold = self._calls.queue.threshold
+        threshold = self._river.queue.threshold
         times = len(runs) - 1
         self._ended = runs[-1][3]
         self._cycle_s = max(self._ended - runs[0][3], 0.0) / times
@@ -115,14 +108,15 @@ class Backlog:
 
     def started(self, now: float) -> None:
         """Note that a batch has been taken."""
-        self.begin()
+        if not self.times.is_known:
+            self.begin()
         self.note(now)
         if self.times.is_known:
             self._free_at = self._next_end(now)
-            self._losing_before = self._free_at + self.times.safe_seconds(self._calls.queue.batch_size)
+            self._losing_before = self._free_at + self.times.safe_seconds(self._river.queue.batch_size)
             self._losing = self._count_losing()
             self._note_overload(now)
-            if not self._calls.queue.items:
+            if not self._river.queue.items:
                 self._coming_back.all_came()
 
     def _note_overload(self, now: float) -> None:
@@ -131,19 +125,21 @@ class Backlog:
         # Where only the rule of floods turns calls away, nothing else would end it.
         is_spare = now - self._ended > _SPARE * self.times.seconds(1)
         self._flooded = self._flooded + 1 if turned_away and not is_spare else 0
-        size = self._calls.queue.batch_size
+        size = self._river.queue.batch_size
         is_full = self._without_room > 0
         self._coming_back.started(self._turned_away, self._items, size, is_full=is_full)
         self._turned_away = self._without_room = 0
         self.times.caution += _LATELY * (turned_away - self.times.caution)
 
-    def ended(self, batch: Batch, started: float, now: float) -> None:
-        """Learn from a batch that has ended."""
-        if self._has_begun and not batch.failed:
+    def ended(self, run: Run, *, is_lesson: bool) -> None:
+        """Note that a batch has ended; learn from it, if it is a lesson, what batches take."""
+        batch, started, now = run.batch, run.started, run.now
+        if is_lesson and self._has_begun and not batch.failed:
             if self.times.is_known:
                 self._sooner = min((now - started) / self.times.seconds(batch.size), 1.0)
             self._learn(batch.size, now - started)
-        self._note_run(batch, now - started)
+        if is_lesson or batch.failed:
+            self._note_run(batch, now - started)
         small = batch.size - sum([stop - start for call, start, stop in batch.slices if call.large])
         self._small += _LATELY * (small - self._small)
         self._items += _LATELY * (batch.size - self._items)
@@ -175,30 +171,35 @@ class Backlog:
         if not self._streams:
             self.times.ran(size, seconds)
             if self.times.is_known:
-                self._calls.inbox.batch_s = self.times.safe_seconds(1)
+                self._river.batch_s = self.times.safe_seconds(1)
 
     def _next_end(self, now: float) -> float:
         """Return when a batch of calls that wait can start, as far as is known: at once where a slot is free.
 
         What runs again goes first.
         """
-        again_s = sum([self.times.seconds(batch.size) for batch in self.retried if batch.size])
-        again_s = self._extra.left(again_s) / self.slots
-        if len(self.since) < self.slots:
+        again_s = 0.0
+        if again := self._river.again():
+            takes_s = sum([self.times.seconds(batch.size) for batch in again if batch.size])
+            again_s = self._extra.left(takes_s) / self.slots
+        else:
+            self._extra.left_s = 0.0
+        if len(self._river.running) < self.slots:
             return now + again_s
         ends = [
             since
             + self.times.seconds(batch.size)
             * (1.0 if batch.reason == StartReason.RETRY else self._extra.factor)
-            for batch, since in self.since.items()
+            for batch, since in self._river.running.items()
         ]
         return min(ends) + again_s
 
     def _count_losing(self) -> int:
         """Return how many small items that wait will be too late for the next batch if that is full."""
         losing = 0
-        if self._calls.deadlines.next() < self._losing_before:
-            for call in self._calls.queue.small_calls():
+        deadlines = self._river.deadlines
+        if not deadlines.are_after(self._losing_before) and deadlines.next() < self._losing_before:
+            for call in self._river.queue.small_calls():
                 if call.waiting and (call.deadline is None or call.deadline >= self._losing_before):
                     break  # those that follow came later
                 losing += call.waiting
@@ -210,7 +211,7 @@ class Backlog:
         """Return how long a call of `items` that came now would wait for its answer; None if not known."""
         if not self.times.is_known:
             return None
-        queue = self._calls.queue
+        queue = self._river.queue
         large = items > queue.threshold
         ahead = queue.ahead(items, None, large=large) + self._arriving(items, large=large)
         if large:
@@ -223,9 +224,9 @@ class Backlog:
 
     def _large_wait_s(self, items: int, ahead: int, now: float) -> float:
         """Return how long a large call would wait, batch by batch: small ones that come go ahead of it."""
-        queue, times = self._calls.queue, self.times
+        queue, times = self._river.queue, self.times
         size = queue.batch_size
-        small = float(min(queue.small_items + len(self._calls.inbox.arriving), ahead))
+        small = float(min(queue.small_items + len(self._river.arriving), ahead))
         left = total = float(max(ahead - small, 0.0) + items)
         each_s = self._small / self._cycle_s if self._cycle_s else 0.0  # small items that come in a second
         # Half of the large items that come go ahead, as large calls take turns; one batch is not divided.
@@ -260,10 +261,13 @@ class Backlog:
     def refuse(self, call: Call, now: float) -> None:
         """Raise an `OverloadError` if `call`, which has a deadline, cannot be answered in time."""
         self.is_used = True
+        river = self._river
+        if not (river.running or river.queue.items or river.arriving or call.size > 1 or has_come_back(call)):
+            return  # it runs at once
         if not self.times.is_known or call.deadline is None:
             return
         items = call.unanswered  # without those that a cache knows
-        queue = self._calls.queue
+        queue = self._river.queue
         large = items > queue.threshold if call.bulk is None else call.bulk
         arriving = self._arriving(items, large=large) - self._losing
         ahead = queue.ahead(items, call, large=large) + arriving
@@ -282,17 +286,17 @@ class Backlog:
             if call.deadline < self._losing_before:
                 self._losing += items
             return
-        self._calls.inbox.refused.append(items)
+        self._river.refused.append(items)
         error = self.overload(call, too_long, now, in_vain=self._too_long(call, 0, items, now) > 0.0)
         call.missing = call.waiting = 0  # nothing is left to be cancelled
         raise error
 
     def _arriving(self, items: int, *, large: bool) -> int:
         """Return how many items that are not in the queue yet go ahead of a call of `items`."""
-        arriving = self._calls.inbox.arriving
+        arriving = self._river.arriving
         if not large:
             return len(arriving)  # of one item nearly all, and there may be thousands
-        turn = max(items, self._calls.queue.batch_size)
+        turn = max(items, self._river.queue.batch_size)
         return sum([min(call.size, turn) for call in arriving[:]])
 
     def _too_long(self, call: Call, ahead: int, items: int, now: float) -> float:
@@ -306,12 +310,12 @@ class Backlog:
 
         Nothing runs, and it is one item, or the function has not run for long.
         """
-        if self.since:
+        if self._river.running:
             return False
-        calls = self._calls
-        if calls.queue.items + len(calls.inbox.arriving) + items <= 1:
+        river = self._river
+        if river.queue.items + len(river.arriving) + items <= 1:
             return True
-        enough: float = _IDLE * self.times.seconds(calls.queue.batch_size) * self._sooner
+        enough: float = _IDLE * self.times.seconds(river.queue.batch_size) * self._sooner
         return now - self._ended > enough
 
     def _starts_at(self, ahead: int, items: int, now: float) -> tuple[float, int]:
@@ -319,7 +323,7 @@ class Backlog:
 
         So many items go `ahead` of it.
         """
-        size: int = self._calls.queue.batch_size
+        size: int = self._river.queue.batch_size
         batches, last = divmod(max(ahead, 0) + items - 1, size)
         return max(now, self._free_at) + batches * size * self._each_s(), last + 1
 
@@ -333,7 +337,7 @@ class Backlog:
             if has_come_back(call):
                 self._coming_back.refused_again(call.size)
         # A list of many batches takes turns with others: they are not to stay away for all of it.
-        has_place = call.size <= self._calls.queue.batch_size
+        has_place = call.size <= self._river.queue.batch_size
         takes_s = call.size * self._each_s()
         retry_after_s = self._coming_back.after_s(too_long, takes_s, now, has_place=has_place)
         error = OverloadError(
@@ -345,8 +349,8 @@ class Backlog:
 
     def _each_s(self, size: int | None = None) -> float:
         """Return the seconds that an item takes in batches of a size, or else in full ones."""
-        size = size or self._calls.queue.batch_size
-        return self.times.seconds(size) / size / self.slots * self._extra.factor
+        items: int = size or self._river.queue.batch_size
+        return self.times.seconds(items) / items / self.slots * self._extra.factor
 
     # -- for a bound on what waits, with the lock ----------------------------------------------------------
 
@@ -356,7 +360,7 @@ class Backlog:
         if not self.times.is_known:
             return None
         left = delay_s - max(self._free_at - self._now, 0.0)
-        size: int = self._calls.queue.batch_size
+        size: int = self._river.queue.batch_size
         return 0 if left < 0.0 else (int(left / self._each_s() / size) + 1) * size
 
     def retry_after_s(self, items: int, too_many: int, most: int) -> float | None:
@@ -369,10 +373,10 @@ class Backlog:
             return None
         self._without_room += items
         # No batch has more items than may wait.
-        size = min(self._calls.queue.batch_size, max(most, items))
+        size = min(self._river.queue.batch_size, max(most, items))
         each_s = self._each_s(size)
         left_s = max(self._free_at - self._now, 0.0)
-        if not self.since:
+        if not self._river.running:
             return self._coming_back.after_s(too_many * each_s, items * each_s, self._now)
         # Each batch makes room as it starts: then there is some, until other calls have come.
         cycle_s = size * each_s

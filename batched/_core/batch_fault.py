@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from contextlib import suppress
 
 from batched._core.counters import Counters
 
@@ -39,14 +37,6 @@ class BatchFault:
                 type(error).__qualname__,
                 exc_info=error,
             )
-
-
-def log_faults(gone: Iterable[object]) -> None:
-    """Log the faults among what the batcher drops. Not under a lock: a handler of the log may call it."""
-    for each in gone:
-        if isinstance(each, BatchFault):
-            with suppress(Exception):  # of such a handler: callers wait for their answers
-                each.log()
 
 
 def _in_words(error: BaseException) -> str:

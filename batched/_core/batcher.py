@@ -1,8 +1,8 @@
 """All that is decided: which calls share a batch, when it starts, and what becomes of them.
 
-Pure: a driver tells the time and does the waiting. Callers put calls into the `inbox`; a driver asks `next`
-for the batch to run, or for how long to wait, and reports the batch by `running.finish` or `running.fail`.
-After each step it takes the calls in `calls.answered`, `let_in`, `released` and `gone`.
+Pure: a driver tells the time and does the waiting. Callers put calls into the inbox, a part of it; a
+driver asks `next` for the batch to run, or for how long to wait, and reports the batch by `finish` or `fail`.
+After each step it takes the `effects`.
 
 Nothing is assigned to a batch before a driver is free to run it (late binding), so the queue keeps growing
 behind a running batch. All but the inbox needs the lock of the driver.
@@ -10,28 +10,54 @@ behind a running batch. All but the inbox needs the lock of the driver.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, Literal, TypeAlias
 
+from batched._core.admission import Admission
 from batched._core.backlog import Backlog
 from batched._core.batch import Batch
-from batched._core.calls import Calls, NewQueue
+from batched._core.batch_fault import BatchFault
+from batched._core.call import Call, Slice, completed
 from batched._core.collator import Collator
 from batched._core.counters import Counters
+from batched._core.effects import Effects
+from batched._core.gate import Gate
+from batched._core.hooks import HOOKS, Feature, Run
 from batched._core.inbox import Inbox
+from batched._core.keyed_queues import KeyedQueues
+from batched._core.keys import KnownKeys, fault_of, keys_of
+from batched._core.lazy_heap import Deadlines
 from batched._core.lessons import NOTHING, Lessons, of_all
-from batched._core.next_batch import NextBatch
 from batched._core.options import Options
-from batched._core.running import Running
+from batched._core.queue import Queue
+from batched._core.retries import Retries
 from batched._core.stats import Stats
-from batched._policy.window import Learned
+from batched._policy.window import AtOnce, StartReason, Window
+from batched.errors import QueueFullError, without_own_frames
+
+NewQueue: TypeAlias = Callable[[int, int], Queue | KeyedQueues]
+"""Makes the queue, from `batch_size` and `small_batch_threshold`."""
 
 
-class Batcher:
-    """What waits is in `calls`, what runs in `running`; `next_batch` decides what goes from one to the other.
+class Batcher(Inbox):
+    """The way of each call: it arrives, waits in the queue, runs in a batch, has its answer.
 
-    `now` and all times are seconds on one monotonic clock.
+    It knows an order, the queue, and a time, the window; what else takes part are `features`, of which it has
+    the hooks. Each item counts as processed once: when its last run has ended. `now` and all times are
+    seconds on one monotonic clock.
     """
+
+    until: float
+    wake_after: int | None
+    _queued: tuple[Callable[[list[Call]], None], ...]
+    _look: tuple[Callable[[float], None], ...]
+    _urgent: tuple[Callable[[float], Call | None], ...]
+    _start: tuple[Callable[[float, StartReason, float], tuple[float, StartReason]], ...]
+    _room: tuple[Callable[[Any, int, float], int], ...]
+    _took: tuple[Callable[[Batch, float], None], ...]
+    _ended: tuple[Callable[[Run], None], ...]
+    _lesson: tuple[Callable[[Run], None], ...]
 
     def __init__(  # noqa: PLR0913
         self,
@@ -43,26 +69,292 @@ class Batcher:
         *,
         in_flight: Any = None,
         streams: bool = False,
+        features: Sequence[Feature] = (),
     ) -> None:
-        self.calls: Calls = Calls(options, new_queue, name, counters, in_flight, streams=streams)
-        self.inbox: Inbox = self.calls.inbox
-        self.backlog: Backlog = self.calls.backlog
-        self.next_batch: NextBatch = NextBatch(self.calls, options, streams=streams)
-        self.running: Running = Running(name, self.calls, self.next_batch, collator, streams=streams)
-        self.backlog.since = self.running.since
-        self.backlog.retried = self.running.retries.batches
-        self.next_batch.resize(None)
+        super().__init__()
+        self._features = features
+        self.options: Options = options
+        self._name = name
+        self._new_queue = new_queue
+        self._collator = collator
+        self._streams = streams
+        self.counters: Counters = counters
+        self.in_flight: Any = (
+            in_flight  # the items that run for a cache: calls for equal items wait for these
+        )
+        self.effects: Effects = Effects()
+        self.running: dict[Batch, float] = {}
+        """When each batch started that runs."""
+        self.retries: Retries = Retries()
+        self.backlog: Backlog = Backlog(self, options, name, streams=streams)
+        self._has_parts = False  # whether any call has been divided so far
+        self._known_keys: KnownKeys = KnownKeys()
+        self.keys_may_change: bool = False
+        """Whether any call has come so far that has a key which may change."""
+        self._ending: list[Call] = []  # that are being answered with an error
+        self._is_draining = False
+        self.taking_from: Queue | None = None
+        """The queue of which a batch is being taken, that of one key if calls have keys."""
+        self._begin(options)
+        self.refuse: Callable[[Call, float], None] = self.backlog.refuse
+        """Raise `OverloadError` if a call with a deadline would be late. Needs no lock."""
+        self.wait_s: Callable[[int, float], float | None] = self.backlog.wait_s
+        """How long a call of so many items would wait for its answer, if that is known. Needs no lock."""
+        self.learn_waits: Callable[[], None] = self.backlog.begin
+        """Learn from now on how long calls wait."""
+
+    def _begin(self, options: Options) -> None:
+        """Begin with an empty queue."""
+        self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
+        self.admission: Admission = Admission(self._name, options, self.queue.tenants, self.backlog)
+        self.deadlines: Deadlines = Deadlines()
+        self.fault: Exception | None = None
+        """An error of this library, while it queued calls."""
+        self._in_hand: list[Call] = []  # these calls
+        self.window: Window = AtOnce(StartReason.NO_GAIN)
+        """Says until when a batch that is not full is held back."""
+        self._reason = StartReason.FULL  # why the next batch is due
+        self._gate = Gate()
+        for feature in self._features:
+            feature.begin(self, options)
+        self.hook()
+        self.resize()
+
+    def hook(self) -> None:
+        """Ask and tell the features that have a hook at present, in their order."""
+        for name in HOOKS:
+            found = [getattr(feature, name) for feature in self._features if name in feature.hooks]
+            setattr(self, f"_{name}", tuple(found))
+
+    def resize(self) -> None:
+        """Have the queue know how many items a batch has, at most."""
+        options, queue = self.options, self.queue
+        limits = [self.fits, *(feature.limit for feature in self._features)]
+        size = min([options.batch_size, *(limit for limit in limits if limit is not None)])
+        for feature in self._features:
+            feature.resized(options, size)
+        lengths = queue.lengths
+        changed = lengths is not None and lengths.budget != options.max_batch_length
+        if lengths is not None:
+            lengths.budget = options.max_batch_length
+        if changed or (size, options.small_batch_threshold) != (queue.batch_size, queue.threshold):
+            queue.resize(size, options.small_batch_threshold)
+
+    def drain(self) -> None:
+        """Hold no batch back any more: every call in the queue is due."""
+        if not self._is_draining:
+            self._is_draining = True
+            self.use_window(self.window)
+
+    def use_window(self, window: Window) -> None:
+        """Hold batches that are not full back as long as `window` says."""
+        self.window = AtOnce(StartReason.DRAIN) if self._is_draining else window
 
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
-        self.calls.take_in()
-        if options != self.next_batch.options:
-            self.calls.counters.configured(self.running.since)
-        self.next_batch.configure(options)
-        self.next_batch.resize(self.fits)
+        self.take_in()
+        if options != self.options:
+            self.counters.configured(self.running)
+        self.options = options
+        for feature in self._features:
+            feature.configure(options)
+        self._gate = Gate()
+        self.resize()
         self.backlog.configure(options)
-        self.calls.admission.configure(options)
-        self.calls.admit_waiting()
+        self.admission.configure(options)
+        self.admit_waiting()
+
+    # -- calls come ---------------------------------------------------------------------------------------
+
+    def take_in(self) -> None:
+        """Queue the calls that have arrived, and drop those that leave; callers may be adding to both."""
+        gone = len(self.leaving)  # counted first: the calls that have left by now came before
+        if self.arriving:
+            self.effects.has_moved = True
+            new = self.arriving[:]  # calls that come meanwhile come later
+            self.add(new)
+            self.admission.arriving = 0
+            del self.arriving[: len(new)]  # last, so that Ctrl-C loses nothing
+        while self.refused:
+            self.counters.refused += self.refused.popleft()
+        while gone:
+            gone -= 1
+            call = self.leaving.popleft()
+            self.effects.gone.append(call)
+            self.drop(call)
+
+    def add(self, calls: list[Call]) -> None:
+        """Put `calls` into the queue."""
+        in_hand = self._in_hand
+        in_hand += calls  # first: no error in the middle loses them
+        for queued in self._queued:
+            queued(calls)
+        try:
+            for call in calls:
+                if call.deadline is not None:
+                    self.deadlines.add(call, call.deadline)
+            self.counters.accepted += self.queue.push_all(calls)
+        except Exception as fault:  # noqa: BLE001  of this library: the driver that asks for a batch meets it
+            self.counters.accepted += sum(call.size for call in calls)
+            self.fault = fault
+        if self.fault is None:
+            in_hand.clear()
+
+    def enter(self, call: Call) -> list[Call]:
+        """Return the calls to queue in the place of `call`; raise if their keys cannot be compared."""
+        calls = [*call.enter(self.in_flight)]
+        for each in calls:
+            keys = keys_of(each)
+            for key in keys:
+                key.settle(self._known_keys)
+                self.keys_may_change = True
+            if keys:
+                self.queue.check_key(each)
+        if call.is_divided:
+            self._has_parts = True
+        return calls
+
+    def admit(self, call: Call, *, wait: bool, of_map: bool = False) -> bool:
+        """Have `call` arrive if there is room; return False if it will be let in once there is.
+
+        Raises `QueueFullError` if it cannot `wait`, and `ValueError` if there will never be room.
+        """
+        self.backlog.note(call.arrived)
+        if self.leaving:  # calls that leave make room
+            self.take_in()
+        parts: list[Call] = []
+        try:
+            parts = self.enter(call)
+            large = call.bulk if call.bulk is not None else call.size > self.queue.threshold
+            has_room = self.admission.admit(
+                call, parts, self.queue.items, large=large, wait=wait, of_map=of_map
+            )
+        except BaseException as error:
+            if isinstance(error, QueueFullError):
+                self.counters.rejected += sum(part.size for part in parts)
+            call.leave()
+            call.missing = call.waiting = 0  # nothing is left to be cancelled
+            raise
+        self.counters.cached += call.hits
+        if not call.missing:
+            self.effects.answered.append(call)
+        elif has_room and (self.queue.is_keyed or self.queue.tenants is not None):
+            self.add(parts)  # compared with the keys there are, so that no other can come
+            self.effects.has_moved = True
+            while self.admission.in_the_way:
+                self._refuse(self.admission.in_the_way.pop())
+        elif has_room:
+            self.admission.arriving += sum([part.size for part in parts])
+            self.arriving.extend(parts)
+        return has_room
+
+    def _refuse(self, part: Call) -> None:
+        """Answer the call of `part`, which waits, with `QueueFullError`: another tenant has its room."""
+        call = part.whole
+        if call.unstarted:  # else another part of it was refused before
+            self._ending.append(call)
+            call.left = "rejected"
+            call.error = self.admission.refused(call.unstarted, self.queue.items)
+            self.drop(call)
+            self.answer([call])
+            self._ending.clear()
+
+    def admit_waiting(self) -> None:
+        """Queue the calls that wait for room, as far as there is room."""
+        while (found := self.admission.next(self.queue.items)) is not None:
+            call, parts = found
+            self.effects.let_in.append(call)
+            self._in_hand += parts
+            self.admission.leave(call)
+            self.add(parts)
+
+    # -- calls leave --------------------------------------------------------------------------------------
+
+    def drop_all(self, calls: list[Call]) -> None:
+        """Forget the items of `calls` that still wait; some of these calls may only be arriving."""
+        self.take_in()
+        for call in calls:
+            self.drop(call)
+
+    def drop(self, call: Call) -> None:
+        """Forget the items of `call` that still wait, if any: it has been left, or is late, or has failed."""
+        if call.missing and call.error is None and call.left is None:
+            call.left = "cancelled"  # a part that no call waits for: some of it may still be in a batch
+        parts = call.leave()
+        self._end_wait_for_room(call)
+        for part in parts:
+            part.left = part.left or call.left
+            if part is call:
+                self._drop(part)
+            else:
+                self.drop(part)
+        call.missing = 0  # the items of it that run have no caller any more
+
+    def drop_rest(self, calls: list[Call]) -> list[Call]:
+        """Forget the items that wait behind an error in lists; return the calls that are done with that."""
+        done: list[Call] = []
+        for part in [part for call in calls if call.error is not None for part in call.siblings]:
+            if part.missing and part.waiting and part.error is not None:
+                dropped = self.queue.drop(part, part.failed_at)
+                self.counters.cancelled += dropped
+                part.missing -= dropped
+                if not part.missing:
+                    done.append(part)
+                    self.effects.released.append(part)  # nothing of it runs
+                self._note_dropped()
+        return done
+
+    def _end_wait_for_room(self, call: Call) -> None:
+        """Have `call`, which is to be dropped, wait for room no more.
+
+        It is queued, as what is dropped is counted there; or else it waits on behalf of other callers.
+        """
+        parts = self.admission.awaiting_room.get(call)
+        if parts is None:
+            return
+        self.effects.let_in.append(call)
+        miss_call = parts[0].whole
+        if miss_call.parent is not None and miss_call.parent.is_wanted:
+            self.admission.hand_over(call, miss_call)
+        else:
+            self._in_hand += parts
+            self.admission.leave(call)
+            self.add(parts)
+
+    def _drop(self, call: Call) -> None:
+        if not hasattr(call, "large"):  # a refusal, or Ctrl-C, came before it could arrive
+            call.waiting = 0
+        waiting = call.waiting
+        if waiting:
+            if waiting in {call.size, call.missing}:  # else a part of it may be running
+                self.effects.released.append(call)
+            dropped = self.queue.drop(call)
+            if call.left == "expired":
+                self.counters.expired += dropped
+            elif call.left == "rejected":  # as if it had never been let in: each item counts once
+                self.counters.accepted -= dropped
+                self.counters.rejected += dropped
+            else:
+                self.counters.cancelled += dropped
+            self._note_dropped()
+
+    def _note_dropped(self) -> None:
+        self.admit_waiting()
+
+    def expire(self, call: Call, error: TimeoutError | None = None) -> None:
+        """Answer `call`, which is late or will be, with `error` or else a `TimeoutError`.
+
+        It must be taken in. Not if all of it has started.
+        """
+        if call.missing and call.unstarted:
+            self._ending.append(call)
+            call.left = "expired"
+            call.error = error or TimeoutError(call.overdue(self._name))  # first: its caller may be looking
+            self.drop(call)
+            self.answer([call])
+            self._ending.clear()
+
+    # -- the next batch -----------------------------------------------------------------------------------
 
     def next(self, now: float) -> Batch | float | None:
         """Remove and return the next batch if it is due.
@@ -76,14 +368,23 @@ class Batcher:
                 return batch
         return delay
 
-    def rest(self) -> bool:
-        """Return whether no call waits: then only the next call is reason to look."""
-        calls, inbox = self.calls, self.inbox
-        if inbox.arriving or inbox.leaving or calls.queue.items or calls.deadlines.entries or calls.fault:
+    def next_unless_answered(self, now: float) -> Batch | float | None:
+        """Return what `next` does; but if callers are to be told first, 0.0: it is to be asked after that.
+
+        They, and callbacks of their futures, are to have a chance to call again, or to leave. None if no call
+        waits: only the next call is reason to look.
+        """
+        if self.effects.answered or self.effects.released:
+            return None if self._rests() else 0.0
+        return self.next(now)
+
+    def _rests(self) -> bool:
+        """Whether no call waits; if so, the next call is reason to look."""
+        if self.arriving or self.leaving or self.queue.items or self.fault:
             return False
-        if self.running.retries.batches or calls.admission.awaiting_room:
+        if self.retries.batches or self.admission.awaiting_room:
             return False
-        inbox.wake_after = 1
+        self.wake_after = 1
         return True
 
     def plan(self, now: float) -> float | None:
@@ -91,52 +392,296 @@ class Batcher:
 
         Notes how many more calls are reason to ask earlier; if it is due, none are.
         """
-        calls = self.calls
-        calls.take_in()
-        if calls.fault is not None:
-            raise calls.fault
-        if calls.unreported or calls.deadlines.entries:
-            self.next_batch.catch_up(now)
-        retries = self.running.retries.batches
-        delay = 0.0 if retries and self.running.prune_retries(now) else self.next_batch.delay(now)
-        inbox = self.inbox
-        inbox.has_moved = False
-        inbox.wake_after = 1
+        self.take_in()
+        if self.fault is not None:
+            raise self.fault
+        for look in self._look:
+            look(now)
+        queue = self.queue
+        delay: float | None = None
+        if self.retries.batches and self._prune_retries(now):
+            delay = 0.0
+        elif queue.is_full():
+            self._reason = StartReason.FULL
+            delay = 0.0
+        elif queue.items and self.window.is_immediate and not self.admission.awaiting_room:
+            self._reason = self.window.reason
+            delay = 0.0
+        elif queue.items:
+            start = self._start_at(queue.oldest(), now)
+            for sooner in self._start:
+                start, self._reason = sooner(start, self._reason, now)
+            delay = start - now if start > now else 0.0
+        self.effects.has_moved = False
+        self.wake_after = 1
         if delay is not None:
-            inbox.wake_after = self.next_batch.awaited() if delay else None
-            inbox.until = now + delay
+            self.wake_after = min(queue.lacks(), self.window.awaited) if delay else None
+            self.until = now + delay
         return delay
+
+    def _start_at(self, oldest: float, now: float) -> float:
+        """Return when a batch starts that is not full, if its oldest item came then; and note why."""
+        if self.admission.awaiting_room and not self._is_draining:
+            self._reason = StartReason.CROWDED
+            return -inf
+        window = self.window
+        start = window.start_at(oldest, self.queue.items, now)
+        self._reason = window.reason
+        return start
 
     def pop(self, now: float) -> Batch:
         """Remove and return the next batch, for which `plan` has just said that it is due.
 
         It is empty if the keys of all of its calls have changed.
         """
-        running, options = self.running, self.next_batch.options
-        if running.retries.batches:
-            batch: Batch = running.retries.batches[0]
-            running.since[batch] = now
-            running.retries.batches.popleft()
+        if self.retries.batches:
+            batch: Batch = self.retries.batches[0]
+            self.running[batch] = now
+            self.retries.batches.popleft()
         else:
-            batch = self.next_batch.take(now)
+            batch = self._take(now)
             if not batch.size:  # an earlier fault: without this, the driver would ask for ever
                 raise RuntimeError("more items were counted than wait")
-            if self.calls.keys_may_change:
-                running.refuse_changed(batch, now)
+            if self.keys_may_change:
+                self._refuse_changed(batch, now)
                 if not batch.size:
-                    self.calls.taking_from = None
+                    self.taking_from = None
                     return batch
-        if running.retries.is_watching:
+        if self.retries.is_watching:
             taken = batch
-            batch = running.retries.to_run(taken, isolates=options.isolate_errors)
+            batch = self.retries.to_run(taken, isolates=self.options.isolate_errors)
             if batch is not taken:
-                running.since[batch] = now
-                running.since.pop(taken, None)
-        running.since[batch] = now
-        self.calls.taking_from = None
+                self.running[batch] = now
+                self.running.pop(taken, None)
+        self.running[batch] = now
+        self.taking_from = None
         if self.backlog.is_used:
             self.backlog.started(now)
         return batch
+
+    def _take(self, now: float) -> Batch:
+        """Remove and return the next batch of the queue."""
+        queue = self.queue
+        urgent: Call | None = None
+        if self._urgent and queue.may_choose():
+            for ask in self._urgent:
+                urgent = ask(now)
+                if urgent is not None:
+                    queue.prefer(urgent)
+        if queue.is_keyed:
+            batch = self._take_in_turn(now, urgent)
+        else:
+            self.taking_from = queue
+            room = self._room_in(queue, now) if self._room else min(queue.batch_size, queue.items)
+            batch = queue.take(room)
+            batch.reason = self._reason
+        for took in self._took:
+            took(batch, now)
+        if self.admission.awaiting_room:
+            self.admit_waiting()
+        return batch
+
+    def _take_in_turn(self, now: float, urgent: Call | None) -> Batch:
+        """Remove and return the next batch of the key that has its turn."""
+        queues = self.queue
+        reason = self._reason
+        queue = queues.in_turn(lambda oldest: self._start_at(oldest, now) <= now, urgent)
+        self.taking_from = queue
+        queue.large_limit = queues.large_limit
+        if queue.is_full():
+            reason = StartReason.FULL
+        elif reason == StartReason.FULL:  # another key's was
+            self._start_at(queue.oldest(), now)
+            reason = self._reason
+        batch: Batch = queue.take(self._room_in(queue, now))
+        queues.taken(batch, now)
+        if reason != StartReason.FULL and not queue.items and queues.items:
+            batch.is_apart = True
+        batch.reason = reason
+        return batch
+
+    def _room_in(self, queue: Any, now: float) -> int:
+        """Return how many items the next batch of `queue` has, at most."""
+        room: int = min(queue.batch_size, queue.items)
+        for limit in self._room:
+            room = limit(queue, room, now)
+        return room
+
+    def _prune_retries(self, now: float) -> bool:
+        """Forget the halves of failed batches that have no caller; return whether others are left.
+
+        The next one has no more items than `batch_size`, which may be smaller by now.
+        """
+        self._forget(self.retries.prune(self.options.batch_size), now)
+        return bool(self.retries.batches)
+
+    def _refuse_changed(self, batch: Batch, now: float) -> None:
+        """Remove from `batch`, which has just been taken, the calls of which a key has changed; they fail."""
+        faults = [(piece, fault) for piece in batch.slices if (fault := fault_of(piece[0])) is not None]
+        for piece, fault in faults:
+            refused = Batch([piece], piece[2] - piece[1], batch.reason)
+            batch.slices.remove(piece)
+            batch.size -= refused.size
+            self._end_unrun(refused, fault, now, now)
+
+    # -- a batch ends -------------------------------------------------------------------------------------
+
+    def finish(self, batch: Batch, parts: list[Any], now: float) -> None:
+        """Hand the calls of `batch`, which has run, their parts, as the collator has split them.
+
+        If the function streams there are no parts, and the streams end.
+        """
+        done = batch.end() if self._streams else batch.answer(parts, self._collator)
+        retries = self.retries
+        if (retries.is_watching or batch.isolation is not None) and batch in self.running:
+            raised = retries.note_success(batch, now - self.running[batch], self.options.batch_size)
+            if raised is not None:
+                self.effects.gone.append(BatchFault(self._name, raised, self.counters))
+            self.resize()
+        self._end(batch, done, now)
+
+    def step(self, batch: Batch, pieces: list[Any]) -> tuple[list[Call], bool]:
+        """Hand the calls of `batch`, which streams, their next pieces.
+
+        Returns the calls that have something new, and whether any of the batch wants more.
+        """
+        return batch.step(pieces, self._name, self.options.max_pieces)
+
+    def fail(self, batch: Batch, error: BaseException, now: float) -> None:
+        """Answer the calls of `batch`, which raised `error`, unless it runs again in halves."""
+        error = without_own_frames(error)
+        started = self.running.get(batch)
+        if started is not None and not batch.begun:
+            isolates = self.options.isolate_errors
+            if self.retries.note_failure(batch, error, now - started, isolates=isolates):
+                self.resize()
+                if self._collator.can_repeat(batch):
+                    self._run_again(batch, error, started, now)
+                    return
+            for half in self.retries.given_up(batch, error):
+                self._end_unrun(half, half.error or error, started, now)
+        self.retries.release(batch)
+        self._end(batch, batch.fail(error, self._collator, streams=self._streams), now)
+
+    def _run_again(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
+        """Have `batch`, which raised `error`, run in halves."""
+        del self.running[batch]
+        self.counters.ran(batch, started, now, worked=False)
+        self.counters.divided += 1
+        self._forget(self.retries.add(batch, error, now - started), started)
+        if self.backlog.is_used:
+            self.backlog.divided(batch, started, now)
+
+    def _end(self, batch: Batch, done: list[Call], now: float) -> None:
+        """Count `batch`, which has answered the calls `done`, and learn from it."""
+        started = self.running.pop(batch, None)
+        try:
+            if batch.failed:
+                done += self.drop_rest(batch.calls)
+            if started is not None:  # else it did not run, or a fault came in the way: it is counted
+                counters = self.counters
+                counters.ran(batch, started, now, worked=not batch.failed)
+                counters.left(batch.slices, batch.size, started, batch.failed)
+                answered = len(done)
+                if self._streams:  # of which some have ended before
+                    answered = sum(not call.missing and call.left is None for call in batch.calls)
+                is_lesson = self._gate.opens(batch, started, now)
+                if is_lesson or self._ended or self.backlog.is_used:
+                    self._learn(Run(batch, started, now, answered), is_lesson=is_lesson)
+        finally:  # also after a fault of this library
+            self.answer(done)
+            self._release(batch, done)
+
+    def _learn(self, run: Run, *, is_lesson: bool) -> None:
+        """Tell the features of a run; and those that learn from it, if it is a lesson."""
+        lessons = self._lesson  # as they were when the batch ended
+        if self.backlog.is_used:
+            self.backlog.ended(run, is_lesson=is_lesson)
+        for ended in self._ended:
+            ended(run)
+        if is_lesson:
+            for lesson in lessons:
+                lesson(run)
+            self._gate.at_rest = all(feature.is_at_rest for feature in self._features)
+
+    def _end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
+        """Answer the calls of `batch`, which does not run, with `error`."""
+        done = batch.fail(error, self._collator, streams=self._streams)
+        self.counters.left(batch.slices, batch.size, started, batch.failed)
+        self._end(batch, done, now)
+
+    def _release(self, batch: Batch, done: list[Call]) -> None:
+        """Drop the items of calls that have failed, and release the inputs of calls that have ended."""
+        if len(done) == len(batch.slices) and not batch.failed:
+            self.effects.released += done
+            return
+        if batch.failed:
+            self.drop_all([call for call in batch.calls if call.waiting and not call.missing])
+        for piece in batch.slices:
+            if not piece[0].missing and not self._may_run_elsewhere(piece):
+                self.effects.released.append(piece[0])
+
+    def _may_run_elsewhere(self, piece: Slice) -> bool:
+        """Whether another part may run of a call that has ended; `piece` does not run any more."""
+        call, start, stop = piece
+        if stop - start == call.size or call.has_all_results:
+            return False
+        return any(call is other for batch in self.running for other, _, _ in batch.slices)
+
+    def _forget(self, slices: list[Slice], started: float) -> None:
+        """Count items that will not run again: their callers have left, or their lists have failed."""
+        self.counters.left(slices, sum(stop - start for _, start, stop in slices), started)
+        for call, start, stop in slices:
+            self.effects.gone.append(call)
+            if call.missing:
+                call.missing -= stop - start
+                if call.missing:
+                    continue
+                self.answer([call])
+            if not self._may_run_elsewhere((call, start, stop)):
+                self.effects.released.append(call)
+
+    def end_streams(self, error: BaseException) -> list[Call]:
+        """Fail the calls of batches that run and stream; return them."""
+        calls = [call for call in self.running_calls() if call.missing and self._streams]
+        for call in calls:
+            call.left = "cancelled"
+            call.fail(error)
+        return calls
+
+    # -- calls are answered -------------------------------------------------------------------------------
+
+    def answer(self, calls: list[Call]) -> None:
+        """Have the callers of `calls`, which are done, be woken; of a part, of what it is a part of."""
+        unwanted: list[Call] = []
+        if self._has_parts:
+            calls, unwanted = completed(calls)
+        self.effects.answered += calls
+        if self.in_flight is not None:
+            self.in_flight.landing.clear()
+            self.effects.landed += self.in_flight.take_landed()
+        if self.admission.awaiting_room:
+            for call in calls:  # one part that was in flight has failed before the others had room
+                self._end_wait_for_room(call)
+        if unwanted:
+            self.drop_all(unwanted)
+
+    def close(self, error: BaseException, left: Literal["cancelled"] | None = None) -> None:
+        """Answer all calls that wait with `error`; `left` says that they count as cancelled by callers."""
+        self.take_in()
+        if outside := self.admission.clear():
+            self.add(outside)  # and out again, so that they count
+        calls = self.waiting()
+        self._ending += [call for call in calls if call.missing]
+        unanswered = _set_error(calls, error)
+        for call in calls:
+            self.drop(call)
+        for call in unanswered:
+            call.left = left
+        self.answer(unanswered)
+        self._ending.clear()
+
+    # -- after a fault of this library, or a Ctrl-C -------------------------------------------------------
 
     def give_up(self, error: BaseException, batch: Batch | None) -> None:
         """Answer with `error`, a fault of this library, the calls of `batch`, or else all that wait.
@@ -145,71 +690,202 @@ class Batcher:
         too. Counters, and other batches that run, go on.
         """
         if batch is not None:
-            self.running.give_up(batch, error)
+            self._lose_batch(batch, error)
             return
-        retries = self.running.retries
-        self.calls.counters.cancelled += retries.items
-        options = self.next_batch.options
+        retries = self.retries
+        self.counters.cancelled += retries.items
         retried = retries.calls()
         retries.clear()
-        self.calls.abandon(error, retried, options)
-        self.next_batch.begin(options)
-        self.next_batch.resize(self.fits)
+        self.abandon(error, retried, self.options)
+
+    def abandon(self, error: BaseException, retried: list[Call], options: Options) -> None:
+        """Answer all calls that wait, and those `retried`, with `error`, and begin with a new queue.
+
+        The queue may be broken, so nothing is asked of it but which calls it has.
+        """
+        arriving = self.arriving
+        new = arriving[:]
+        del arriving[: len(new)]
+        new += self.admission.clear()
+        self.counters.accepted += sum(call.waiting for call in new)
+        taken: list[Call] = []
+        if self.taking_from is not None:
+            taken = [call for call, _, _ in self.taking_from.taking]
+            taken += self.taking_from.known_calls()
+            self.taking_from = None
+        calls = list(dict.fromkeys([*new, *self.waiting(), *self._in_hand, *self._ending, *taken, *retried]))
+        self.counters.cancelled += sum(call.waiting for call in calls)
+        unanswered = _set_error(calls, error)
+        for call in calls:
+            if call.waiting in {call.size, call.missing}:  # else a part of it may be running
+                self.effects.released.append(call)
+            call.waiting = call.missing = 0
+        self._begin(options)
+        self.answer(unanswered)
+
+    def _lose_batch(self, batch: Batch, error: BaseException) -> None:
+        """Answer the calls of `batch` with `error`, a fault of this library."""
+        runs = self.running.pop(batch, None) is not None
+        self.retries.release(batch)
+        calls = list(dict.fromkeys(batch.calls))
+        lost = [call for call in calls if call.missing]
+        if runs:  # else it has ended before the fault, and is counted
+            batch.failed = batch.failed + len(lost) if self._streams else batch.size
+            self.counters.processed += batch.size
+            self.counters.failed += batch.failed
+        for call in calls:
+            self.lose(call, error)
+        rest = [part for call in calls for part in call.siblings if part.waiting and not part.missing]
+        try:
+            self.drop_all(rest)
+            self._release(batch, lost)
+        except Exception as fault:  # noqa: BLE001  the queue is broken: the next look raises it
+            self.fault = fault
+
+    def lose(self, call: Call, error: BaseException) -> None:
+        """Answer what `call` is a part of, after a step was broken off: with `error` if it has no answer.
+
+        Its caller may have been told before: that does no harm.
+        """
+        if call.parent is not None:
+            self.effects.answered += call.parent.abandon(error)
+            if self.in_flight is not None:
+                self.effects.answered += [call for call in self.in_flight.landing if not call.missing]
+            call.missing = 0
+            return
+        if call.missing:
+            call.fail(error)
+        self.effects.answered.append(call)
 
     def mend(self, error: BaseException) -> None:
         """Put right what waits after `error`, a Ctrl-C, which has broken off a step anywhere.
 
         Batches that run go on. What was learned is forgotten.
         """
-        options = self.next_batch.options
-        self.calls.mend(error, [*self.running.since, *self.running.retries.waiting()], options)
-        self.next_batch.begin(options)
-        self.next_batch.resize(self.fits)
+        options = self.options
+        self._mend_queue(error, [*self.running, *self.retries.waiting()], options)
+
+    def _mend_queue(self, error: BaseException, running: list[Batch], options: Options) -> None:
+        """Begin with a new queue of the calls that wait, after `error` broke off a step in the middle.
+
+        What each call knows of itself holds; what the queue knows may not. A list of which the step was
+        taking some items, but not the first, gets `error`.
+        """
+        queues, admission = [self.queue], self.admission
+        runs = {call for batch in running for call in batch.calls}
+        taken: dict[Call, int] = {}
+        if self.taking_from is not None:
+            queues.append(self.taking_from)
+            taken = _starts(self.taking_from.taking, runs)
+            self.taking_from = None
+        new = self.arriving[:]
+        found = [*(call for queue in queues for call in queue.known_calls()), *self._in_hand, *taken, *new]
+        outside = set(admission.waiting_calls())
+        calls = sorted((call for call in dict.fromkeys(found) if call not in outside), key=_arrived)
+        uneven = {call for call in calls if any(queue.is_uneven(call) for queue in queues)}
+        ending = self._ending
+        self._ending = []
+        awaiting_room = admission.awaiting_room
+        del self.arriving[: len(new)]
+        self._begin(options)
+        for call in ending:
+            self.lose(call, error)
+        if self.in_flight is not None:
+            self.effects.answered += [call for call in self.in_flight.landing if not call.missing]
+        for call in calls:
+            start = taken.get(call)
+            if start == 0 and call.missing == call.size:
+                call.waiting = call.size
+            elif (start is not None or call in uneven) and call.missing:
+                self.lose(call, error)
+        for call in calls:
+            if not call.missing or call.left is not None:
+                call.waiting = 0
+        self.add([call for call in calls if call.waiting])
+        for call, parts in awaiting_room.items():
+            self.admission.await_room(call, parts)
+        self.admit_waiting()
+
+    # -- what is there ------------------------------------------------------------------------------------
+
+    def put_back(self, effects: Effects) -> None:
+        """Have what follows from a step be done after the next one: an error has come in the way."""
+        self.effects.put_back(effects)
+
+    def is_full(self) -> bool:
+        """Whether a full batch waits."""
+        full: bool = self.queue.is_full()
+        return full
+
+    def unanswered_calls(self) -> list[Call]:
+        """Return all calls, wherever they are on their way. Needs no lock where no other thread is left."""
+        return [*self.arriving, *self.waiting(), *self.running_calls()]
+
+    def waiting(self) -> list[Call]:
+        """Return the calls of which a part waits, also for room in the queue."""
+        waiting = [*self.queue.waiting_calls(), *self.admission.waiting_calls(), *self._in_hand]
+        return list(dict.fromkeys(waiting))
+
+    def again(self) -> list[Batch]:
+        """Return the batches that are to run again, in parts, before any other."""
+        return [*self.retries.batches]
+
+    def running_calls(self) -> list[Call]:
+        """Return the calls of which a part runs."""
+        return [*(call for batch in self.running for call in batch.calls), *self.retries.calls()]
 
     @property
     def unfinished(self) -> int:
         """How many items wait or run."""
-        running = self.running
-        waiting: int = self.calls.queue.items
-        return waiting + sum(batch.size for batch in running.since) + running.retries.items
-
-    # -- what is there ----------------------------------------------------------------------------------
+        waiting: int = self.queue.items
+        return waiting + sum(batch.size for batch in self.running) + self.retries.items
 
     @property
     def fits(self) -> int | None:
         """The most items of a batch as far as memory is known to go."""
-        return self.running.retries.memory.limit
-
-    @property
-    def best_batch_size(self) -> int | None:
-        """The most items of a batch where fewer than `batch_size` serve better."""
-        sizes = self.next_batch.sizes
-        return None if sizes is None or sizes.size == sizes.most else sizes.size
-
-    @property
-    def learned(self) -> Learned | None:
-        """What it has learned of its function and its callers."""
-        learned: Learned | None = self.next_batch.policy.learned()
-        return learned
+        return self.retries.memory.limit
 
     @property
     def lessons(self) -> Lessons:
         """What it has learned, in numbers that outlive it."""
-        return Lessons(self.next_batch.policy.cohorts, self.learned, self.fits, self.best_batch_size)
+        found: dict[str, Any] = {"fits": self.fits}
+        for feature in self._features:
+            found |= feature.lessons()
+        return Lessons(**found)
 
 
 def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float, gone: Lessons = NOTHING) -> Stats:
     """Return what `batchers`, which count together, have done so far, and what was learned by one `gone`."""
     lessons = of_all([batcher.lessons for batcher in batchers], gone)
-    running = [batcher.running for batcher in batchers]
-    refused = [batcher.inbox.refused.copy() for batcher in batchers]
+    refused = [batcher.refused.copy() for batcher in batchers]
     return counters.snapshot(
-        waiting=sum(batcher.calls.queue.items for batcher in batchers),
-        running=[(batch.size, now - since) for each in running for batch, since in each.since.items()],
+        waiting=sum(batcher.queue.items for batcher in batchers),
+        running=[(batch.size, now - since) for each in batchers for batch, since in each.running.items()],
         refused=sum(map(sum, refused)),
-        again=sum(each.retries.items for each in running),
-        paused=any(each.retries.is_paused for each in running),
+        again=sum(each.retries.items for each in batchers),
+        paused=any(each.retries.is_paused for each in batchers),
         fits=lessons.fits,
         best=lessons.best,
         learned=lessons.learned,
     )
+
+
+def _arrived(call: Call) -> float:
+    return call.arrived
+
+
+def _starts(slices: list[Slice], runs: set[Call]) -> dict[Call, int]:
+    """Return the first place of each call in `slices`, but for calls that are in `runs`."""
+    starts: dict[Call, int] = {}
+    for call, start, _ in slices:
+        if call not in runs:
+            starts[call] = min(start, starts.get(call, start))
+    return starts
+
+
+def _set_error(calls: list[Call], error: BaseException) -> list[Call]:
+    """Give `error` to those of `calls` that have no answer, and return them. Their callers may be looking."""
+    unanswered = [call for call in calls if call.missing]
+    for call in unanswered:
+        call.error = error
+    return unanswered

@@ -92,7 +92,9 @@ class Counters:
         """Count `items` of a batch that has `started`, which will not run again, and how long they waited."""
         self.processed += items
         self.failed += failed
-        if len(slices) == items:
+        if items == 1:
+            self._waits[1].append(started - slices[0][0].arrived)
+        elif len(slices) == items:
             self._waits[1] += [started - call.arrived for call, _, _ in slices]
         else:
             for call, start, stop in slices:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from batched._core.call import Call
 
@@ -10,12 +11,14 @@ from batched._core.call import Call
 class Inbox:
     """Calls on their way to the queue, and when they are reason to wake the driver. Needs no lock."""
 
-    __slots__ = ("arriving", "batch_s", "has_moved", "leaving", "refused", "until", "wake_after")
-
     def __init__(self) -> None:
         self.arriving: list[Call] = []
+        self.arrive: Callable[[Call], None] = self.arriving.append
+        """Note a call that has come. (The list's own method, as a method of ours would cost more than it.)"""
         self.leaving: deque[Call] = deque()
         """Calls that are to be dropped: their callers have left."""
+        self.leave: Callable[[Call], None] = self.leaving.append
+        """Note that the caller of a call has left. The garbage collector may do so, at any moment."""
         self.refused: deque[int] = deque()
         """The items of calls that were refused, which are to be counted."""
         self.batch_s: float = 0.0
@@ -27,8 +30,6 @@ class Inbox:
         """
         self.until: float = 0.0
         """When the driver looks in any case, if calls wait."""
-        self.has_moved: bool = False
-        """Whether calls have left `arriving` since `wake_after` was set, so that it is too many."""
 
     def wakes(self, call: Call) -> bool:
         """Whether `call`, which has just been added to `arriving`, is reason to look at once."""

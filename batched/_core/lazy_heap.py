@@ -101,9 +101,14 @@ class Deadlines:
         self.entries: list[tuple[float, int, ref[Call]]] = self._heap.entries
         self._lists: deque[ref[Call]] = deque()
         self._limit = FEW
+        self.when_first: Callable[[], None] | None = None
+        """What is told of the first call."""
 
     def add(self, call: Call, deadline: float) -> None:
         """Watch `call`."""
+        if self.when_first is not None:
+            self.when_first()
+            self.when_first = None
         self._heap.add(ref(call), deadline)
         if call.size > 1:
             self._lists.append(ref(call))
@@ -111,6 +116,14 @@ class Deadlines:
                 # Calls of which nothing waits would pile up behind one of which something does.
                 self._lists = deque([each for each in self._lists if _deadline_of(each) is not None])
                 self._limit = max(FEW, 2 * len(self._lists))
+
+    def are_after(self, now: float) -> bool:
+        """Whether all deadlines are; False may be wrong."""
+        return not self.entries or self.entries[0][0] > now
+
+    def are_far(self, now: float) -> bool:
+        """Whether all deadlines are after `now`, and no list waits; False may be wrong."""
+        return not self._lists and (not self.entries or self.entries[0][0] > now)
 
     def next(self) -> float:
         """Return the next deadline, `inf` if there is none."""

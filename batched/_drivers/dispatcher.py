@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from batched._core.batch import Batch
-from batched._core.batch_fault import log_faults
 from batched._core.batcher import Batcher
 from batched._core.call import Call, release_inputs
+from batched._core.effects import Effects, log_faults
 from batched._drivers.driver import Driver
 from batched._drivers.step_lock import StepLock
 
@@ -29,57 +29,63 @@ class Dispatcher(ABC):
         self.name: str = driver.name
         self.streams: bool = driver.streams
         self.lock: StepLock = driver.lock
+        self._spare: Effects | None = None  # what has been done, to be used again
 
     def __enter__(self) -> Batcher:
         self.lock.acquire()
         return self.batcher
 
-    def __exit__(self, *_: object) -> None:  # noqa: C901  each is for the steps that have it
-        calls = self.batcher.calls
-        answered = released = gone = landed = interrupt = None
+    def __exit__(self, *_: object) -> None:
+        effects: Effects | None = None
+        interrupt: BaseException | None = None
         try:
             try:
-                if calls.answered or calls.released:
-                    answered, calls.answered = calls.answered, []
-                    released, calls.released = calls.released, []
-                if calls.gone:
-                    gone, calls.gone = calls.gone, []
-                if calls.let_in:
-                    self._let_in(calls.let_in)
-                    calls.let_in.clear()
-                landed = calls.in_flight and calls.in_flight.take_landed()
-                has_moved, calls.inbox.has_moved = calls.inbox.has_moved, False
+                batcher = self.batcher
+                there = batcher.effects
+                if (
+                    there.answered
+                    or there.released
+                    or there.has_moved
+                    or there.gone
+                    or there.let_in
+                    or there.landed
+                ):
+                    spare, self._spare = self._spare, None
+                    effects, batcher.effects = there, spare or Effects()
+                    if effects.let_in:
+                        self._let_in(effects.let_in)
+                        effects.let_in = []
             finally:
                 self.lock.release()
-            if gone:  # without the lock
-                log_faults(gone)
-            del gone
-            if released:  # first: a caller that has its answer finds its instance kept by no batch
-                release_inputs(released)
-            if landed:
-                interrupt = self.collator.store(landed)  # before callers can ask again
-            if answered:
-                self._wake_callers(answered)
-            if has_moved:
-                self._moved()
+            if effects is not None:
+                interrupt = self._carry_out(effects)
+                self._spare = effects.done()
         except BaseException:  # Ctrl-C, or a fault of this library
             self.lock.free()
-            self._put_back(answered, released, landed)
+            if effects is not None:
+                with self.lock:
+                    self.batcher.put_back(effects)
             raise
         if self.lock.later:
             self.lock.later.take()
         if interrupt is not None and self.raises_interrupts:
             raise interrupt
 
-    def _put_back(self, answered: list[Call] | None, released: list[Call] | None, landed: Any) -> None:
-        """Have what follows from a step be done again, after the next one: twice does no harm."""
-        calls = self.batcher.calls
-        with self.lock:
-            calls.answered[:0] = answered or ()
-            calls.released[:0] = released or ()
-            if landed:
-                calls.in_flight.landed[:0] = landed
-            calls.inbox.has_moved = True
+    def _carry_out(self, effects: Effects) -> BaseException | None:
+        """Do what follows from a step, without the lock; return a Ctrl-C that came in the user's cache."""
+        interrupt = None
+        if effects.gone:
+            log_faults(effects.gone)
+            effects.gone = []
+        if effects.released:  # first: a caller that has its answer finds its instance kept by no batch
+            release_inputs(effects.released)
+        if effects.landed:
+            interrupt = self.collator.store(effects.landed)  # before callers can ask again
+        if effects.answered:
+            self._wake_callers(effects.answered)
+        if effects.has_moved:
+            self._moved()
+        return interrupt
 
     def recover(self, error: BaseException) -> None:
         """Leave the lock after `error` has broken off a step, and do what the step has left undone.
@@ -98,7 +104,7 @@ class Dispatcher(ABC):
         """Hand the callers of `batch`, which streams, their next pieces; return whether any wants more."""
         split = batch.split(pieces, self.collator)
         with self.lock.later, self.lock:
-            told, wanted = self.batcher.running.step(batch, split)
+            told, wanted = self.batcher.step(batch, split)
         self._wake_callers(told)
         return wanted
 

@@ -10,9 +10,8 @@ from typing import Any, Literal, NoReturn
 
 from batched._clock import monotonic
 from batched._core.admission import admits_with_lock
-from batched._core.batcher import Batcher, snapshot
+from batched._core.batcher import Batcher, NewQueue, snapshot
 from batched._core.call import Call
-from batched._core.calls import NewQueue
 from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.lessons import NOTHING, Lessons
@@ -22,6 +21,7 @@ from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.wakeups import error_of
 from batched._parts.cache import CachingCollator
 from batched._parts.in_flight import InFlight
+from batched._parts.stack import features
 from batched.errors import ClosedError, raise_as_was
 
 
@@ -64,6 +64,7 @@ class Driver(ABC):
             self.counters,
             in_flight=InFlight() if isinstance(self.collator, CachingCollator) else None,
             streams=self.streams,
+            features=features(streams=self.streams),
         )
 
     @property

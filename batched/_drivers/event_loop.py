@@ -16,9 +16,8 @@ from functools import partial
 from typing import Any
 
 from batched._clock import monotonic
-from batched._core.batcher import Batcher
+from batched._core.batcher import Batcher, NewQueue
 from batched._core.call import Call
-from batched._core.calls import NewQueue
 from batched._core.collator import Collator
 from batched._core.lessons import NOTHING, Lessons
 from batched._core.options import Options
@@ -80,7 +79,7 @@ class LoopDriver(Driver):
                 batchers.append(dispatcher.batcher)
             else:
                 self.keep(dispatcher.batcher)
-        arriving = sum(call.size for batcher in batchers for call in batcher.inbox.arriving.copy())
+        arriving = sum(call.size for batcher in batchers for call in list(batcher.arriving))
         stats = self._snapshot(batchers, self._gone, amid_step=amid_step)
         accepted = stats.total_accepted + arriving
         queued = stats.queue_size + arriving
@@ -131,8 +130,8 @@ class LoopDriver(Driver):
         """Return how long a call of `items` would wait in this batcher; None if that is not known."""
         if not self.lock.is_mine():
             with self.lock.later, self.lock:
-                batcher.backlog.begin()
-        return batcher.backlog.wait_s(items, monotonic())
+                batcher.learn_waits()
+        return batcher.wait_s(items, monotonic())
 
     def dispatchers(self) -> list[LoopDispatcher]:
         """Return the dispatchers of all loops that are still there."""
@@ -175,16 +174,16 @@ class LoopDriver(Driver):
             self.check()
         call.waits_at = dispatcher
         call._loop = loop  # noqa: SLF001  tasks look for it by this name
-        inbox = dispatcher.inbox
+        batcher = dispatcher.batcher
         if call.deadline is not None:
-            dispatcher.batcher.backlog.refuse(call, monotonic())
+            batcher.refuse(call, monotonic())
         if not self.admits_with_lock and not call.is_divided:
-            inbox.arriving.append(call)
+            batcher.arrive(call)
         elif not self._admit(dispatcher, call, waits):
             dispatcher.plan(loop)
         if call.deadline is not None:  # after it has been admitted
             watch(call, loop)
-        if inbox.wake_after is not None and inbox.wakes(call):
+        if batcher.wake_after is not None and batcher.wakes(call):
             dispatcher.start(loop)
 
     def _admit(self, dispatcher: LoopDispatcher, call: Call, waits: bool) -> bool:  # noqa: FBT001
@@ -194,7 +193,7 @@ class LoopDriver(Driver):
         call.note_context()
         try:
             with dispatcher as batcher:
-                return batcher.calls.admit(call, wait=waits or self.may_wait, of_map=waits)
+                return batcher.admit(call, wait=waits or self.may_wait, of_map=waits)
         except BaseException as error:
             dispatcher.recover(error)
             raise
@@ -210,7 +209,7 @@ class LoopDriver(Driver):
 
     def _drop(self, call: Call) -> None:
         dispatcher: LoopDispatcher = call.waits_at
-        dispatcher.inbox.leaving.append(call)
+        dispatcher.batcher.leave(call)
         if call.is_divided and dispatcher.batches:
             dispatcher.replan()  # `current_batch().cancelled()` looks at the parts
 
@@ -240,7 +239,7 @@ class LoopDriver(Driver):
         Without the lock: it may be the garbage collector that ends a dispatcher.
         """
         lessons = batcher.lessons
-        is_own = batcher.calls.counters is self.counters  # else it is a parent's, from before a fork
+        is_own = batcher.counters is self.counters  # else it is a parent's, from before a fork
         if is_own and lessons != NOTHING and lessons.cohorts >= self._gone.cohorts:
             self._gone = lessons
 

@@ -32,8 +32,7 @@ class LoopDispatcher(Dispatcher):
 
     def __init__(self, driver: LoopDriver, key: int, loop: weakref.ref[asyncio.AbstractEventLoop]) -> None:
         super().__init__(driver)
-        self.inbox = self.batcher.inbox
-        self.inbox.wake_after = 1
+        self.batcher.wake_after = 1
         self.batches: set[Batch] = set()
         self.loop = loop
         self._driver = driver
@@ -41,6 +40,7 @@ class LoopDispatcher(Dispatcher):
         # Tasks, by a number of each: unlike a count, these can be noted twice, as after Ctrl-C.
         self._busy: set[int] = set()
         self._has_answered = True  # whether the last batch has answered a call
+        self._is_reporting = False  # whether a batch has just ended, of which a task tells
         self._is_to_replan = False  # whether the loop has been asked to, and has not begun
         self._timer: Timer | None = None
         self._when_resting: list[Callable[[], object]] = []
@@ -94,7 +94,7 @@ class LoopDispatcher(Dispatcher):
 
     def _drain(self, then: Callable[[], object]) -> None:
         with self.lock.later, self.lock:
-            self.batcher.next_batch.drain()
+            self.batcher.drain()
         if not self._busy and self._timer is None:
             then()
             return
@@ -109,12 +109,12 @@ class LoopDispatcher(Dispatcher):
             task = BatchTask(self)
             self._busy.add(id(task))
             self._stop_timer()
-            self.inbox.wake_after = None
+            self.batcher.wake_after = None
             self._driver.resting.pop(self._key, None)
             task.start(loop, self._driver.task_name)
         except BaseException:  # Ctrl-C
             self._busy.discard(id(task))
-            self.inbox.wake_after = 1
+            self.batcher.wake_after = 1
             self._ask(self._replan)  # the timer is gone
             raise
 
@@ -129,7 +129,7 @@ class LoopDispatcher(Dispatcher):
             return False
         try:
             with self.lock:
-                full: bool = self.batcher.calls.queue.is_full()
+                full = self.batcher.is_full()
         except BaseException:  # Ctrl-C
             self.lock.free()
             raise
@@ -177,7 +177,7 @@ class LoopDispatcher(Dispatcher):
             goes_on = can_go_on and len(self._busy) <= self._driver.options.max_concurrent_batches
         finally:  # also after a Ctrl-C
             if goes_on:
-                self.inbox.wake_after = None
+                self.batcher.wake_after = None
             else:
                 self._busy.discard(id(task))
                 self.plan(loop)
@@ -204,18 +204,20 @@ class LoopDispatcher(Dispatcher):
             raise
 
     def _report(self, batch: Batch, parts: list[Any], error: BaseException | None) -> None:
+        self._has_answered = False
+        self._is_reporting = True
         try:
             with self as batcher:
                 if error is not None:
-                    batcher.running.fail(batch, error, monotonic())
+                    batcher.fail(batch, error, monotonic())
                 else:
-                    batcher.running.finish(batch, parts, monotonic())
-                self._has_answered = bool(batcher.calls.answered)
-                self.inbox.has_moved = False  # its task looks, or plans, in any case
+                    batcher.finish(batch, parts, monotonic())
         except BaseException as raised:
             self._has_answered = True
             if not self._gives_up(raised, batch):
                 raise
+        finally:
+            self._is_reporting = False
 
     def _gives_up(self, error: BaseException, batch: Batch | None = None) -> bool:
         """Free the lock after `error` in a step; return whether calls have it as their answer.
@@ -247,7 +249,7 @@ class LoopDispatcher(Dispatcher):
 
     def _give_up_lost(self, error: BaseException) -> None:
         """Answer with `error` the calls of batches that were taken, and that no task runs. Needs the lock."""
-        for lost in [known for known in self.batcher.running.since if known not in self.batches]:
+        for lost in [known for known in self.batcher.running if known not in self.batches]:
             self.batcher.give_up(error, lost)
 
     # -- what is next -------------------------------------------------------------------------------------
@@ -269,7 +271,7 @@ class LoopDispatcher(Dispatcher):
         self._stop_timer()
         try:
             if len(self._busy) >= self._driver.options.max_concurrent_batches:
-                self.inbox.wake_after = None
+                self.batcher.wake_after = None
             elif delay is None:
                 self._rest()
             elif delay > 0.0:
@@ -280,6 +282,7 @@ class LoopDispatcher(Dispatcher):
             pass
 
     def _wake_callers(self, calls: list[Call]) -> None:
+        self._has_answered = True
         loop = self.loop()
         if self.streams:
             _tell(calls)
@@ -290,7 +293,8 @@ class LoopDispatcher(Dispatcher):
         """Do nothing: their callers wait for answers."""
 
     def _moved(self) -> None:
-        self._replan()
+        if not self._is_reporting:  # else the task looks, or plans, in any case
+            self._replan()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -298,7 +302,7 @@ class LoopDispatcher(Dispatcher):
             self._timer = None
 
     def _rest(self) -> None:
-        self.inbox.wake_after = 1
+        self.batcher.wake_after = 1
         if not self._busy:
             self._driver.resting[self._key] = self
             then, self._when_resting = self._when_resting, []

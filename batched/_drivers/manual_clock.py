@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from batched._core.batch import Batch
-from batched._core.batch_fault import log_faults
-from batched._core.batcher import Batcher, snapshot
+from batched._core.batcher import Batcher, NewQueue, snapshot
 from batched._core.call import Call, Slice, release_inputs
-from batched._core.calls import NewQueue
 from batched._core.collator import Collator
 from batched._core.counters import Counters
+from batched._core.effects import Effects, log_faults
+from batched._core.hooks import Feature
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.stats import Stats
+from batched._parts.stack import features
 from batched.errors import OverloadError
 
 
@@ -31,35 +32,46 @@ class _NoItems:
 class ManualDriver:
     """One batcher without a thread or a loop: each method is told what time it is.
 
-    Without a collator no function runs, and what `finish` hands to calls is None.
+    Without a collator no function runs, and what `finish` hands to calls is None. It is `without` some kinds
+    of features.
     """
 
     def __init__(
-        self, options: Options, queue: NewQueue = Queue, collator: Collator | None = None, name: str = "f"
+        self,
+        options: Options,
+        queue: NewQueue = Queue,
+        collator: Collator | None = None,
+        name: str = "f",
+        *,
+        without: tuple[type[Feature], ...] = (),
     ) -> None:
         items: Any = collator or _NoItems()
         self._collator = items
         self._has_items = collator is not None
         self._counters = Counters()
-        self.batcher = Batcher(options, queue, items, name, self._counters)
+        self._answered: list[Call] = []
+        used = [feature for feature in features() if not isinstance(feature, without)]
+        self.let_in: list[Call] = []
+        """Calls that have waited for room, and now are in the queue."""
+        self.batcher = Batcher(options, queue, items, name, self._counters, features=used)
 
     @property
     def queue(self) -> Any:
         """The queue of the batcher."""
-        return self.batcher.calls.queue
+        return self.batcher.queue
 
     def push(self, *calls: Call) -> None:
         """Queue `calls`, unless they are refused: those have an `OverloadError` as their answer."""
         for call in calls:
             try:
                 if call.deadline is not None:
-                    self.batcher.backlog.refuse(call, call.arrived)
+                    self.batcher.refuse(call, call.arrived)
             except OverloadError as error:
                 call.fail(error)
                 call.waiting = 0
-                self.batcher.calls.answered.append(call)
+                self._answered.append(call)
             else:
-                self.batcher.calls.add(self.batcher.calls.enter(call))
+                self.batcher.add(self.batcher.enter(call))
 
     def delay(self, now: float) -> float | None:
         """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits."""
@@ -76,33 +88,33 @@ class ManualDriver:
     def finish(self, batch: Batch, now: float, outputs: Any = None) -> list[Call]:
         """Hand the calls of `batch` their part of `outputs`; return the calls that are done."""
         parts = batch.split(outputs, self._collator) if self._has_items else [None] * len(batch.slices)
-        self.batcher.running.finish(batch, parts, now)
+        self.batcher.finish(batch, parts, now)
         return self.take_answered()
 
     def fail(self, batch: Batch, error: BaseException, now: float) -> list[Call]:
         """Have `batch` raise `error`; return the calls that are done. It may run again in halves."""
-        self.batcher.running.fail(batch, error, now)
+        self.batcher.fail(batch, error, now)
         return self.take_answered()
 
     def drop(self, call: Call) -> None:
         """Forget `call`: its caller has left."""
-        self.batcher.calls.drop(call)
-        self._release()
+        self.batcher.drop(call)
+        self._carry_out()
 
     def take_answered(self) -> list[Call]:
         """Return the calls that have their answer, and have not been returned before."""
-        calls = self.batcher.calls
-        answered, calls.answered = calls.answered, []
-        self._release()
+        self._carry_out()
+        answered, self._answered = self._answered, []
         return answered
 
     def stats(self, now: float) -> Stats:
         """Return a snapshot of the counters."""
         return snapshot(self._counters, [self.batcher], now)
 
-    def _release(self) -> None:
-        calls = self.batcher.calls
-        log_faults(calls.gone)
-        calls.gone.clear()
-        released, calls.released = calls.released, []
-        release_inputs(released)
+    def _carry_out(self) -> None:
+        """Do what follows from the steps so far; callers are told by `take_answered`."""
+        effects, self.batcher.effects = self.batcher.effects, Effects()
+        log_faults(effects.gone)
+        release_inputs(effects.released)
+        self._answered += effects.answered
+        self.let_in += effects.let_in

@@ -16,11 +16,9 @@ from functools import partial
 from typing import Any, NoReturn
 
 from batched._clock import monotonic
-from batched._core.batcher import Batcher
+from batched._core.batcher import Batcher, NewQueue
 from batched._core.call import Call
-from batched._core.calls import NewQueue
 from batched._core.collator import Collator
-from batched._core.inbox import Inbox
 from batched._core.options import Options
 from batched._core.stats import Stats
 from batched._drivers.alarms import watch
@@ -69,7 +67,6 @@ class ThreadDriver(Driver):
         self.deadline_watch: DeadlineWatch = DeadlineWatch(self.name, partial(_drop_late, weakref.ref(self)))
         self.dispatcher: ThreadDispatcher = ThreadDispatcher(self, self.deadline_watch.stop)
         self.batcher: Batcher = self.dispatcher.batcher
-        self.inbox: Inbox = self.batcher.inbox
         self.workers: Workers = self.dispatcher.workers
         self.idents: set[int] = self.workers.idents
 
@@ -80,7 +77,7 @@ class ThreadDriver(Driver):
         """
         # Without the lock: a thread of the parent may hold it, and no other thread is here.
         batcher = self.batcher
-        for call in (*self.inbox.arriving, *batcher.calls.waiting(), *batcher.running.calls()):
+        for call in batcher.unanswered_calls():
             if call.missing:
                 call.waiting = 0
                 call.fail(ClosedError(f"{self.name}: this call belongs to the parent process"))
@@ -107,7 +104,7 @@ class ThreadDriver(Driver):
             return self._snapshot([self.batcher], amid_step=True)
         try:
             with self.dispatcher as batcher:
-                batcher.calls.take_in()
+                batcher.take_in()
                 return self._snapshot([batcher], amid_step=False)
         except BaseException as error:
             self.dispatcher.recover(error)
@@ -127,15 +124,15 @@ class ThreadDriver(Driver):
         except BaseException as error:
             self.dispatcher.recover(error)
             raise
-        if self.inbox.wake_after != 0:  # else there is no worker, and no call that waits for one
+        if self.batcher.wake_after != 0:  # else there is no worker, and no call that waits for one
             self.workers.wake()
 
     def expected_wait_s(self, items: int) -> float | None:
         """Return how long a call of `items` would wait for its answer; None if that is not known."""
         if not self.lock.is_mine():
             with self.lock.later, self.lock:
-                self.batcher.backlog.begin()
-        return self.batcher.backlog.wait_s(items, monotonic())
+                self.batcher.learn_waits()
+        return self.batcher.wait_s(items, monotonic())
 
     # -- a call comes -------------------------------------------------------------------------------------
 
@@ -168,13 +165,13 @@ class ThreadDriver(Driver):
             self.check()
         try:
             if call.deadline is not None:
-                self.batcher.backlog.refuse(call, monotonic())
+                self.batcher.refuse(call, monotonic())
             if self.admits_with_lock or call.is_divided:
                 self.dispatcher.admit(call, wait=waits or self.may_wait, of_map=waits)
                 return
-            inbox = self.inbox
-            inbox.arriving.append(call)
-            if inbox.wake_after is not None and inbox.wakes(call):
+            batcher = self.batcher
+            batcher.arrive(call)
+            if batcher.wake_after is not None and batcher.wakes(call):
                 self.workers.wake()
         except BaseException:  # Ctrl-C, or a refusal: no caller waits for this call
             self.cancel(call)
@@ -206,7 +203,7 @@ class ThreadDriver(Driver):
             self.push(call)
             return
         if call.deadline is not None:
-            self.batcher.backlog.refuse(call, monotonic())
+            self.batcher.refuse(call, monotonic())
         if (gate := self.dispatcher.admit(call, wait=self.may_wait, of_map=False)) is not None:
             self.warn_on_loop("fn.submit(x)", "await fn.acall(x)")
             while not gate.acquire(timeout=_seconds_left(call)):
@@ -230,8 +227,11 @@ class ThreadDriver(Driver):
     def collect(self, call: Call) -> None:
         """Block until `call` has its results, or raise its error."""
         try:
-            while not call.waiter.acquire(True, _seconds_left(call)) and _seconds_left(call):  # noqa: FBT003
-                pass  # the wait has ended early
+            if call.deadline is None:
+                call.waiter.acquire()
+            else:
+                while not call.waiter.acquire(True, _seconds_left(call)) and _seconds_left(call):  # noqa: FBT003
+                    pass  # the wait has ended early
         except BaseException:  # Ctrl-C
             self.cancel(call)
             raise
@@ -247,7 +247,7 @@ class ThreadDriver(Driver):
         super().raise_error(call)
 
     def _drop(self, call: Call) -> None:
-        self.inbox.leaving.append(call)
+        self.batcher.leave(call)
 
     # -- the end ------------------------------------------------------------------------------------------
 
@@ -276,13 +276,13 @@ class ThreadDriver(Driver):
     def end_streams(self) -> None:
         """Fail the streams of the batches that run, so that those end with their next pieces."""
         with self.lock.later, self.lock:
-            calls = self.batcher.running.end_streams(CancelledError(f"{self.name} was shut down"))
+            calls = self.batcher.end_streams(CancelledError(f"{self.name} was shut down"))
         tell(calls)
 
     def _retire(self, _: object) -> None:
         # Runs wherever the owner is collected, perhaps in a thread that holds the lock.
         self._close()
-        if self.inbox.wake_after != 0:  # else there is no worker, and to start one needs the lock
+        if self.batcher.wake_after != 0:  # else there is no worker, and to start one needs the lock
             self.workers.wake()
 
 
@@ -296,9 +296,9 @@ def _drop_late(driver: weakref.ref[ThreadDriver], calls: list[Call]) -> None:
     if (known := driver()) is not None:
         try:
             with known.dispatcher as batcher:
-                batcher.calls.take_in()
+                batcher.take_in()
                 for call in calls:
-                    batcher.calls.expire(call)
+                    batcher.expire(call)
         except BaseException as error:
             known.dispatcher.recover(error)
             raise

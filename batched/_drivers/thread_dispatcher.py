@@ -34,7 +34,7 @@ class ThreadDispatcher(Dispatcher):
 
     def __init__(self, driver: ThreadDriver, when_ended: Callable[[], object]) -> None:
         super().__init__(driver)
-        self.batcher.inbox.wake_after = 0  # there is no worker
+        self.batcher.wake_after = 0  # there is no worker
         self.driver: ThreadDriver = driver
         self.workers: Workers = Workers(self, driver.options.max_concurrent_batches, when_ended)
         self.blocked: dict[Call, _thread.LockType] = {}
@@ -52,7 +52,7 @@ class ThreadDispatcher(Dispatcher):
         """Return the next batch, or the seconds until it is due, None if no call waits."""
         with self as batcher:
             if self.driver.closed:
-                batcher.next_batch.drain()
+                batcher.drain()
             return batcher.next(monotonic())
 
     def run(self, batch: Batch) -> Batch | float | None:
@@ -90,17 +90,15 @@ class ThreadDispatcher(Dispatcher):
         with self as batcher:
             now = monotonic()
             if error is not None:
-                batcher.running.fail(batch, error, now)
+                batcher.fail(batch, error, now)
             else:
-                batcher.running.finish(batch, parts, now)
+                batcher.finish(batch, parts, now)
             if self.workers.is_alone():  # else another worker may have the turn
                 # A batch is taken only after callers that were answered, and callbacks of their futures, had
                 # a chance to call again or to leave.
-                if batcher.calls.answered or batcher.calls.released:
-                    return None if batcher.rest() else 0.0
                 if self.driver.closed:
-                    batcher.next_batch.drain()
-                return batcher.next(now)
+                    batcher.drain()
+                return batcher.next_unless_answered(now)
         if error is not None:
             self.workers.wake()  # a half may run in another worker, which is asleep and has the turn
         return 0.0
@@ -148,11 +146,9 @@ class ThreadDispatcher(Dispatcher):
         self.lock.free()
         lost = [] if batch is None else [batch]
         with self as batcher:
-            is_all = (
-                batch is None or batch not in batcher.running.since
-            )  # the fault came as it looked for more
+            is_all = batch is None or batch not in batcher.running  # the fault came as it looked for more
             if len(self.workers) == 1:  # else some of the batches are the others'
-                lost += [each for each in batcher.running.since if each is not batch]
+                lost += [each for each in batcher.running if each is not batch]
             for each in lost:
                 batcher.give_up(error, each)
             if is_all:
@@ -169,7 +165,7 @@ class ThreadDispatcher(Dispatcher):
             return
         try:
             with self as batcher:
-                batcher.calls.close(error or self.driver.closed_error(), left)
+                batcher.close(error or self.driver.closed_error(), left)
                 self._let_in([*self.blocked])
         except BaseException as interrupt:
             self.recover(interrupt)
@@ -196,11 +192,11 @@ class ThreadDispatcher(Dispatcher):
         gate = None
         try:
             with self as batcher:
-                arrived = batcher.calls.admit(call, wait=wait, of_map=of_map)
+                arrived = batcher.admit(call, wait=wait, of_map=of_map)
                 if not arrived:
                     self.blocked[call] = gate = _thread.allocate_lock()
                     gate.acquire()
-            if not arrived or batcher.inbox.wakes(call):
+            if not arrived or batcher.wakes(call):
                 self.workers.wake()
         except BaseException as error:
             self.recover(error)
@@ -219,16 +215,16 @@ class ThreadDispatcher(Dispatcher):
 
     def drop_departed(self) -> None:
         """Drop the calls that their callers have left; in the middle of a step, the next step does."""
-        if self.batcher.inbox.leaving and not self.lock.is_mine():
+        if self.batcher.leaving and not self.lock.is_mine():
             try:
                 with self as batcher:
-                    batcher.calls.take_in()
+                    batcher.take_in()
             except BaseException as error:
                 self.recover(error)
                 raise
 
     def _count_anew(self) -> None:
-        self.batcher.calls.counters.balance(self.batcher.unfinished)
+        self.driver.counters.balance(self.batcher.unfinished)
 
     def _let_in(self, calls: list[Call]) -> None:
         for call in calls:
@@ -239,7 +235,7 @@ class ThreadDispatcher(Dispatcher):
 
     def _moved(self) -> None:
         """Wake a worker that sleeps: it counts on the inbox to fill up."""
-        if self.batcher.inbox.wake_after:
+        if self.batcher.wake_after:
             self.workers.wake()
 
     def _wake_callers(self, calls: list[Call]) -> None:
@@ -247,7 +243,8 @@ class ThreadDispatcher(Dispatcher):
             tell(calls)
             return
         try:
-            settle(wake(calls), self.name)
+            if futures := wake(calls):
+                settle(futures, self.name)
         except Exception:  # a fault of this library: each caller is to be woken all the same
             _logger.exception("%s: callers could not be woken together", self.name)
             for call in calls:

@@ -31,7 +31,7 @@ class Workers:
 
     def __init__(self, dispatcher: ThreadDispatcher, most: int, when_ended: Callable[[], object]) -> None:
         self._dispatcher = dispatcher
-        self._inbox = dispatcher.batcher.inbox
+        self._batcher = dispatcher.batcher
         self._when_last_ended = when_ended
         self.most: int = most
         self.threads: list[threading.Thread] = []  # all that may be alive; `join` waits for them
@@ -63,7 +63,7 @@ class Workers:
 
     def wake(self) -> None:
         """Have a worker look again; start one if there is none."""
-        if self._inbox.wake_after == 0:
+        if self._batcher.wake_after == 0:
             self._start()
         elif self._wake.locked():
             try:  # noqa: SIM105  it would take longer than the rest of this
@@ -157,8 +157,8 @@ class Workers:
             if threading.current_thread() not in self._members:
                 return  # Ctrl-C came while this thread was started
             self.idents.add(_thread.get_ident())
-            if self._inbox.wake_after == 0:  # else another worker, asleep by now, has set it
-                self._inbox.wake_after = None
+            if self._batcher.wake_after == 0:  # else another worker, asleep by now, has set it
+                self._batcher.wake_after = None
         self._dispatcher.begin_thread()
         found: Batch | float | None = 0.0
         while True:
@@ -198,21 +198,21 @@ class Workers:
     def _next(self, found: float | None) -> Batch | None:
         """Return the next batch; `found` is what the last look has found, 0.0 if there was none."""
         dispatcher = self._dispatcher
-        inbox = self._inbox
+        batcher = self._batcher
         while True:
             if len(self._members) > self.most:  # `set_most` has lowered the number
                 with self._lock.later, self._lock:
                     self._members.discard(threading.current_thread())
                 return None
             # Callers read `wake_after` after they have filled `arriving`, so one of the two sees the other.
-            if found != 0.0 and not inbox.arriving:
+            if found != 0.0 and not batcher.arriving:
                 if not dispatcher.driver.closed:
                     # Callbacks of futures may have taken some time since that look.
-                    left = -1 if found is None else max(inbox.until - monotonic(), 0.0)
+                    left = -1 if found is None else max(batcher.until - monotonic(), 0.0)
                     self._wake.acquire(True, left)  # noqa: FBT003
                 elif found is None:
                     return None
-            inbox.wake_after = None
+            batcher.wake_after = None
             self._last_look = _thread.get_ident()
             look = dispatcher.look()
             if isinstance(look, Batch):
@@ -227,7 +227,7 @@ class Workers:
             if self._members:
                 return
             self.ended = True
-            self._inbox.wake_after = 0
+            self._batcher.wake_after = 0
             # A worker that was one too many may end after the last one.
             then: list[Callable[[], object]] = []
             if not self.idents:

@@ -10,13 +10,18 @@ from batched._collate.arrays import FeatureCollator
 from batched._collate.columns import ColumnCollator, parameters_of, takes_columns
 from batched._collate.item_length import length_in_columns, length_in_list
 from batched._collate.lists import ListCollator
-from batched._core.calls import NewQueue
+from batched._core.batcher import NewQueue
 from batched._core.collator import Collator
+from batched._core.hooks import Feature
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
 from batched._core.options import ArrayOptions, Options, knows_lengths
 from batched._core.queue import Queue
 from batched._core.tenants import Tenants
+from batched._features.best_size import BestSizes
+from batched._features.deadlines import WithDeadlines
+from batched._features.learned_lengths import LearnedLengths
+from batched._features.waiting import Waiting
 from batched._parts.cache import CachingCollator
 from batched._parts.layers import Divisible, Grouping, Layer, LayeredCollator, Measuring, Sharing
 from batched._policy.auto_lengths import AutoLengths
@@ -71,3 +76,15 @@ def _new_queue(
     if kind is Queue:
         return LengthQueue(batch_size, threshold, new_lengths(), tenants=tenants)
     return KeyedQueues(batch_size, threshold, new_lengths(), LengthQueue, tenants=tenants)
+
+
+def features(*, streams: bool = False) -> list[Feature]:
+    """Return the features of a batcher, in the order in which they are asked and told."""
+    waiting = Waiting()
+    lengths = LearnedLengths(waiting)  # the window takes what batches cost from them, where they are used
+    return [
+        waiting,
+        lengths,  # before sizes, which learn nothing where lengths explain what batches take
+        WithDeadlines(),
+        BestSizes(lengths, streams=streams),  # last: a trial is of the size that is to be tried
+    ]

@@ -172,7 +172,7 @@ class AdaptiveWindow(Window):
         cost = self._cost
         is_slow = duration > 2.0 * (cost.fixed + cost.each * size) + _NOT_FELT_S
         if not is_slow and not (has_company and cost.fixed >= _NOT_FELT_S):
-            self._sample_cost(size, duration)
+            self._learn_cost(size, duration)
             return
         self.is_suspended = False
         self._lone = 0

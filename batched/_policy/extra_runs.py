@@ -11,7 +11,7 @@ class ExtraRuns:
 
     def __init__(self) -> None:
         self._first = self._all = 0.0  # seconds, which fade
-        self._left = 0.0  # what the search in progress is expected to take
+        self.left_s = 0.0  # what the search in progress is expected to take
 
     @property
     def factor(self) -> float:
@@ -29,14 +29,14 @@ class ExtraRuns:
         self._first = self._first * fade + expected
         self._all = self._all * fade + seconds
         if divided:
-            self._left += max(self.factor * expected - seconds, 0.0)
+            self.left_s += max(self.factor * expected - seconds, 0.0)
 
     def ran_again(self, seconds: float, expected: float) -> None:
         """Note a run of a part."""
         self._all += seconds
-        self._left = max(self._left - max(seconds, expected), 0.0)
+        self.left_s = max(self.left_s - max(seconds, expected), 0.0)
 
     def left(self, waiting: float) -> float:
         """Return what is left of searches, of which parts of so many seconds wait."""
-        self._left = max(self._left, waiting) if waiting else 0.0
-        return self._left
+        self.left_s = max(self.left_s, waiting) if waiting else 0.0
+        return self.left_s

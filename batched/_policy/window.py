@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
+from typing import Any
 
 ANY_NUMBER = 1 << 60
 """More calls than will ever come: none of them ends a wait."""
@@ -89,22 +91,28 @@ class Window:
 
     learns = False
     """Whether calls and batches are to be reported to it, as to an `AdaptiveWindow`."""
+    is_immediate = False
+    """Whether any batch starts at once."""
     is_suspended = False
     """Whether no wait can save anything: then it is told only of batches, by `ran_suspended`."""
 
     def __init__(self, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
-        self.awaited = ANY_NUMBER
+        self.timeout_s: float = timeout_s
+        self.awaited: int = ANY_NUMBER
         """How many more calls end the wait that `start_at` has asked for."""
-        self.reason = StartReason.WINDOW
+        self.reason: StartReason = StartReason.WINDOW
         """Why the batch starts, once the time that `start_at` has returned has come."""
 
     def start_at(self, oldest: float, items: int, now: float) -> float:  # noqa: ARG002  it learns nothing
         """Return when to start a batch that is not full: `items` wait, the first of them since `oldest`."""
         return oldest + self.timeout_s
 
-    def arrived(self, times: list[float]) -> None:
-        """Do nothing: these calls came before `configure` put this window in the place of another."""
+    def configure(self, timeout_s: float, batch_size: int) -> None:  # noqa: ARG002
+        """Go on with other options."""
+        self.timeout_s = timeout_s
+
+    def follow(self, cost: Any) -> None:
+        """Do nothing: it asks for no cost."""
 
     @property
     def cohorts(self) -> int:
@@ -114,3 +122,17 @@ class Window:
     def learned(self) -> Learned | None:
         """Return the figures for the stats."""
         return None
+
+
+class AtOnce(Window):
+    """Any batch starts at once, for this reason."""
+
+    is_immediate = True
+
+    def __init__(self, reason: StartReason) -> None:
+        super().__init__(0.0)
+        self.reason = reason
+
+    def start_at(self, oldest: float, items: int, now: float) -> float:  # noqa: ARG002  no wait is asked for
+        """Return a time before all others."""
+        return -inf

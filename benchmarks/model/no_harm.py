@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import batched
+from benchmarks.kit.features import fix_size
 from benchmarks.kit.measure import Effort
 from benchmarks.kit.row import SHARE, Goal, Row
 from benchmarks.kit.turns import Contender, Measure, Samples, Turns, Unavailable
@@ -108,7 +109,7 @@ def _fixed(work: Work, size: int) -> Iterator[Any]:
     fn: Any
     with batched.dynamically(work.function(), size) as fn:
         assert fn(0) == 0
-        fn._driver.batcher.next_batch.sizes = None  # noqa: SLF001
+        fix_size(fn._driver.batcher)  # noqa: SLF001
         yield fn
 
 

@@ -13,6 +13,7 @@ from batched._core.call import Call
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
 from batched._policy.batch_cost import OVERHEAD_S
+from benchmarks.kit.features import fix_size
 from benchmarks.simulated.lengths import draw
 from benchmarks.simulated.processes import Traffic
 
@@ -140,7 +141,7 @@ class _Server:
     def _sleep(self, seconds: float) -> None:
         """Sleep until then, or until as many calls have come as are worth to wake up for."""
         until = self.now + seconds + _LATE_S
-        came = self._let_come(until, self.driver.batcher.inbox.wake_after or 1)
+        came = self._let_come(until, self.driver.batcher.wake_after or 1)
         self.now = until if came is None else came
 
     def _let_come(self, until: float, number: float = math.inf) -> float | None:
@@ -148,7 +149,7 @@ class _Server:
         while (at := self._traffic.time()) <= until:
             call = self._traffic.call()
             self._weights[call] = self._cost.weight(self._random)
-            self.driver.batcher.inbox.arriving.append(call)
+            self.driver.batcher.arrive(call)
             number -= 1
             if number <= 0:
                 return at
@@ -171,7 +172,7 @@ def serve(  # noqa: PLR0913  what a run depends on
     """
     server = _Server(options, traffic, cost, seed)
     if fixed:
-        server.driver.batcher.next_batch.sizes = None
+        fix_size(server.driver.batcher)
     begun = total = 0.0
     answered = 0
     while answered < skip + calls:

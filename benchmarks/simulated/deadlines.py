@@ -165,7 +165,7 @@ class Server:
 
     def _let_come(self, until: float, *, wakes: bool = False) -> float | None:
         """Have the calls come that come until then; with `wakes` return when the first wakes the server."""
-        inbox = self.driver.batcher.inbox
+        inbox = self.driver.batcher
         while (at := self._traffic.time()) <= until:
             call = self._traffic.call()
             seconds = self._deadline(at)

@@ -15,8 +15,10 @@ from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
+from batched._features.best_size import BestSizes
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.window import Window
+from benchmarks.kit.features import use_window
 
 __all__ = ["BentoML", "Mixedbread", "RayServe", "Shipped", "Triton", "greedy", "learned", "window"]
 
@@ -27,16 +29,16 @@ class Shipped:
     """The batcher that ships, with the delay policy that it is given."""
 
     def __init__(self, batch_size: int, policy: Window) -> None:
-        self._driver = ManualDriver(Options(batch_size=batch_size, adaptive=policy.learns))
+        options = Options(batch_size=batch_size, adaptive=policy.learns)
+        self._driver = ManualDriver(options, without=(BestSizes,))  # compared by how they wait, at one size
         self._batcher = self._driver.batcher
-        self._batcher.next_batch.policy = policy
-        self._batcher.next_batch.sizes = None  # others are compared by how they wait, at one size
-        self.push = self._batcher.inbox.arriving.append
+        use_window(self._batcher, policy)
+        self.push = self._batcher.arrive
         self._batch: Batch | None = None
 
     def awaited(self) -> int:
         """Return how many calls are worth to wake up for."""
-        return self._batcher.inbox.wake_after or 1
+        return self._batcher.wake_after or 1
 
     def delay(self, now: float) -> float | None:
         """Ask the batcher."""

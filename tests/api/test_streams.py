@@ -268,5 +268,5 @@ def test_consumers_at_random_get_their_own_pieces_or_leave() -> None:
     assert over == [None] * 6
     gc.collect()
     check_sums(fn)
-    assert not driver_of(fn).batcher.running.calls()
+    assert not driver_of(fn).batcher.running_calls()
     fn.shutdown()

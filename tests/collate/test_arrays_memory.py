@@ -120,7 +120,7 @@ def test_an_idle_batcher_keeps_no_arrays() -> None:
     fn.submit(x=x).result(PATIENCE_S)
     list(fn.map([{"x": x}]))
     (batcher,) = batchers(fn)
-    until(lambda: batcher.inbox.wake_after == 1)
+    until(lambda: batcher.wake_after == 1)
     del x
     gc.collect()
     assert reference() is None

@@ -22,7 +22,7 @@ def test_a_signature_that_no_call_has_any_more_costs_nothing() -> None:
         assert future.result(PATIENCE_S).tolist() == [number % 3000]
     assert [len(features[key]) for features in gate.batches[1:] for key in features] == [2] * 3000
     (batcher,) = batchers(fn)
-    assert size_of(batcher.calls.queue) == 0
+    assert size_of(batcher.queue) == 0
     (signatures,) = kept_by(fn, Signatures)
     del futures, future  # their calls know their signatures
     assert len(signatures.known) <= 1024

@@ -53,5 +53,5 @@ def test_cache_groups_and_a_bounded_queue_together(flavour: Flavour) -> None:
     nothing_is_left(fn)
     assert not blocked(fn)
     assert not outside(fn)
-    assert not any(size_of(each.calls.queue) for each in batchers(fn))
+    assert not any(size_of(each.queue) for each in batchers(fn))
     flavour.close(fn)

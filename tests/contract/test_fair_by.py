@@ -184,4 +184,4 @@ def test_nothing_is_kept_of_tenants(flavour: Flavour) -> None:
     for future in futures:
         future.result(PATIENCE_S)
     for batcher in batchers(fn):
-        assert len(batcher.calls.queue.tenants) == 0
+        assert len(batcher.queue.tenants) == 0

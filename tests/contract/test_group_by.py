@@ -83,7 +83,7 @@ def test_a_list_of_mixed_keys_fails_as_one(flavour: Flavour) -> None:
     assert flavour.call(fn, 8) == 8
     stats = fn.stats
     assert stats.total_accepted == 7 == stats.total_processed + stats.total_cancelled
-    assert not any(size_of(each.calls.queue) for each in batchers(fn))
+    assert not any(size_of(each.queue) for each in batchers(fn))
 
 
 def test_errors_stay_in_place_in_a_list_of_mixed_keys(flavour: Flavour) -> None:

@@ -31,7 +31,7 @@ def test_a_cancelled_list_leaves_every_group(flavour: Flavour) -> None:
     assert (first.result(PATIENCE_S), stays.result(PATIENCE_S)) == (0, [5, 6])
     assert gate.batches == [[0], [5], [6]]
     assert fn.stats.total_cancelled == 4
-    assert not any(size_of(each.calls.queue) for each in batchers(fn))
+    assert not any(size_of(each.queue) for each in batchers(fn))
 
 
 def test_a_deadline_holds_for_a_list_of_mixed_keys(flavour: Flavour) -> None:
@@ -64,4 +64,4 @@ def test_a_key_that_is_not_used_costs_nothing(flavour: Flavour) -> None:
     count = 1000
     assert flavour.map(fn, range(count)) == list(range(count))
     assert flavour.call(fn, list(range(count))) == list(range(count))
-    assert [size_of(batcher.calls.queue) for batcher in batchers(fn)] == [0]
+    assert [size_of(batcher.queue) for batcher in batchers(fn)] == [0]

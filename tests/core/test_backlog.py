@@ -262,7 +262,7 @@ def test_a_bound_on_the_delay_is_one_on_the_items_that_take_so_long() -> None:
     """Of two full batches may be waited for, and one more can fill up."""
     service = Service(max_queue_delay_ms=2.5 * FULL_S * 1000)
     assert admits_with_lock(Options(max_queue_delay_ms=1.0))
-    calls = service.driver.batcher.calls
+    calls = service.driver.batcher
     for _ in range(3):
         assert calls.admit(service.call(FULL), wait=False)
     with pytest.raises(QueueFullError, match="max_queue_delay_ms=130, which is 96 items by now") as caught:
@@ -292,7 +292,7 @@ def test_a_list_that_has_just_come_counts_with_all_its_items() -> None:
     service = Service()
     service.push(FULL)
     service.start()
-    service.driver.batcher.inbox.arriving.append(service.call(100 * FULL))
+    service.driver.batcher.arrive(service.call(100 * FULL))
     arriving = service.driver.batcher.backlog.wait_s(2 * FULL, service.now)
     assert arriving == pytest.approx(5 * FULL_S, rel=0.2)
     assert isinstance(service.push(2 * FULL, allowed_s=4 * FULL_S).error, OverloadError)
@@ -333,7 +333,7 @@ def test_more_slots_are_known_at_once() -> None:
     service.start()
     assert isinstance(service.push(allowed_s=0.030).error, OverloadError)
     batcher = service.driver.batcher
-    batcher.configure(replace(batcher.next_batch.options, max_concurrent_batches=2))
+    batcher.configure(replace(batcher.options, max_concurrent_batches=2))
     assert service.push(allowed_s=0.030).error is None
 
 
@@ -357,7 +357,7 @@ def test_a_function_that_was_slow_and_is_fast_again_is_soon_known_to_be() -> Non
 def test_no_call_is_told_to_come_back_before_it_is_refused() -> None:
     """Though there is room for it: another call waits for more."""
     service = Service(max_queue_size=10)
-    calls = service.driver.batcher.calls
+    calls = service.driver.batcher
     assert calls.admit(service.call(8), wait=False)
     assert not calls.admit(service.call(5), wait=True)
     with pytest.raises(QueueFullError) as caught:

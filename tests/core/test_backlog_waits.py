@@ -99,7 +99,7 @@ def test_the_first_that_asks_is_told_what_has_come_before() -> None:
 def test_the_running_batch_counts_in_when_to_come_back() -> None:
     callers = Callers(0.0, max_queue_size=FULL)
     service = callers.service
-    calls = service.driver.batcher.calls
+    calls = service.driver.batcher
     assert calls.admit(service.call(FULL), wait=False)
     service.start()
     assert calls.admit(service.call(FULL), wait=False)

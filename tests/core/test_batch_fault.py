@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
-from batched._core.batch_fault import BatchFault, log_faults
+from batched._core.batch_fault import BatchFault
 from batched._core.counters import Counters
+from batched._core.effects import log_faults
 
 
 class Unspeakable(ValueError):

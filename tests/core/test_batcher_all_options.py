@@ -80,7 +80,7 @@ class ServerRules(RuleBasedStateMachine):
         bound = self.options.max_queue_size
         room = bound is None or (queued + len(keys) <= bound and not self.outside)
         try:
-            admitted = self.driver.batcher.calls.admit(call, wait=wait)
+            admitted = self.driver.batcher.admit(call, wait=wait)
         except QueueFullError:
             assert not room
             assert not wait
@@ -147,7 +147,7 @@ class ServerRules(RuleBasedStateMachine):
                 for call, start, stop in batch.slices
                 if call.missing and (call.error is None or start < call.failed_at)
             )
-            retries = self.driver.batcher.running.retries
+            retries = self.driver.batcher.retries
             before = retries.items
             is_first = self.options.isolate_errors and batch.isolation is None
             is_paused = retries.is_paused and outcome != "out of memory"  # then some are divided all the same
@@ -181,8 +181,7 @@ class ServerRules(RuleBasedStateMachine):
         """Do what a driver does after it has asked for the delay, and return that."""
         self.driver.delay(self.now)
         self.driver.take_answered()
-        calls = self.driver.batcher.calls
-        let_in, calls.let_in = calls.let_in, []
+        let_in, self.driver.let_in = self.driver.let_in, []
         for call in let_in:
             self.outside.remove(call)
             self.counted += call.size
@@ -192,13 +191,11 @@ class ServerRules(RuleBasedStateMachine):
     def no_call_is_forgotten(self) -> None:
         """Calls that wait outside come in, in order, and while any does the next batch is due."""
         delay = self.heed()
-        assert self.outside == list(self.driver.batcher.calls.admission.awaiting_room)
+        assert self.outside == list(self.driver.batcher.admission.awaiting_room)
         if self.outside:
             assert delay == 0.0
             assert self.driver.queue.items
-        assert (delay is None) == (
-            not self.driver.queue.items and not self.driver.batcher.running.retries.items
-        )
+        assert (delay is None) == (not self.driver.queue.items and not self.driver.batcher.retries.items)
 
     @invariant()
     def no_key_is_kept(self) -> None:
@@ -232,11 +229,11 @@ class ServerRules(RuleBasedStateMachine):
         while self.running:
             batch, items = self.running.pop()
             self.driver.finish(batch, self.now, [("out", *item) for item in items])
-        self.driver.batcher.next_batch.drain()
+        self.driver.batcher.drain()
         while self.driver.delay(self.now) is not None:
             self.driver.run(self.driver.pop(self.now), self.now)
-        assert not self.driver.batcher.calls.waiting()
-        assert not self.driver.batcher.running.calls()
+        assert not self.driver.batcher.waiting()
+        assert not self.driver.batcher.running_calls()
 
 
 TestServerRules = ServerRules.TestCase

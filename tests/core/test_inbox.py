@@ -18,7 +18,7 @@ def test_a_refused_call_takes_no_wake_up_along(monkeypatch: pytest.MonkeyPatch) 
     fn = batched.dynamically(Gate(), timeout_ms=0, max_queue_size=2)
     assert fn(0) == 0
     (batcher,) = batchers(fn)
-    until(lambda: batcher.inbox.wake_after == 1)
+    until(lambda: batcher.wake_after == 1)
     inside, refused = threading.Event(), threading.Event()
     wakes = Inbox.wakes
 

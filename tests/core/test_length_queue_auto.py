@@ -14,9 +14,11 @@ from batched._core.explanation import explain
 from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
+from batched._features.waiting import Waiting
 from batched._policy.auto_lengths import AutoLengths
 from batched._policy.lengths import Choice
 from tests.kit.batcher_rules import COLLATOR, echo
+from tests.kit.features import feature
 
 
 class Padding:
@@ -174,7 +176,7 @@ def test_waits_are_weighed_by_what_lengths_cost_while_they_are_used() -> None:
     there = Padding(timeout_ms=5)
     there.learn()
     there.call_often()
-    policy = there.driver.batcher.next_batch.policy
+    policy = feature(there.driver.batcher, Waiting).window
     assert policy.learned().batch_ms == there.lengths.cost.fixed * 1000
     there.per_length = 0.0
     for _ in range(20):
@@ -211,8 +213,8 @@ def test_pairs_are_as_long_as_their_texts_together(make: str) -> None:
 
     service = Pairs()
     service.learn()
-    before, padded = service.driver.batcher.calls.counters.chosen[Choice.LENGTH], service.padding
+    before, padded = service.driver.batcher.counters.chosen[Choice.LENGTH], service.padding
     service.push(*(service.text() for _ in range(32 * 8)))
     service.run_all()
-    assert service.driver.batcher.calls.counters.chosen[Choice.LENGTH] > before
+    assert service.driver.batcher.counters.chosen[Choice.LENGTH] > before
     assert service.padding - padded < padded / 9  # a third of the items

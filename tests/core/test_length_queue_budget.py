@@ -29,7 +29,7 @@ def test_a_large_call_is_in_every_other_batch_if_the_budget_has_no_room_for_smal
     for _ in range(300):
         driver.push(call_of([1]))
     batches_of(driver)
-    driver.batcher.configure(replace(driver.batcher.next_batch.options, max_batch_length=3))
+    driver.batcher.configure(replace(driver.batcher.options, max_batch_length=3))
     driver.push(call_of([2] * 64))
     for _ in range(20):
         driver.push(call_of([3]))

@@ -14,9 +14,11 @@ from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.length_queue import LengthQueue
+from batched._features.waiting import Waiting
 from batched._policy.lengths import Lengths
 from tests.kit.batcher_rules import COLLATOR, BatcherRules, echo
 from tests.kit.effort import times
+from tests.kit.features import feature
 from tests.kit.lengths import known
 
 
@@ -85,9 +87,10 @@ class LengthRules(BatcherRules):
     def configure(self, budget: int | None) -> None:
         """The budget changes while calls wait."""
         batcher = self.driver.batcher
-        policy = batcher.next_batch.policy
-        batcher.configure(replace(batcher.next_batch.options, max_batch_length=budget))
-        batcher.next_batch.policy = policy
+        waiting = feature(batcher, Waiting)
+        window = waiting.window
+        batcher.configure(replace(batcher.options, max_batch_length=budget))
+        waiting.use(window)
 
     @precondition(lambda self: self.driver.delay(self.now) == 0.0)
     @rule()

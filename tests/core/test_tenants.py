@@ -91,7 +91,7 @@ def test_large_calls_of_a_tenant_take_turns_within_its_share() -> None:
 
 def admit(driver: ManualDriver, *calls: Call, wait: bool = False) -> list[bool]:
     """Have calls arrive at the door."""
-    return [driver.batcher.calls.admit(call, wait=wait) for call in calls]
+    return [driver.batcher.admit(call, wait=wait) for call in calls]
 
 
 def test_a_full_queue_refuses_the_newest_call_of_the_tenant_that_has_most() -> None:
@@ -139,7 +139,7 @@ def test_calls_that_wait_for_room_are_let_in_in_turns() -> None:
     assert admit(driver, *(of("flood") for _ in range(20)), wait=True) == [True] * 8 + [False] * 12
     assert admit(driver, *(of("quiet") for _ in range(3)), wait=True) == [False] * 3
     next_batch(driver)
-    let_in = [call.tenant for call in driver.batcher.calls.let_in]
+    let_in = [call.tenant for call in driver.let_in]
     assert sorted(let_in) == ["flood"] * 5 + ["quiet"] * 3
     assert Counter(let_in[:6]) == {"flood": 3, "quiet": 3}
 

@@ -74,7 +74,7 @@ def test_the_setup_installs_an_extra_that_exists_with_the_torch_of_ci() -> None:
     assert {"nox", "pre-commit", "pyright", "ruff"} <= tools
 
 
-@pytest.mark.parametrize("room", ["api", "collate", "core", "drivers", "parts", "policy"])
+@pytest.mark.parametrize("room", ["api", "collate", "core", "drivers", "features", "parts", "policy"])
 def test_a_file_of_tests_is_named_after_its_module(room: str) -> None:
     """It has the name of a module of its room, or of one that lies in no room, and may go on after that."""
     modules = {path.stem for folder in (PACKAGE, PACKAGE / f"_{room}") for path in folder.iterdir()}

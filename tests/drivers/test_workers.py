@@ -173,7 +173,7 @@ def test_waiting_callers_do_not_wake_the_worker_one_by_one() -> None:
     until_asleep(fn, calls=7)
     for item in range(1, 4):
         futures.append(fn.submit(item))
-    assert driver_of(fn).batcher.inbox.wake_after == 7
+    assert driver_of(fn).batcher.wake_after == 7
     assert fn.stats.queue_size == 4
     futures += [fn.submit([4, 5]), fn.submit(6), fn.submit(7)]
     wait(futures, PATIENCE_S)
@@ -187,7 +187,7 @@ def test_a_deadline_that_is_far_wakes_nobody(options: dict[str, Any]) -> None:
     fn = batched.dynamically(gate, batch_size=8, timeout_ms=60_000, **options)
     soon = fn.options(deadline_ms=600)
     later = fn.options(deadline_ms=600_000)
-    inbox = driver_of(fn).batcher.inbox
+    inbox = driver_of(fn).batcher
 
     async def main() -> None:
         tasks = [asyncio.create_task(later.acall(0))]

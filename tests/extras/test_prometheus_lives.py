@@ -57,7 +57,7 @@ def test_batchers_of_one_name_are_one_series(registry: CollectorRegistry) -> Non
     futures = [model.embed.submit(1) for model in models[98:]]
     for _ in range(2):
         gate.wait_for_batch()
-    running = driver_of(models[98].embed).batcher.running.since
+    running = driver_of(models[98].embed).batcher.running
     for batch in running:
         running[batch] -= 1000  # as if it had been running for so long
     figures = page(registry)["merged"]

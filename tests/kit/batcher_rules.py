@@ -97,8 +97,8 @@ class BatcherRules(RuleBasedStateMachine):
     def come_together(self, sizes: list[int]) -> None:
         """Several callers come before the driver looks."""
         for size in sizes:
-            self.driver.batcher.inbox.arriving.append(self.call_of(size))
-        self.driver.batcher.calls.take_in()
+            self.driver.batcher.arrive(self.call_of(size))
+        self.driver.batcher.take_in()
 
     @rule(seconds=st.floats(0, 3))
     def wait(self, seconds: float) -> None:
@@ -271,7 +271,7 @@ class BatcherRules(RuleBasedStateMachine):
         oldest = min(map(attrgetter("arrived"), waiting))
         assert 0.0 <= delay <= max(self.latest(oldest) - self.now, 0.0)
         assert delay == 0.0 or max(self.items_of(waiting).values()) < self.batch_size
-        assert delay == 0.0 or 1 <= (self.driver.batcher.inbox.wake_after or 0) <= self.batch_size
+        assert delay == 0.0 or 1 <= (self.driver.batcher.wake_after or 0) <= self.batch_size
         assert all(call.deadline is None or call.deadline > self.now + delay for call in waiting)
 
     @invariant()
@@ -307,7 +307,7 @@ class BatcherRules(RuleBasedStateMachine):
         """Whatever waits at the end is given out by draining, without a wait."""
         if not hasattr(self, "driver"):
             return
-        self.driver.batcher.next_batch.drain()
+        self.driver.batcher.drain()
         while self.driver.delay(self.now) is not None:
             assert self.driver.delay(self.now) == 0.0
             batch = self.driver.pop(self.now)

@@ -13,6 +13,6 @@ def nothing_is_left(fn: Any) -> None:
     """Wait until no call waits, and check that no item in flight is remembered."""
     until(lambda: fn.stats.queue_size + fn.stats.running_items == 0)
     for batcher in batchers(fn):
-        assert not kept_by(batcher.calls.in_flight, Item)
+        assert not kept_by(batcher.in_flight, Item)
     stats = fn.stats
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-_UNSEEN = {dis.opmap[name] for name in ("NOP", "NOT_TAKEN", "LOAD_CONST") if name in dis.opmap}
+# No `try` is around the jump to the beginning of a loop from 3.13 on, wherever it stands.
+_JUMPS = ("EXTENDED_ARG", "JUMP_BACKWARD") if sys.version_info >= (3, 13) else ()
+_UNSEEN = {dis.opmap[name] for name in ("NOP", "NOT_TAKEN", "LOAD_CONST", *_JUMPS) if name in dis.opmap}
 
 
 class Interrupt:

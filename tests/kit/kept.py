@@ -70,7 +70,7 @@ def batchers(fn: Any) -> list[Batcher]:
 
 def outside(fn: Any) -> set[Any]:
     """Return the calls that wait for room."""
-    return {call for batcher in batchers(fn) for call in batcher.calls.admission.awaiting_room}
+    return {call for batcher in batchers(fn) for call in batcher.admission.awaiting_room}
 
 
 def blocked(fn: Any) -> int:

@@ -9,8 +9,11 @@ from typing import Any
 from batched._core.call import Call
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
+from batched._features.best_size import BestSizes
+from batched._features.waiting import Waiting
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.window import Window
+from tests.kit.features import feature
 
 TIMEOUT_S = 0.005
 
@@ -25,9 +28,9 @@ class Server:
     """One function that is free or not, on a clock of its own, and those that call it."""
 
     def __init__(self, patience: Window, batch_size: int = 32) -> None:
-        self.driver = ManualDriver(Options(batch_size=batch_size, adaptive=patience.learns))
-        self.driver.batcher.next_batch.policy = patience
-        self.driver.batcher.next_batch.sizes = None  # batches are as large as may be
+        options = Options(batch_size=batch_size, adaptive=patience.learns)
+        self.driver = ManualDriver(options, without=(BestSizes,))  # batches are as large as may be
+        feature(self.driver.batcher, Waiting).use(patience)
         self.patience = patience
         self.now = 0.0
         self.slow = 1.0
@@ -67,7 +70,7 @@ class Server:
                     assert self.coming, "no caller will ever come"
                     self.now = min(entry[0] for entry in self.coming)
                 elif delay:
-                    awaited = self.driver.batcher.inbox.wake_after or math.inf
+                    awaited = self.driver.batcher.wake_after or math.inf
                     self.now = self.let_come(self.now + delay, awaited)
                 else:
                     break
@@ -85,7 +88,7 @@ class Server:
 
     def take_in(self) -> None:
         """Queue the calls of the inbox."""
-        self.driver.batcher.inbox.arriving += self.inbox
+        self.driver.batcher.arriving += self.inbox
         self.inbox.clear()
 
 

@@ -57,11 +57,11 @@ class Callers:
         if self._random.random() < self._failing:
             self._bad.add(call)
         self._expected[call] = expected or 0.0
-        service.driver.batcher.inbox.arriving.append(call)
+        service.driver.batcher.arrive(call)
 
     def enter(self, size: int, attempt: int = 1) -> None:
         """Have a call come now to a bounded queue; if it is refused it comes back when told."""
-        calls, now = self.service.driver.batcher.calls, self.service.now
+        calls, now = self.service.driver.batcher, self.service.now
         refused = None
         try:
             calls.admit(self.service.call(size), wait=False)

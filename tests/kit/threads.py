@@ -25,7 +25,7 @@ def watches(name: str) -> list[threading.Thread]:
 
 def until_asleep(fn: Any, calls: int = 1) -> None:
     """Wait until the worker of `fn` sleeps, to be woken when so many calls have come."""
-    inbox = driver_of(fn).batcher.inbox
+    inbox = driver_of(fn).batcher
     until(lambda: inbox.wake_after == calls)
 
 

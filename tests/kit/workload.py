@@ -97,7 +97,7 @@ class Workload:
         call = Call().begin(echo, inputs, size, size > 1, caller.at, deadline)
         call.key = caller.key
         self._callers[call] = caller
-        calls = self.driver.batcher.calls
+        calls = self.driver.batcher
         if self.options.max_queue_size is None:
             self.driver.push(call)
         else:
@@ -138,7 +138,7 @@ class Workload:
 
     def leave(self) -> None:
         """Have all callers leave that wait."""
-        for call in [*self.driver.batcher.calls.waiting()]:
+        for call in [*self.driver.batcher.waiting()]:
             call.left = "cancelled"
             self.left += call.waiting
             self.driver.drop(call)
@@ -163,7 +163,7 @@ class Workload:
             if delay == 0.0:
                 break
             if delay is not None:
-                self.now = self._let_come(self.now + delay, self.driver.batcher.inbox.wake_after or math.inf)
+                self.now = self._let_come(self.now + delay, self.driver.batcher.wake_after or math.inf)
             elif self._coming:
                 self.now = min(caller.at for caller in self._coming)
             else:
@@ -204,7 +204,7 @@ class Workload:
 
     def stats(self) -> Stats:
         """Return the figures."""
-        self.driver.batcher.calls.take_in()
+        self.driver.batcher.take_in()
         return self.driver.stats(self.now)
 
     def said(self) -> list[str]:

@@ -70,7 +70,7 @@ def test_a_loop_that_is_closed_with_a_wake_up_pending_is_collected() -> None:
     """And what it was to be woken for: it will never run."""
     gate = Gate(shut=True)
     fn = batched.dynamically(gate, timeout_ms=0)
-    inbox = driver_of(fn).batcher.inbox
+    inbox = driver_of(fn).batcher
 
     async def give_up() -> None:
         call = asyncio.create_task(fn.acall(1))

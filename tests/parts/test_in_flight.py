@@ -21,7 +21,7 @@ def driver_of(options: Options) -> tuple[ManualDriver, Any]:
     """Return a driver with a cache, and its collator."""
     collator, queue = join(list, options, "f", bound=False, streams=False)
     driver = ManualDriver(options, queue, collator)
-    driver.batcher.calls.in_flight = InFlight()
+    driver.batcher.in_flight = InFlight()
     return driver, collator
 
 
@@ -39,7 +39,7 @@ def test_a_miss_call_that_expires_after_its_last_caller_has_left_answers_no_call
 def test_no_call_joins_one_that_has_expired_and_has_not_been_answered(group_by: Any) -> None:
     """A call that comes meanwhile has no part in the other's deadline, and gets a run of its own."""
     driver, collator = driver_of(Options(timeout_ms=0, cache={}, group_by=group_by))
-    calls = driver.batcher.calls
+    calls = driver.batcher
     hasty, patient = (collator.read(same, ([1, 2, 3],), {}, 0.0) for _ in range(2))
     hasty.deadline = 1.0
     calls.admit(hasty, wait=False)

@@ -257,6 +257,6 @@ def batches_until_found(seed: int) -> int:
         running = driver.pop(now)
         now += knee(running.size) * (1 + random.uniform(-1, 1) * noise)
         coming += [now + random.expovariate(1 / think_s) for _ in driver.finish(running, now)]
-        if driver.batcher.best_batch_size == KNEE:
+        if driver.batcher.lessons.best == KNEE:
             return batch
     return 400

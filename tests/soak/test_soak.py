@@ -69,13 +69,13 @@ def soak(turns: int, decorate: Any, kind: type[Caller], *, changing: bool = Fals
     check_sums(fn)
     fn.shutdown()
     batcher = driver_of(fn)
-    assert not batcher.batcher.inbox.arriving
-    assert not batcher.batcher.running.since
-    assert not batcher.batcher.calls.waiting()
-    assert not batcher.batcher.running.retries.items
+    assert not batcher.batcher.arriving
+    assert not batcher.batcher.running
+    assert not batcher.batcher.waiting()
+    assert not batcher.batcher.retries.items
     assert not batcher.dispatcher.blocked
-    assert not kept_by(batcher.batcher.calls, Item)
-    queue = batcher.batcher.calls.queue
+    assert not kept_by(batcher.batcher, Item)
+    queue = batcher.batcher.queue
     assert not isinstance(queue, KeyedQueues) or not size_of(queue)
     gc.collect()
     assert not [thread for thread in threading.enumerate() if thread.name == "batched: soak"]

@@ -13,8 +13,10 @@ from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
+from batched._features.best_size import BestSizes
 from batched._policy.auto_lengths import AutoLengths
 from batched._policy.lengths import Lengths
+from tests.kit.features import feature
 
 pytestmark = pytest.mark.usefixtures("batches_are_long")
 
@@ -85,7 +87,7 @@ def test_batches_of_other_sizes_are_looked_at_for_what_length_costs() -> None:
     def ran(batch: Any, _: float) -> None:
         if batch.padded:
             looked_at.append(batch.size)
-            assert batch.size != backlog.driver.batcher.next_batch.sizes.size
+            assert batch.size != feature(backlog.driver.batcher, BestSizes).sizes.size
         lengths.looks = False
 
     lengths.ran = ran  # type: ignore[method-assign]
@@ -129,7 +131,8 @@ def test_no_trial_is_larger_than_what_fits_into_memory() -> None:
     """Though larger batches would be better."""
     backlog = Backlog(Options(batch_size=16))
     batcher = backlog.driver.batcher
-    batcher.next_batch.resize(4)
+    batcher.retries.memory.exceeded(8)
+    batcher.resize()
     assert max(backlog.run(1000)) <= 4
 
 
@@ -147,9 +150,9 @@ def test_short_batches_tell_nothing() -> None:
 
 
 def test_of_short_batches_in_a_row_one_in_eight_is_learned_from() -> None:
-    """And each long one, at once."""
+    """And each long one of several calls, at once."""
     backlog = Backlog(Options())
-    sizes = backlog.driver.batcher.next_batch.sizes
+    sizes = feature(backlog.driver.batcher, BestSizes).sizes
     learned_from: list[float] = []
 
     def ran(_: int, started: float, now: float) -> None:
@@ -158,7 +161,7 @@ def test_of_short_batches_in_a_row_one_in_eight_is_learned_from() -> None:
     sizes.ran = ran
     sizes.is_at_rest = True
     for seconds in [1e-6] * 80 + [0.001] * 5 + [1e-6] * 9:
-        backlog.driver.push(backlog.call())
+        backlog.driver.push(*(backlog.call() for _ in range(1 if seconds < 1e-3 else 2)))
         batch = backlog.driver.pop(backlog.now)
         backlog.now += seconds
         backlog.driver.finish(batch, backlog.now)

@@ -12,9 +12,11 @@ from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
+from batched._features.waiting import Waiting
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.lengths import Lengths
 from tests.kit.batcher_rules import COLLATOR
+from tests.kit.features import feature
 from tests.kit.lengths import call_of, known
 
 
@@ -51,9 +53,9 @@ def test_what_was_learned_is_told(reorders: bool) -> None:
 def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
     """As long as they come: calls that come meanwhile need not wait for a full batch of it."""
     driver = ManualDriver(Options(batch_size=32, timeout_ms=0), queue, COLLATOR)
-    policy = driver.batcher.next_batch.policy = AdaptiveWindow(0.0, 32)
-    policy.large_limit = 5  # as it is learned of a costly function
-    driver.batcher.next_batch.apply_options(driver.batcher.next_batch.options)
+    window = AdaptiveWindow(0.0, 32)
+    window.large_limit = 5  # as it is learned of a costly function
+    feature(driver.batcher, Waiting).use(window)
     driver.push(call_of([1] * 4000))
     sizes = []
     for number in range(120):

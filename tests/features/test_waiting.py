@@ -8,9 +8,11 @@ import pytest
 
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
+from batched._features.waiting import Waiting
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.window import Window
 from tests.kit.calls import single
+from tests.kit.features import feature
 
 
 @pytest.mark.parametrize(
@@ -35,5 +37,5 @@ def test_without_learning_there_is_the_plain_window(options: dict[str, Any], kin
         batch = driver.pop(now)
         now += 0.001
         assert driver.finish(batch, now) == [call]
-    assert type(driver.batcher.next_batch.policy) is kind
+    assert type(feature(driver.batcher, Waiting).window) is kind
     assert (driver.stats(now).learned is None) == (kind is Window)

@@ -27,20 +27,20 @@ def test_no_call_seems_answered_without_an_error(ends: str, monkeypatch: pytest.
     driver = ManualDriver(Options(batch_size=8, timeout_ms=9000), Queue, COLLATOR)
     calls = [single(), listed(3)]
     found = []
-    drop = driver.batcher.calls.drop
+    drop = driver.batcher.drop
 
     def look(call: Call) -> None:
         drop(call)
         found.append((call.missing, call.error))
 
-    monkeypatch.setattr(driver.batcher.calls, "drop", look)
+    monkeypatch.setattr(driver.batcher, "drop", look)
     for call in calls:
         call.deadline = 5.0
         driver.push(call)
     if ends == "late":
         driver.delay(6.0)
     else:
-        driver.batcher.calls.close(ClosedError())
+        driver.batcher.close(ClosedError())
     assert driver.take_answered() == calls
     assert [missing for missing, _ in found] == [0, 0]
     assert {type(error) for _, error in found} == {TimeoutError if ends == "late" else ClosedError}
@@ -50,7 +50,7 @@ def test_an_interruption_while_calls_are_queued_loses_no_call(monkeypatch: pytes
     """A driver that gives up then finds them where they came."""
     batcher = ManualDriver(Options(batch_size=8, timeout_ms=0)).batcher
     calls = [single(), listed(3)]
-    batcher.inbox.arriving += calls
+    batcher.arriving += calls
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -58,10 +58,10 @@ def test_an_interruption_while_calls_are_queued_loses_no_call(monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.setattr(Queue, "push_all", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            batcher.calls.take_in()
-    assert batcher.inbox.arriving == calls
-    batcher.calls.close(ClosedError())
-    assert batcher.calls.answered == calls
+            batcher.take_in()
+    assert batcher.arriving == calls
+    batcher.close(ClosedError())
+    assert batcher.effects.answered == calls
 
 
 def test_a_call_that_has_failed_is_not_late_too() -> None:
@@ -99,7 +99,7 @@ def test_a_call_that_never_arrived_counts_nowhere_when_it_leaves(queue: Any) -> 
     for call in calls:
         call.key = 1
     driver.push(calls[0])
-    driver.batcher.inbox.leaving.append(calls[1])
+    driver.batcher.leave(calls[1])
     assert driver.delay(0.0) == 0.0
     assert driver.pop(0.0).calls == calls[:1]
     stats = driver.stats(0.0)

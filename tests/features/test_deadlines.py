@@ -123,7 +123,7 @@ def test_of_several_keys_the_one_that_would_be_late_is_next() -> None:
     """Not the oldest, which may wait for company yet."""
     service = Service(KeyedQueues)
     batcher = service.driver.batcher
-    batcher.configure(replace(batcher.next_batch.options, timeout_ms=1000, adaptive=False))
+    batcher.configure(replace(batcher.options, timeout_ms=1000, adaptive=False))
     service.push()
     urgent = service.call(allowed_s=0.035)
     urgent.key = 1

@@ -1,9 +1,9 @@
-"""Which of the waiting calls are given up, so that most are answered in time.
+"""Calls with a deadline: they are answered once they are late, and batches start in time for them.
 
-A batch has as many items as can all be answered in time. Calls that are too late for a batch of this size
-are given up, and later ones take their places. Else, under overload, a batch would be as small as its
-oldest call demands, and small batches lose the capacity that is lacking (early drop over a sliding window:
-Nexus, SOSP 2019, section 6.3).
+Under overload some of the waiting calls are given up, so that most are answered in time. A batch has as many
+items as can all be answered in time. Calls that are too late for a batch of this size are given up, and later
+ones take their places. Else a batch would be as small as its oldest call demands, and small batches lose the
+capacity that is lacking (early drop over a sliding window: Nexus, SOSP 2019, section 6.3).
 
 A list that cannot be finished is not begun, nor gone on with.
 """
@@ -16,25 +16,82 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from batched._core.backlog import Backlog
 from batched._core.call import Call
-from batched._core.calls import Calls
+from batched._core.hooks import Feature
+from batched._core.options import Options
+from batched._core.river import River
+from batched._policy.window import StartReason
+
+
+class WithDeadlines(Feature):
+    """Watches the calls that have a deadline; begins with the first one."""
+
+    def begin(self, river: River, options: Options) -> None:
+        """Begin with the deadlines of the new queue, which has none."""
+        super().begin(river, options)
+        self._early_drop = EarlyDrop(river, river.backlog)
+        self.hooks = ()
+        river.deadlines.when_first = self._use
+
+    def _use(self) -> None:
+        """Take part from now on."""
+        self.have("look", "urgent", "start", "room")
+
+    def look(self, now: float) -> None:
+        """Answer calls that are late, or will be."""
+        deadlines = self.river.deadlines
+        if not deadlines.are_far(now + self.river.batch_s):
+            for call in deadlines.passed(now):
+                self.river.expire(call)
+            if self._early_drop.is_on:
+                self._early_drop.give_up_late(now)
+
+    def start(self, start: float, reason: StartReason, _now: float) -> tuple[float, StartReason]:
+        """Start sooner for the call with the next deadline: it spends half of its time waiting, at most."""
+        if self.river.deadlines.entries and (urgent := self._start()) < start:
+            return urgent, StartReason.DEADLINE
+        return start, reason
+
+    def _start(self) -> float:
+        """Return when to start for the call with the next deadline."""
+        queue = self.river.queue
+        start = self.river.deadlines.start()
+        if self._early_drop.is_on:
+            start = min(start, self._early_drop.latest_start(min(queue.items, queue.batch_size)))
+        return start
+
+    def urgent(self, now: float) -> Call | None:
+        """Return the call with the next deadline, if half of its time is over."""
+        deadlines = self.river.deadlines
+        return deadlines.first() if deadlines.entries and self._start() <= now else None
+
+    def room(self, queue: Any, room: int, now: float) -> int:
+        """Return how many items can be answered in time."""
+        if self._early_drop.is_on and not self._early_drop.are_in_time(room, now):
+            room = min(self._early_drop.choose(queue, room, now), queue.items)
+        return room
 
 
 class EarlyDrop:
     """Gives up calls that cannot be answered in time, as soon as that is known. Needs the lock."""
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-        self._backlog = calls.backlog
+    def __init__(self, river: River, backlog: Backlog) -> None:
+        self._river = river
+        self._backlog = backlog
 
     @property
     def is_on(self) -> bool:
         """Whether it is known how long batches take: asked where calls with deadlines wait."""
         return self._backlog.times.is_known
 
+    def are_in_time(self, size: int, now: float) -> bool:
+        """Whether no call is late if a batch of `size` items starts now; False may be wrong."""
+        return self._river.deadlines.are_after(self._ends(now, size))
+
     def latest_start(self, items: int) -> float:
         """Return when a batch of `items` has to start, for the call with the next deadline."""
-        first: float = self._calls.deadlines.next()
+        first: float = self._river.deadlines.next()
         start: float = first - self._backlog.times.safe_seconds(items)
         return start
 
@@ -43,14 +100,14 @@ class EarlyDrop:
         backlog = self._backlog
         if backlog.is_free(now):
             return
-        calls, times = self._calls, backlog.times
-        late = [*calls.deadlines.passed(now + times.safe_seconds(1)), *calls.deadlines.lists()]
+        river, times = self._river, backlog.times
+        late = [*river.deadlines.passed(now + times.safe_seconds(1)), *river.deadlines.lists()]
         for call in late:
             self._give_up(call, now + self._alone_s(call), now)
 
     def _alone_s(self, call: Call) -> float:
         """Return how long the items of `call` that wait take, if nothing else runs."""
-        size: int = self._calls.queue.batch_size
+        size: int = self._river.queue.batch_size
         batches, last = divmod(max(call.waiting, 1) - 1, size)
         times = self._backlog.times
         return batches * times.seconds(size) / self._backlog.slots + times.safe_seconds(last + 1)
@@ -58,9 +115,9 @@ class EarlyDrop:
     def _give_up(self, call: Call, answered: float, now: float) -> None:
         """Give up `call` if it would be `answered` too late."""
         if call.deadline is not None and answered >= call.deadline:
-            counters = self._calls.counters
+            counters = self._river.counters
             before = counters.expired
-            self._calls.expire(call, self._backlog.overload(call, answered - call.deadline, now))
+            self._river.expire(call, self._backlog.overload(call, answered - call.deadline, now))
             counters.given_up += counters.expired - before
 
     def choose(self, queue: Any, room: int, now: float) -> int:
@@ -69,7 +126,7 @@ class EarlyDrop:
         Small calls that are too late for a batch of as many as can be in time are given up.
         """
         ends = partial(self._ends, now)
-        if self._calls.deadlines.next() >= ends(room) or self._backlog.is_free(now):
+        if self._river.deadlines.next() >= ends(room) or self._backlog.is_free(now):
             return room
         size = min(room, queue.small_items)
         late, found = _too_late(queue, size, ends(size))

@@ -1,0 +1,60 @@
+"""What a driver does after a step of a batcher, without the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from batched._core.batch_fault import BatchFault
+from batched._core.call import Call
+
+
+class Effects:
+    """What follows from a step: a batcher collects it here, and a driver takes it and leaves a new one.
+
+    To do any of it twice does no harm.
+    """
+
+    __slots__ = ("answered", "gone", "has_moved", "landed", "let_in", "released")
+
+    def __init__(self) -> None:
+        self.answered: list[Call] = []
+        """Calls that have their answer: their callers are to be woken."""
+        self.let_in: list[Call] = []
+        """Calls that have waited for room and now are in the queue. Their callers are told with the lock."""
+        self.released: list[Call] = []
+        """Calls that have ended: their inputs are to be released."""
+        self.gone: list[Call | BatchFault] = []
+        """What is kept until the lock is free: calls, as the finalizer of an item may call the batcher, and
+        faults that are to be logged."""
+        self.landed: list[Any] = []
+        """Results to be stored in the cache, before their callers are woken."""
+        self.has_moved: bool = False
+        """Whether calls have left the inbox since `wake_after` was set, so that it is too many."""
+
+    def done(self) -> Effects:
+        """Forget what has been done; return this, to be used again."""
+        if self.answered:
+            self.answered = []
+        if self.released:
+            self.released = []
+        if self.landed:
+            self.landed = []
+        self.has_moved = False
+        return self
+
+    def put_back(self, others: Effects) -> None:
+        """Have what an error has broken off be done after the next step."""
+        self.answered[:0] = others.answered
+        self.released[:0] = others.released
+        self.landed[:0] = others.landed
+        self.has_moved = True
+
+
+def log_faults(gone: Iterable[Call | BatchFault]) -> None:
+    """Log the faults among what a batcher drops. Not under a lock: a handler of the log may call it."""
+    for each in gone:
+        if isinstance(each, BatchFault):
+            with suppress(Exception):  # of such a handler: callers wait for their answers
+                each.log()

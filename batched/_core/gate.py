@@ -1,0 +1,55 @@
+"""Which of the batches that have run are lessons: where nothing new is to be learned, one of eight."""
+
+from __future__ import annotations
+
+from math import inf
+
+from batched._core.batch import Batch
+
+_OF_ALIKE = 8  # of so many batches that are alike, one is a lesson
+_LONE = 8  # batches in a row of calls that come one at a time: then nothing is new
+_SHORT_S = 200e-6  # a batch that takes less tells little of sizes and lengths
+_SLOWER = 2.0
+
+
+class Gate:
+    """Tells all that learn from batches of one, or none of them.
+
+    While they are at rest, batches that are short are alike, and so are those in the midst of a list. While
+    calls come one at a time, so are those of one call. But none that takes longer than the last lesson.
+    """
+
+    __slots__ = ("_ended", "_least_s", "_lone", "_passes", "_size", "at_rest")
+
+    def __init__(self) -> None:
+        self.at_rest: bool = False
+        """Whether all that learn are at rest; to be told after each lesson."""
+        self._ended = -inf  # when the last batch ended
+        self._passes = 0  # so many more are alike
+        self._size = 0  # of the last lesson
+        self._lone = 0  # batches in a row of one call each, which came after the one before had ended
+        self._least_s = 0.0  # batches that take as long are no more like it
+
+    def opens(self, batch: Batch, started: float, now: float) -> bool:
+        """Return whether `batch`, which has ended, is a lesson."""
+        seconds = now - started
+        is_short = seconds < _SHORT_S
+        if is_short and self.at_rest and self._passes:  # before all else: here this costs most
+            self._passes -= 1
+            self._ended = now
+            return False
+        call, start, _ = batch.slices[0]
+        is_of_one = len(batch.slices) == 1
+        is_amid_list = is_of_one and start > 0
+        is_lone = is_of_one and call.size == batch.size and call.arrived >= self._ended
+        self._lone = self._lone + 1 if is_lone else 0
+        self._ended = now
+        if self._passes:
+            is_alike = batch.size == self._size and seconds < self._least_s
+            if is_alike and (self._lone > _LONE or (is_amid_list and self.at_rest)):
+                self._passes -= 1
+                return False
+        self._passes = _OF_ALIKE - 1 if is_short or is_lone or is_amid_list else 0
+        self._size = batch.size
+        self._least_s = _SLOWER * seconds
+        return True

@@ -1,0 +1,74 @@
+"""How a feature takes part in the way of calls: what it can be asked and told, and when.
+
+| hook | asked or told |
+|---|---|
+| `queued(calls)` | these calls are about to be in the queue |
+| `look(now)` | before each decision on the next batch; it may expire calls |
+| `urgent(now)` | asked for a call that has to be in the batch which starts now |
+| `start(start, reason, now)` | asked when the next batch starts, and why: what it is given, or sooner |
+| `room(queue, room, now)` | asked how many items the next batch of a queue has: what it is given, or others |
+| `took(batch, now)` | a batch has been taken from the queue, and is about to run |
+| `ended(run)` | a run has ended |
+| `lesson(run)` | likewise, if it is one to learn from |
+
+With the lock. A batcher keeps, for each hook, the methods of the features that have it; mostly none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from batched._core.batch import Batch
+from batched._core.options import Options
+from batched._core.river import River
+
+HOOKS = ("queued", "look", "urgent", "start", "room", "took", "ended", "lesson")
+
+
+class Run:
+    """A batch that has run, for all that learn from it."""
+
+    __slots__ = ("answered", "batch", "now", "size", "started")
+
+    def __init__(self, batch: Batch, started: float, now: float, answered: int) -> None:
+        self.batch: Batch = batch
+        self.size: int = batch.size
+        self.started: float = started
+        self.now: float = now
+        self.answered: int = answered
+        """How many calls it has answered."""
+
+
+class Feature:
+    """One thing that a batcher does besides: its state, and the hooks that it has at present."""
+
+    hooks: tuple[str, ...] = ()
+    """The hooks that it has at present; `have` changes them."""
+
+    is_at_rest = True
+    """Whether it learns nothing from one more run that is like the last ones."""
+
+    limit: int | None = None
+    """The most items of a batch, if that is for it to say."""
+
+    river: River
+
+    def begin(self, river: River, options: Options) -> None:  # noqa: ARG002  as features need it
+        """Begin anew, with an empty queue and nothing learned."""
+        self.river = river
+
+    def configure(self, options: Options) -> None:
+        """Follow new options."""
+
+    def resized(self, options: Options, size: int) -> None:
+        """Note that a batch has at most `size` items from now on."""
+
+    def have(self, *hooks: str) -> None:
+        """Have these hooks from now on, and no others."""
+        self.hooks = hooks
+        self.river.hook()
+
+    def lessons(self) -> Mapping[str, Any]:
+        """Return what it has learned, by the fields of `Lessons`."""
+        return {}

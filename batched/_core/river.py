@@ -1,0 +1,56 @@
+"""What the deciding parts of a batcher see of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Protocol
+
+from batched._core.admission import Admission
+from batched._core.batch import Batch
+from batched._core.call import Call
+from batched._core.counters import Counters
+from batched._core.lazy_heap import Deadlines
+from batched._policy.window import Window
+
+
+class River(Protocol):
+    """The calls on their way, for what decides on them: it reads these, and writes what it says of itself."""
+
+    arriving: list[Call]
+    refused: deque[int]
+    batch_s: float
+    queue: Any
+    deadlines: Deadlines
+    admission: Admission
+    counters: Counters
+    running: dict[Batch, float]
+    backlog: Any
+
+    @property
+    def fits(self) -> int | None:
+        """The most items of a batch as far as memory is known to go."""
+        ...
+
+    def use_window(self, window: Window) -> None:
+        """Hold batches that are not full back as long as `window` says."""
+        ...
+
+    def hook(self) -> None:
+        """Ask and tell the features that have a hook at present."""
+        ...
+
+    def resize(self) -> None:
+        """Have the queue know how many items a batch has, at most."""
+        ...
+
+    def expire(self, call: Call, error: TimeoutError | None = None) -> None:
+        """Answer `call`, which is late or will be, with `error` or else a `TimeoutError`."""
+        ...
+
+    def admit_waiting(self) -> None:
+        """Queue the calls that wait for room, as far as there is room."""
+        ...
+
+    def again(self) -> list[Batch]:
+        """Return the batches that are to run again, in parts, before any other."""
+        ...

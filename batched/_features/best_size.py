@@ -1,0 +1,101 @@
+"""How many items a batch has at most, where fewer than `batch_size` serve better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any, Protocol
+
+from batched._core.hooks import Feature, Run
+from batched._core.options import Options
+from batched._core.river import River
+from batched._policy.best_size import BestSize
+
+_LEARNS = ("lesson",)
+_TRIES = ("room", "lesson")
+
+
+class KnowsLengths(Protocol):
+    """What knows whether the length of items explains what batches take."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether lengths decide which items share a batch."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may soon turn out that they should."""
+        ...
+
+    def look_soon(self) -> None:
+        """Have the next batch looked at."""
+        ...
+
+
+class BestSizes(Feature):
+    """Learns which size of batches serves best, and tries others now and then.
+
+    Where lengths are known, they explain what a batch takes, and their rule divides it. Batches that run at
+    once slow each other down, and a batch of streams takes as long as its slowest consumer.
+    """
+
+    def __init__(self, lengths: KnowsLengths, *, streams: bool = False) -> None:
+        self._lengths = lengths
+        self._streams = streams
+        self.sizes: BestSize | None = None
+
+    def begin(self, river: River, options: Options) -> None:
+        """Begin with nothing learned."""
+        super().begin(river, options)
+        self.sizes = None
+        self.configure(options)
+
+    def configure(self, options: Options) -> None:
+        """Learn, or not; anew if another number is allowed."""
+        alone = options.max_concurrent_batches == 1 and not self._streams
+        if not (alone and options.adaptive and options.batch_size > 1 and not self._lengths.is_used):
+            self.sizes = None
+        elif self.sizes is None or self.sizes.most != options.batch_size:
+            self.sizes = BestSize(options.batch_size)
+        self._follow()
+
+    def _follow(self) -> None:
+        sizes = self.sizes
+        self.limit = None if sizes is None else sizes.size
+        self.is_at_rest = sizes is None or sizes.is_at_rest
+        hooks = () if sizes is None else _TRIES if sizes.is_due else _LEARNS
+        if hooks != self.hooks:
+            self.have(*hooks)
+
+    def room(self, queue: Any, room: int, now: float) -> int:
+        """Return the size that is to be tried, if there is time and there are items for it."""
+        river, sizes = self.river, self.sizes
+        if sizes is None or queue.items <= 1:
+            return room
+        spare_s = river.deadlines.next() - now if river.deadlines.entries else inf
+        size = sizes.try_size(queue.items, river.fits or sizes.most, spare_s)
+        if size is None:
+            return room
+        self._lengths.look_soon()  # they are not used; in batches of this size they may tell more
+        return size
+
+    def lesson(self, run: Run) -> None:
+        """Learn what a batch of this size takes, and go on with the size that serves best."""
+        sizes = self.sizes
+        # With smaller batches there is less padding: then it would not be found out that lengths cost.
+        if sizes is None or run.batch.failed or self._lengths.is_open:
+            return
+        before = sizes.size
+        if not self._lengths.is_used:
+            sizes.ran(run.size, run.started, run.now)
+        elif sizes.is_due or before != sizes.most:  # from now on lengths explain what batches take
+            self.sizes = sizes = BestSize(sizes.most)
+        self._follow()
+        if sizes.size != before:
+            self.river.resize()
+
+    def lessons(self) -> Mapping[str, Any]:
+        """Return the size, if it is less than is allowed."""
+        sizes = self.sizes
+        return {"best": None if sizes is None or sizes.size == sizes.most else sizes.size}

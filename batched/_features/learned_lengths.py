@@ -1,0 +1,87 @@
+"""What the length of items costs: learned from batches, and used by a queue that knows lengths."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from batched._core.batch import Batch
+from batched._core.hooks import Feature, Run
+from batched._core.options import Options
+from batched._core.river import River
+from batched._policy.length_cost import LengthCost
+from batched._policy.lengths import Lengths
+
+_LEARNS = ("lesson",)
+_LOOKS = ("took", "lesson")
+
+
+class FollowsCost(Protocol):
+    """What asks for the cost of batches."""
+
+    def follow_cost(self, cost: LengthCost | None) -> None:
+        """Take what batches cost from `cost`; if that is None, learn it."""
+        ...
+
+
+class LearnedLengths(Feature):
+    """Has the rule of lengths, which the queue asks, too, learn from batches."""
+
+    def __init__(self, waiting: FollowsCost) -> None:
+        self._waiting = waiting
+        self.lengths: Lengths | None = None
+
+    def begin(self, river: River, options: Options) -> None:
+        """Begin with the rule of the new queue."""
+        super().begin(river, options)
+        self.lengths = river.queue.lengths
+        self._is_used = False
+        self._follow()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether lengths decide which items share a batch."""
+        return self.lengths is not None and self.lengths.is_used
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may soon turn out that they should."""
+        return self.lengths is not None and self.lengths.is_open
+
+    def look_soon(self) -> None:
+        """Have the next batch looked at."""
+        if self.lengths is not None:
+            self.lengths.looks = True
+            self._follow()
+
+    def _follow(self) -> None:
+        """Have the hooks that the rule needs now; the window shares its costs where it is used."""
+        lengths = self.lengths
+        if lengths is None:
+            if self.hooks:
+                self.have()
+            return
+        if self._is_used != lengths.is_used:
+            self._is_used = lengths.is_used
+            self._waiting.follow_cost(lengths.cost if lengths.is_used else None)
+        self.is_at_rest = not lengths.is_used
+        hooks = _LOOKS if lengths.looks or lengths.chooses or lengths.is_used else _LEARNS
+        if hooks != self.hooks:
+            self.have(*hooks)
+
+    def took(self, batch: Batch, now: float) -> None:  # noqa: ARG002  as for every feature
+        """Look at the lengths in a batch, and count how it was chosen."""
+        lengths = self.lengths
+        if lengths is None:
+            return
+        if lengths.is_used:
+            self.river.counters.chosen[lengths.how] += 1
+        lengths.urgent = None  # an idle batcher holds on to no call
+        if lengths.looks:
+            longest, real = lengths.look(batch.slices)
+            batch.real, batch.padded = round(real), round(longest * batch.size)
+
+    def lesson(self, run: Run) -> None:
+        """Learn what a batch of these lengths takes."""
+        if self.lengths is not None and run.batch.failed < run.size:
+            self.lengths.ran(run.batch, run.now - run.started)
+            self._follow()

@@ -1,0 +1,118 @@
+"""When a batch that is not full starts: the window is told of calls and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from batched._core.call import Call
+from batched._core.hooks import Feature, Run
+from batched._core.options import Options
+from batched._core.river import River
+from batched._policy.adaptive import AdaptiveWindow
+from batched._policy.length_cost import LengthCost
+from batched._policy.window import AtOnce, StartReason, Window
+
+
+class Waiting(Feature):
+    """Has the window of a batcher learn. While that is suspended, batches start at once."""
+
+    window: Any
+    """A `Window`, or what stands for one in a simulation."""
+
+    def begin(self, river: River, options: Options) -> None:
+        """Begin with a new window."""
+        super().begin(river, options)
+        self._arrived: list[float] = []  # when the calls came that the window has yet to hear of
+        self._ended = 0.0  # when the last run ended
+        self._cost: LengthCost | None = None
+        self.use(new_window(options))
+
+    def configure(self, options: Options) -> None:
+        """Go on with the present window if it still fits."""
+        self.use(new_window(options, self._cost, self.window))
+
+    def resized(self, options: Options, size: int) -> None:
+        """Have the window know how many items fill a batch."""
+        self.window.configure(options.timeout_ms / 1000, size)
+
+    def follow_cost(self, cost: LengthCost | None) -> None:
+        """Take what batches cost from `cost`, where lengths are used; else learn it."""
+        self._cost = cost
+        self.window.follow(cost)
+
+    def use(self, window: Any) -> None:
+        """Hold batches back as long as `window` says."""
+        self.window = window
+        self._follow()
+
+    def _follow(self) -> None:
+        """Have the batcher ask the window if it may hold batches back."""
+        window = self.window
+        if window.is_suspended or not window.timeout_s:
+            reason = StartReason.NO_GAIN if window.timeout_s else StartReason.WINDOW
+            self.river.use_window(AtOnce(reason))
+        else:
+            self.river.use_window(window)
+        if not window.learns:
+            self.have()
+        elif window.is_suspended:
+            self._arrived.clear()
+            self.have("lesson")
+        else:
+            self.have("queued", "look", "took", "ended")
+
+    def queued(self, calls: list[Call]) -> None:
+        """Note when they came; not the calls: an idle batcher keeps none."""
+        self._arrived += [call.arrived for call in calls]
+
+    def look(self, now: float) -> None:  # noqa: ARG002  as for every feature
+        """Tell the window which calls have come."""
+        if self._arrived:
+            self.window.arrived(self._arrived)
+            self._arrived = []
+
+    def took(self, batch: Any, now: float) -> None:  # noqa: ARG002
+        """Tell the window that a batch starts."""
+        self.window.popped(now)
+
+    def ended(self, run: Run) -> None:
+        """Tell the window of a run, and of whom it has answered."""
+        window, batch = self.window, run.batch
+        has_worked = batch.failed < run.size
+        window.done(run.size, len(batch.slices), run.answered, run.now, run.started if has_worked else None)
+        self.river.queue.large_limit = window.large_limit
+        self._ended = run.now
+        if window.is_suspended:
+            self._follow()
+
+    def lesson(self, run: Run) -> None:
+        """Have the window look whether waits may pay again."""
+        batch = run.batch
+        if batch.failed < run.size:
+            call, start, _ = batch.slices[0]
+            has_company = len(batch.slices) > 1 or (not start and call.arrived < self._ended)
+            self.window.ran_suspended(run.size, run.now - run.started, has_company=has_company)
+        self._ended = run.now
+        if not self.window.is_suspended:
+            self._follow()
+
+    def lessons(self) -> Mapping[str, Any]:
+        """Return the costs, and after how many cohorts they were known."""
+        return {"cohorts": self.window.cohorts, "learned": self.window.learned()}
+
+
+def new_window(options: Options, cost: LengthCost | None = None, old: Window | None = None) -> Window:
+    """Return the window that `options` ask for: the `old` one, with all it has learned, if it still fits.
+
+    The `cost` of batches is given where it is learned elsewhere.
+    """
+    timeout_s = options.timeout_ms / 1000
+    # Of callers that come back while several batches run, it is not known to which batch they belong.
+    one_by_one = options.max_concurrent_batches == 1
+    if not (options.adaptive and one_by_one and timeout_s and options.batch_size > 1):
+        return Window(timeout_s)
+    if isinstance(old, AdaptiveWindow):
+        old.configure(timeout_s, options.batch_size)
+        return old
+    return AdaptiveWindow(timeout_s, options.batch_size, cost)

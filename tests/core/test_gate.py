@@ -1,0 +1,66 @@
+"""Which batches are lessons."""
+
+from __future__ import annotations
+
+from batched._core.batch import Batch
+from batched._core.gate import Gate
+from tests.kit.calls import single
+
+SHORT_S = 1e-5
+LONG_S = 0.01
+
+
+class Clocked:
+    """A gate, and a clock that goes on from batch to batch."""
+
+    def __init__(self, *, at_rest: bool) -> None:
+        self.gate = Gate()
+        self.at_rest = at_rest
+        self.now = 10.0
+
+    def opens(self, seconds: float, calls: int = 1, *, was_waiting: bool = False) -> bool:
+        """Return whether a batch is a lesson that takes so long, of calls that came before it or earlier."""
+        slices = [(single(), 0, 1) for _ in range(calls)]
+        for call, _, _ in slices:
+            call.arrived = self.now - 1.0 if was_waiting else self.now
+        batch = Batch(list(slices), calls)
+        started, self.now = self.now, self.now + seconds
+        opens = self.gate.opens(batch, started, self.now)
+        self.gate.at_rest = self.at_rest
+        return opens
+
+
+def test_of_batches_that_are_short_one_in_eight_is_a_lesson() -> None:
+    """Whatever calls they have."""
+    clocked = Clocked(at_rest=True)
+    assert [clocked.opens(SHORT_S, calls) for calls in (1, 3) * 12] == ([True] + [False] * 7) * 3
+
+
+def rested() -> Clocked:
+    """Return a gate that knows a lone caller."""
+    clocked = Clocked(at_rest=False)
+    assert [clocked.opens(LONG_S) for _ in range(8 + 16)] == [True] * 8 + ([False] * 7 + [True]) * 2
+    return clocked
+
+
+def test_of_a_lone_callers_batches_one_in_eight_is_a_lesson() -> None:
+    """As long as they take no longer than they did, and have as many items."""
+    clocked = rested()
+    assert not clocked.opens(LONG_S)
+    assert clocked.opens(3 * LONG_S)
+    assert not clocked.opens(3 * LONG_S)
+    assert not clocked.opens(LONG_S)
+
+
+def test_a_batch_in_company_is_a_lesson() -> None:
+    """Of several calls, or of one that came while another ran."""
+    clocked = rested()
+    assert all(clocked.opens(LONG_S, calls=2) for _ in range(10))
+    clocked = rested()
+    assert all(clocked.opens(LONG_S, was_waiting=True) for _ in range(10))
+
+
+def test_all_are_lessons_while_a_feature_has_much_to_learn() -> None:
+    """For all features."""
+    clocked = Clocked(at_rest=False)
+    assert all(clocked.opens(SHORT_S, was_waiting=True) for _ in range(20))

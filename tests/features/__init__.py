@@ -1,0 +1,1 @@
+"""What takes part in the way of calls: `batched/_features`."""

@@ -1,0 +1,99 @@
+"""What a call passes that uses no feature: so much, and no more.
+
+To raise a figure takes a commit that says why. They are the least of many calls, at rest.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import pytest
+
+from tests.kit.script import run_script
+
+FRAMES = {
+    # kind of call: frames of the package for its caller, and for the worker or the loop
+    "fn(x)": (9, 48),
+    "fn(x), a deadline": (15, 91),
+    "await fn.acall(x)": (15, 51),
+    "await fn(x), aio": (78, 0),
+}
+FILES = {"fn(x)": 18, "await fn(x), aio": 20}
+"""The modules of the package in which these frames are."""
+
+COUNT = """
+import json
+from batched import aio
+
+seen = []
+
+def note(frame, event, _):
+    if event == "call" and frame.f_globals.get("__name__", "").startswith("batched."):
+        seen.append((threading.get_ident(), frame.f_globals["__name__"]))
+
+def same(items):
+    return items
+
+async def same_on_loop(items):
+    return items
+
+def least(call, calls=400):
+    found = []
+    for _ in range(calls):
+        seen.clear()
+        call()
+        time.sleep(0.0005)
+        mine = [module for ident, module in list(seen) if ident == threading.get_ident()]
+        theirs = [module for ident, module in list(seen) if ident != threading.get_ident()]
+        found.append((len(mine), len(theirs), len({*mine, *theirs})))
+    return min(found, key=lambda counts: counts[0] + counts[1] if counts[1] or ON_LOOP else 10_000)
+
+ON_LOOP = False
+threading.setprofile(note)
+plain, late = batched.dynamically(same), batched.dynamically(same, default_deadline_ms=2000)
+for _ in range(600):
+    plain(1), late(1)
+sys.setprofile(note)
+counts = {"fn(x)": least(lambda: plain(1)), "fn(x), a deadline": least(lambda: late(1))}
+loop = asyncio.new_event_loop()
+
+async def ask(fn):
+    return await fn(1)
+
+for _ in range(600):
+    loop.run_until_complete(ask(plain.acall))
+counts["await fn.acall(x)"] = least(lambda: loop.run_until_complete(ask(plain.acall)))
+ON_LOOP = True
+on_loop = aio.dynamically(same_on_loop)
+for _ in range(600):
+    loop.run_until_complete(ask(on_loop))
+counts["await fn(x), aio"] = least(lambda: loop.run_until_complete(ask(on_loop)))
+sys.setprofile(None)
+threading.setprofile(None)
+loop.close()
+print(json.dumps(counts))
+"""
+
+
+@pytest.fixture(scope="module")
+def counts() -> dict[str, tuple[int, int, int]]:
+    """For each kind of call, frames of its caller and of the worker, and their files."""
+    found: dict[str, tuple[int, int, int]] = json.loads(
+        run_script(textwrap.dedent(COUNT), counts_memory=True)
+    )
+    return found
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_a_call_passes_no_more_than_it_did(kind: str, counts: dict[str, tuple[int, int, int]]) -> None:
+    """At rest, once there is nothing new to learn."""
+    caller, worker, _ = counts[kind]
+    assert caller <= FRAMES[kind][0]
+    assert worker <= FRAMES[kind][1]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_it_meets_no_more_files(kind: str, counts: dict[str, tuple[int, int, int]]) -> None:
+    """Each is one more that has to be read."""
+    assert counts[kind][2] <= FILES[kind]

@@ -30,7 +30,7 @@ class ResultTypeError(BatchError, TypeError):
 
 
 class QueueFullError(RuntimeError):
-    """There is no room for a call: as many items wait as `max_queue_size` or `max_queue_delay_ms` allow."""
+    """There is no room for a call: as many items wait as `max_queue_size` allows."""
 
     retry_after_s: float | None = None
     """After how many seconds there should be room; None if it is not known how long batches take."""

@@ -74,7 +74,7 @@ def use(browser: Browser, address: str) -> Iterator[str]:
         yield f"the list of versions is {shown}"
     page.select_option("#versions", VERSIONS[0])
     page.wait_for_url(f"{address}/{VERSIONS[0]}/reference/api.html")
-    page.goto(f"{address}/dev/search.html?q=max_queue_delay_ms")
+    page.goto(f"{address}/dev/search.html?q=max_queue_size")
     page.wait_for_selector("ul.search li")
 
 

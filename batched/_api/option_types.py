@@ -36,10 +36,6 @@ class Changes(TypedDict, total=False):
     """Default: "raise". What happens to a call for which the queue has no room: `"raise"` a
     `batched.QueueFullError`, or `"wait"` for room, first come first served.
     """
-    max_queue_delay_ms: float | None
-    """Default: None. The longest that a call may have to wait before its batch starts, by the time that
-    batches have taken so far: one that would wait longer finds no room (`on_full`), unless no other waits.
-    """
     isolate_errors: bool
     """Default: True. When a batch raises an `Exception`, run it again in halves until only the items that
     fail are left, and answer all others.

@@ -1,4 +1,4 @@
-"""Whether there is room for a call: `max_queue_size`, `max_queue_delay_ms` and `on_full`."""
+"""Whether there is room for a call: `max_queue_size` and `on_full`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ def admits_with_lock(options: Options) -> bool:
     """Whether calls are admitted one by one: they are counted, divided or looked up."""
     told = (
         options.max_queue_size,
-        options.max_queue_delay_ms,
         options.group_by,
         options.cache,
         options.fair_by,
@@ -27,10 +26,6 @@ def admits_with_lock(options: Options) -> bool:
 
 class WaitingTime(Protocol):
     """What tells how long items wait, as far as that is known."""
-
-    def most_waiting(self, delay_s: float) -> int | None:
-        """Return how many items may wait so that none does for longer than `delay_s`; None if not known."""
-        ...
 
     def retry_after_s(self, items: int, too_many: int, most: int) -> float | None:
         """Return when a call of `items` may come back, for which `too_many` wait, where `most` may.
@@ -51,7 +46,6 @@ class Admission:
     __slots__ = (
         "_bound",
         "_flows",
-        "_longest_s",
         "_maps",
         "_name",
         "_passed",
@@ -82,14 +76,6 @@ class Admission:
     def configure(self, options: Options) -> None:
         """Follow new bounds."""
         self._bound = options.max_queue_size
-        self._longest_s = None if options.max_queue_delay_ms is None else options.max_queue_delay_ms / 1000
-
-    def _most(self) -> int | None:
-        """Return how many items may wait, None if there is no bound."""
-        if self._longest_s is None:
-            return self._bound
-        found = [most for most in (self._bound, self._time.most_waiting(self._longest_s)) if most is not None]
-        return min(found, default=None)
 
     def admit(  # noqa: PLR0913
         self, call: Call, parts: list[Call], queued: int, *, large: bool, wait: bool, of_map: bool = False
@@ -103,7 +89,7 @@ class Admission:
         size = _items(parts)
         if not of_map:
             self._check_size(size)
-        most = self._most()
+        most = self._bound
         if most is None or not size:
             return True
         waiting = queued + self.arriving
@@ -173,7 +159,7 @@ class Admission:
         """
         outside = f", and {ahead} more wait for room before this call" if ahead else ""
         error = QueueFullError(
-            f"{self._name} has {waiting} items waiting{outside}, and {self._bound_text(most)}: "
+            f"{self._name} has {waiting} items waiting{outside}, and max_queue_size={most}: "
             f"no room for {size} more"
         )
         error.retry_after_s = self._time.retry_after_s(size, waiting + ahead + size - most, most)
@@ -181,19 +167,13 @@ class Admission:
 
     def refused(self, items: int, queued: int) -> QueueFullError:
         """Return the error of a call of so many `items`, which has waited, and makes room for another."""
-        most = self._most() or queued
+        most = self._bound or queued
         error = QueueFullError(
-            f"{self._name} has no room left ({self._bound_text(most)}), and another tenant (fair_by) has "
+            f"{self._name} has no room left (max_queue_size={most}), and another tenant (fair_by) has "
             f"fewer items waiting: the newest call of the tenant that has most, of {items} items, makes room"
         )
         error.retry_after_s = self._time.retry_after_s(items, queued + self.arriving + items - most, most)
         return error
-
-    def _bound_text(self, most: int) -> str:
-        """Return which bound there is, as an option and its value."""
-        if most == self._bound:
-            return f"max_queue_size={most}"
-        return f"max_queue_delay_ms={(self._longest_s or 0.0) * 1000:g}, which is {most} items by now"
 
     def next(self, queued: int) -> tuple[Call, list[Call]] | None:
         """Return the call that is the next, with its parts, if there is room for it now.
@@ -205,7 +185,7 @@ class Admission:
         if not self.awaiting_room:
             return None
         waiting = queued + self.arriving
-        most = self._most()
+        most = self._bound
         for call in self._next():
             size = _items(self.awaiting_room[call])
             of_map = call in self._maps

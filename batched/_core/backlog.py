@@ -354,15 +354,6 @@ class Backlog:
 
     # -- for a bound on what waits, with the lock ----------------------------------------------------------
 
-    def most_waiting(self, delay_s: float) -> int | None:
-        """Return how many items may wait so that none does for longer than `delay_s`; None if not known."""
-        self.begin()
-        if not self.times.is_known:
-            return None
-        left = delay_s - max(self._free_at - self._now, 0.0)
-        size: int = self._river.queue.batch_size
-        return 0 if left < 0.0 else (int(left / self._each_s() / size) + 1) * size
-
     def retry_after_s(self, items: int, too_many: int, most: int) -> float | None:
         """Return when a call of `items` may come back, for which `too_many` wait, where `most` may.
 

@@ -252,9 +252,7 @@ def _has_room_for_more(stats: Stats, options: Options) -> bool:
 def _would_be_on_time(stats: Stats, options: Options) -> bool:
     """Whether a call could wait for a batch of twice the size, and run in the next one."""
     takes_ms = 0.0 if stats.learned is None else _batch_ms(stats.learned, _TWICE * options.batch_size)
-    deadline_ms, delay_ms = options.default_deadline_ms, options.max_queue_delay_ms
-    in_time = deadline_ms is None or 2 * takes_ms < deadline_ms
-    return in_time and (delay_ms is None or takes_ms < delay_ms)
+    return options.default_deadline_ms is None or 2 * takes_ms < options.default_deadline_ms
 
 
 def _has_all(stats: Stats, options: Options) -> bool:

@@ -115,14 +115,6 @@ class Options:
         "fills at most half of the queue.",
         live=True,
     )
-    max_queue_delay_ms: float | None = _option(
-        None,
-        or_none(a_time(or_zero=False)),
-        "The longest that a call may have to wait before its batch starts, by the time that batches have "
-        "taken so far: one that would wait longer finds no room (`on_full`), unless no other waits. None for "
-        "no bound; beside `max_queue_size` the stricter one holds.",
-        live=True,
-    )
     isolate_errors: bool = _option(
         True,
         a_bool,

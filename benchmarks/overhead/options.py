@@ -44,7 +44,6 @@ EVERY_OPTION: dict[str, Any] = {
     "max_concurrent_batches": 2,
     "max_queue_size": 1_000_000,
     "on_full": "wait",
-    "max_queue_delay_ms": 60_000,
     "isolate_errors": False,
     "max_batch_length": 1_000_000,
     "default_deadline_ms": 60_000,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from batched import OverloadError, QueueFullError
+from batched import OverloadError
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
 
@@ -74,37 +74,3 @@ def test_every_call_has_the_deadline_of_the_decorator_unless_it_says_otherwise(f
         late.result(PATIENCE_S)
     shut.open()
     assert running.result(PATIENCE_S) == "running"
-
-
-def test_a_queue_bounded_in_time_refuses_what_would_wait_longer(flavour: Flavour) -> None:
-    """At most one batch waits for the one that runs, and one call in any case."""
-    gate, fn, first = held(flavour, max_queue_delay_ms=1e-6)
-    calls: list[Future[Any]] = []
-    errors: list[QueueFullError] = []
-    for item in range(6):
-        try:
-            calls.append(flavour.start(fn, item))
-        except QueueFullError as error:  # `submit` raises it, a task keeps it
-            errors.append(error)
-    gate.open()
-    assert first.result(PATIENCE_S) == "first"
-    assert calls[0].result(PATIENCE_S) == 0
-    for call in calls:
-        if isinstance(error := call.exception(PATIENCE_S), QueueFullError):
-            errors.append(error)
-    assert 4 <= len(errors) == fn.stats.total_rejected <= 5
-    for error in errors:
-        assert "max_queue_delay_ms=1e-06, which is " in str(error)
-        assert error.retry_after_s is not None
-
-
-def test_of_two_bounds_the_stricter_one_holds(flavour: Flavour) -> None:
-    """Both can be set live."""
-    gate, fn, first = held(flavour, max_queue_delay_ms=60_000, max_queue_size=1)
-    one = flavour.start(fn, 1)
-    with pytest.raises(QueueFullError, match="max_queue_size=1: no room"):
-        flavour.call(fn, 2)
-    fn.configure(max_queue_size=None)
-    two = flavour.start(fn, 2)
-    gate.open()
-    assert [future.result(PATIENCE_S) for future in (first, one, two)] == ["first", 1, 2]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from batched import OverloadError, QueueFullError
-from batched._core.admission import admits_with_lock
 from batched._core.call import Call
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.options import Options
@@ -256,19 +255,6 @@ def test_a_flood_of_one_key_or_tenant_that_comes_back_shuts_out_no_other(attribu
         if batch:
             service.driver.finish(batch, service.now)
     assert sum(isinstance(call.error, OverloadError) for call in others) <= 3
-
-
-def test_a_bound_on_the_delay_is_one_on_the_items_that_take_so_long() -> None:
-    """Of two full batches may be waited for, and one more can fill up."""
-    service = Service(max_queue_delay_ms=2.5 * FULL_S * 1000)
-    assert admits_with_lock(Options(max_queue_delay_ms=1.0))
-    calls = service.driver.batcher
-    for _ in range(3):
-        assert calls.admit(service.call(FULL), wait=False)
-    with pytest.raises(QueueFullError, match="max_queue_delay_ms=130, which is 96 items by now") as caught:
-        calls.admit(service.call(), wait=False)
-    assert caught.value.retry_after_s is not None
-    assert 0.0 <= caught.value.retry_after_s < FULL_S
 
 
 def test_a_large_call_takes_turns_with_a_list_and_is_not_refused_for_it() -> None:

@@ -108,12 +108,11 @@ def test_a_larger_batch_size_is_no_advice_where_something_else_limits_batches() 
     for options in (
         {"max_batch_length": 99},
         {"max_queue_size": 47},
-        {"max_queue_delay_ms": 25},
         {"default_deadline_ms": 55},
     ):
         assert "larger batch_size" not in explain(full, Options(batch_size=24, **options))
     assert "larger batch_size" not in explain(full, Options(batch_size=24), streams=True)
-    free = Options(batch_size=24, max_queue_size=48, max_queue_delay_ms=30, default_deadline_ms=60)
+    free = Options(batch_size=24, max_queue_size=48, default_deadline_ms=60)
     assert "larger batch_size" in explain(full, free)
 
 

@@ -40,7 +40,6 @@ class LoopDispatcher(Dispatcher):
         # Tasks, by a number of each: unlike a count, these can be noted twice, as after Ctrl-C.
         self._busy: set[int] = set()
         self._has_answered = True  # whether the last batch has answered a call
-        self._is_reporting = False  # whether a batch has just ended, of which a task tells
         self._is_to_replan = False  # whether the loop has been asked to, and has not begun
         self._timer: Timer | None = None
         self._when_resting: list[Callable[[], object]] = []
@@ -205,19 +204,17 @@ class LoopDispatcher(Dispatcher):
 
     def _report(self, batch: Batch, parts: list[Any], error: BaseException | None) -> None:
         self._has_answered = False
-        self._is_reporting = True
         try:
             with self as batcher:
                 if error is not None:
                     batcher.fail(batch, error, monotonic())
                 else:
                     batcher.finish(batch, parts, monotonic())
+                batcher.is_looked_at()  # its task looks, or plans, in any case
         except BaseException as raised:
             self._has_answered = True
             if not self._gives_up(raised, batch):
                 raise
-        finally:
-            self._is_reporting = False
 
     def _gives_up(self, error: BaseException, batch: Batch | None = None) -> bool:
         """Free the lock after `error` in a step; return whether calls have it as their answer.
@@ -293,8 +290,7 @@ class LoopDispatcher(Dispatcher):
         """Do nothing: their callers wait for answers."""
 
     def _moved(self) -> None:
-        if not self._is_reporting:  # else the task looks, or plans, in any case
-            self._replan()
+        self._replan()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -17,7 +17,7 @@ FRAMES = {
     "fn(x)": (9, 48),
     "fn(x), a deadline": (15, 91),
     "await fn.acall(x)": (15, 51),
-    "await fn(x), aio": (78, 0),
+    "await fn(x), aio": (79, 0),
 }
 FILES = {"fn(x)": 18, "await fn(x), aio": 20}
 """The modules of the package in which these frames are."""

@@ -100,6 +100,8 @@ class Retries:
         begins = isolation is None and batch.size and not is_out_of_memory(error)
         if begins:
             isolation = Isolation(batch.size, duration, batch.units, error)
+            if gone:  # before it began
+                isolation.lost(0)
         if self._one_by_one.is_on if begins else isolation is not None and isolation.prefers_singles:
             halves = singles_of(batch, error, isolation)
         else:
@@ -194,6 +196,6 @@ class Retries:
 def _pruned(batch: Batch) -> list[Slice]:
     """Remove and return the slices that are not wanted any more; a search that they are a part of ends."""
     gone = batch.prune()
-    if batch.isolation is not None:
-        batch.isolation.ended(sum(stop - start for _, start, stop in gone))
+    if gone and batch.isolation is not None:
+        batch.isolation.lost(sum(stop - start for _, start, stop in gone))
     return gone

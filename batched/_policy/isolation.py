@@ -42,6 +42,7 @@ class Isolation:
         self._items_left = size
         self._alone = 0  # units that have worked, each alone
         self._has_worked = False
+        self._unlike = self.failures  # of those, since an item was lost: no item is to blame for these
         self._in_a_row = 0
         self._singles = 0
         self._spent_s = 0.0
@@ -63,6 +64,11 @@ class Isolation:
         if self._items_left <= 0:
             self.error = None
 
+    def lost(self, items: int) -> None:
+        """Note that so many items do not run again, as no caller wants them: one may be to blame."""
+        self.ended(items)
+        self._unlike = 0
+
     def failed(
         self, error: BaseException, duration: float, items: int = 0, *, is_single: bool = False
     ) -> None:
@@ -70,6 +76,7 @@ class Isolation:
         if is_single:
             self.ended(items)
         self.failures += not is_single
+        self._unlike += not is_single
         self._in_a_row += not is_single
         self._singles += is_single
         self._spent_s += duration
@@ -82,7 +89,7 @@ class Isolation:
     @property
     def has_ended_well(self) -> bool:
         """Whether all items have worked in the end: then none of them has made the batch fail."""
-        return self._items_left <= 0 and self.failures > 0 and not self._singles and not self.is_given_up
+        return self._items_left <= 0 and self._unlike > 0 and not self._singles and not self.is_given_up
 
     @property
     def runs(self) -> int:

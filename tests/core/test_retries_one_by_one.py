@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from batched._core.call import Call
 from batched._core.options import Options
 from batched._core.queue import Queue
@@ -52,6 +54,28 @@ class Apart:
 
 def singles(count: int) -> list[Call]:
     return [single() for _ in range(count)]
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_caller_that_leaves_may_have_had_the_item_that_is_to_blame(after: int) -> None:
+    """Then nothing is said of the function, though all other items work."""
+    apart = Apart()
+    apart.most = None
+    calls = singles(2)
+    apart.bad = {calls[1]}
+    if after == 0:
+        apart.driver.push(*calls)
+        assert apart.driver.delay(apart.now) == 0.0
+        batch = apart.driver.pop(apart.now)
+        apart.driver.drop(calls[1])
+        apart.driver.fail(batch, ValueError("bad"), apart.now + 0.01)
+        apart.now += 0.02
+        apart.answer([])
+    else:
+        apart.answer(calls, leaves=calls[1])
+    assert not any(call.missing for call in calls)
+    assert apart.batch_error is None
+    assert apart.driver.stats(apart.now).total_failed == 0
 
 
 def test_a_search_goes_on_with_single_items_once_it_shows_that_no_part_works() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import gc
 import traceback
 import weakref
@@ -266,12 +267,22 @@ def axis_error(items: list[Any]) -> Any:
 
 def message_of_axes(items: list[Any]) -> Any:
     """Raise an error of numpy, of which two slots hold None."""
-    raise np.exceptions.AxisError(f"no axis: {len(items)}")
+    raise getattr(np, "exceptions", np).AxisError(f"no axis: {len(items)}")
 
 
 def wrong_field(items: list[Any]) -> Any:
     """Have pydantic refuse a field."""
     return pydantic.create_model("Text", length=(int, ...))(length=f"not a number {len(items)}")
+
+
+def copied_or_none(error: BaseException) -> BaseException | None:
+    """Return what `copy.copy` makes of an error; errors of numpy need not be copied by it."""
+    if not isinstance(error, pydantic.ValidationError):
+        return error
+    try:
+        return copy.copy(error)
+    except Exception:
+        return None
 
 
 @pytest.mark.parametrize("function", [axis_error, message_of_axes, wrong_field])
@@ -282,6 +293,8 @@ def test_the_errors_of_numpy_and_pydantic_come_as_they_were(
     """Their classes have slots that hold None, or a memory that only their own copy reaches."""
     with pytest.raises(ValueError) as caught:  # noqa: PT011  compared below
         function([0] * callers)
+    if callers > 1 and str(copied_or_none(caught.value)) != str(caught.value):
+        pytest.skip("this version of pydantic copies no errors")
     gate = Gate(function, shut=True)
     fn = flavour.decorate(gate, batch_size=callers, timeout_ms=60_000, isolate_errors=False)
     futures = [flavour.start(fn, item) for item in range(callers)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
 
 import batched
-from tests.kit.script import ROOT
+from tests.kit.script import PACKAGE, ROOT
 
 
 def test_the_version_is_that_of_the_project() -> None:
@@ -20,5 +21,11 @@ def test_the_version_costs_no_import() -> None:
     """No metadata of distributions is read."""
     program = "import sys, batched; assert batched.__version__; print('importlib.metadata' in sys.modules)"
     command = [sys.executable, "-S", "-c", program]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(PACKAGE.parent),
+    }  # which -S leaves
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True, env=environment
+    )
     assert done.stdout == "False\n"

@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakSet
 
 from batched import BatchError, ClosedError, OverloadError, QueueFullError
+from batched.errors import ResultTypeError
 from tests.differential.plan import Ask, Plan, pieces_of, serial_of
 from tests.differential.work import (
     FATAL,
@@ -208,7 +209,7 @@ class Judge:
         if "will never fit" in str(error):
             fits = all(bound is None or ask.size <= bound for bound in self.bounds.copy())
             return "there is room" if fits or ask.way.endswith("map") else ""
-        for kind, expected in (("short", BatchError), ("nothing", TypeError)):
+        for kind, expected in (("short", BatchError), ("nothing", ResultTypeError)):
             if type(error) is expected:
                 return self._why_not_wrong(ask, kind, numbers)
         return "it is none of those that the documents name"

@@ -242,8 +242,7 @@ class Judge:
         """Return why no batch of the `numbers` can have come back wrong."""
         if any(self.plan.fault_of(number) == kind for number in numbers):
             return ""
-        if self._isolates(ask):
-            return f"no item of it makes the results wrong ({kind}), and errors are isolated"
+        # A wrong number or kind of results is not divided: all calls of such a batch have the error.
         wrong = (b for b in self.work.batches if b.went_wrong == kind and b.instance == ask.instance)
         ahead = self._may_wait_behind(ask)
         is_explained = any(ahead or each.numbers & numbers for each in wrong)

@@ -19,7 +19,7 @@ _STRINGS = frozenset({str})
 _NUMBERS = frozenset({int, float, bool})
 _ARRAYS = frozenset({"numpy", "torch"})  # the modules that their types are in
 _WITH_FIELDS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_validator__")
-_DEEPEST = 3  # containers, one in the other, whose parts are looked at
+_DEEPEST = 3  # so many containers in each other are looked into
 _FEW = 8  # parts: of more, the first one tells whether they are numbers
 _MOST = 64  # parts that are looked at: those of a longer list stand for the others
 

@@ -79,9 +79,8 @@ class Batcher(Inbox):
         self._collator = collator
         self._streams = streams
         self.counters: Counters = counters
-        self.in_flight: Any = (
-            in_flight  # the items that run for a cache: calls for equal items wait for these
-        )
+        self.in_flight: Any = in_flight
+        """The items that run for a cache: calls for equal items wait for these."""
         self.effects: Effects = Effects()
         self.running: dict[Batch, float] = {}
         """When each batch started that runs."""

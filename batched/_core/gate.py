@@ -13,7 +13,9 @@ _SLOWER = 2.0
 
 
 class Gate:
-    """Tells all that learn from batches of one, or none of them.
+    """Tells all that learn from lessons of a batch, or none of them.
+
+    The window is no such learner while it holds batches back: it hears of each batch.
 
     While they are at rest, batches that are short are alike, and so are those in the midst of a list. While
     calls come one at a time, so are those of one call. But none that takes longer than the last lesson.

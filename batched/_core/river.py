@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Protocol
 
-from batched._core.admission import Admission
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.counters import Counters
@@ -21,7 +20,6 @@ class River(Protocol):
     batch_s: float
     queue: Any
     deadlines: Deadlines
-    admission: Admission
     counters: Counters
     running: dict[Batch, float]
     backlog: Any
@@ -45,10 +43,6 @@ class River(Protocol):
 
     def expire(self, call: Call, error: TimeoutError | None = None) -> None:
         """Answer `call`, which is late or will be, with `error` or else a `TimeoutError`."""
-        ...
-
-    def admit_waiting(self) -> None:
-        """Queue the calls that wait for room, as far as there is room."""
         ...
 
     def again(self) -> list[Batch]:

@@ -77,7 +77,7 @@ class Waiting(Feature):
         self.window.popped(now)
 
     def ended(self, run: Run) -> None:
-        """Tell the window of a run, and of whom it has answered."""
+        """Tell the window of a run, and how many calls it has answered."""
         window, batch = self.window, run.batch
         has_worked = batch.failed < run.size
         window.done(run.size, len(batch.slices), run.answered, run.now, run.started if has_worked else None)

@@ -78,10 +78,14 @@ ORDERS = {
 }
 
 
-def run_green(library: str, script: str) -> str:
-    """Run `script` in a process of its own, after what it knows of `library`; return what it prints."""
+def run_green(library: str, script: str, ahead: str = "") -> str:
+    """Run `script` in a process of its own, after what it knows of `library`; return what it prints.
+
+    What is `ahead` runs before that.
+    """
+    parts = map(textwrap.dedent, (ahead, LIBRARIES[library], script))
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(LIBRARIES[library]) + textwrap.dedent(script)],
+        [sys.executable, "-W", "ignore", "-c", "\n".join(parts)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -107,23 +111,7 @@ def test_green_threads_share_batches(library: str, order: str) -> None:
 
 def test_the_package_may_be_imported_before_the_library(library: str) -> None:
     """Which puts locks of its own in the place of those that there are."""
-    ahead = f"exec({textwrap.dedent(FUNCTION)!r})"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-c",
-            "\n".join([ahead, textwrap.dedent(LIBRARIES[library]), "patch()", textwrap.dedent(SHARE)]),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr
+    run_green(library, "patch()" + SHARE, ahead=FUNCTION)
 
 
 def test_no_other_green_thread_is_held_up(library: str) -> None:

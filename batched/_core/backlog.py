@@ -179,7 +179,7 @@ class Backlog:
         What runs again goes first.
         """
         again_s = 0.0
-        if again := self._river.again():
+        if again := self._river.first:
             takes_s = sum([self.times.seconds(batch.size) for batch in again if batch.size])
             again_s = self._extra.left(takes_s) / self.slots
         else:

@@ -6,7 +6,7 @@ from typing import Any
 
 from batched._core.call import DONE, Call, Slice
 from batched._core.collator import Collator
-from batched._policy.isolation import Isolation
+from batched._policy.search import Search
 from batched.errors import SlowConsumerError
 
 
@@ -23,12 +23,12 @@ class Batch:
         "failed",
         "has_lists",
         "is_apart",
-        "isolation",
         "least_shapes",
         "padded",
         "real",
         "reason",
         "returned",
+        "search",
         "shapes",
         "size",
         "slices",
@@ -49,7 +49,7 @@ class Batch:
         self.least_shapes: Any = None  # what they are padded to at least, as parts of a call have to be alike
         self.real: int = 0  # elements, for collators that pad
         self.padded: int = 0  # the same with their padding
-        self.isolation: Isolation | None = None  # the search for items that fail which it is a part of
+        self.search: Search | None = None  # the search for items that fail which it is a part of
         self.is_apart: bool = False  # whether it had room for items that waited, but had another key
         self._failed_at: dict[Slice, int] | None = None  # the place of the item that fails a slice of a list
         self._overwritten: list[Any] = []  # items and errors that errors have replaced, until `clear`
@@ -92,11 +92,21 @@ class Batch:
         return hasattr(self, "returned")
 
     def prune(self) -> list[Slice]:
-        """Remove and return the slices that are not wanted any more."""
+        """Remove and return the slices that are not wanted any more; its search goes on."""
         gone = [piece for piece in self.slices if not is_wanted(piece)]
-        self.slices[:] = [piece for piece in self.slices if is_wanted(piece)]
-        self.size -= sum(stop - start for _, start, stop in gone)
+        if gone:
+            self.slices[:] = [piece for piece in self.slices if is_wanted(piece)]
+            items = sum([stop - start for _, start, stop in gone])
+            self.size -= items
+            if self.search is not None:
+                self.search.lost(items)
         return gone
+
+    def become(self, part: Batch) -> None:
+        """Run as `part` of what it has been; the others run by themselves."""
+        self.slices[:] = part.slices
+        self.size, self.reason = part.size, part.reason
+        self.search, self.least_shapes = part.search, part.least_shapes
 
     def run(self, collator: Collator) -> Any:
         """Return what the batch function returns for the batch's items."""

@@ -10,6 +10,7 @@ behind a running batch. All but the inbox needs the lock of the driver.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Literal, TypeAlias
@@ -23,6 +24,7 @@ from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.effects import Effects
 from batched._core.gate import Gate
+from batched._core.halves import Half, halves_of
 from batched._core.hooks import HOOKS, Feature, Run
 from batched._core.inbox import Inbox
 from batched._core.keyed_queues import KeyedQueues
@@ -31,7 +33,6 @@ from batched._core.lazy_heap import Deadlines
 from batched._core.lessons import NOTHING, Lessons, of_all
 from batched._core.options import Options
 from batched._core.queue import Queue
-from batched._core.retries import Retries
 from batched._core.stats import Stats
 from batched._policy.window import AtOnce, StartReason, Window
 from batched.errors import QueueFullError, without_own_frames
@@ -56,6 +57,7 @@ class Batcher(Inbox):
     _start: tuple[Callable[[float, StartReason, float], tuple[float, StartReason]], ...]
     _room: tuple[Callable[[Any, int, float], int], ...]
     _took: tuple[Callable[[Batch, float], None], ...]
+    _failed: tuple[Callable[[Batch, BaseException, float, float], bool], ...]
     _ended: tuple[Callable[[Run], None], ...]
     _lesson: tuple[Callable[[Run], None], ...]
 
@@ -84,7 +86,8 @@ class Batcher(Inbox):
         self.effects: Effects = Effects()
         self.running: dict[Batch, float] = {}
         """When each batch started that runs."""
-        self.retries: Retries = Retries()
+        self.first: deque[Half] = deque()
+        """The parts of batches that are to run before the queue."""
         self.backlog: Backlog = Backlog(self, options, name, streams=streams)
         self._has_parts = False  # whether any call has been divided so far
         self._known_keys: KnownKeys = KnownKeys()
@@ -128,7 +131,7 @@ class Batcher(Inbox):
     def resize(self) -> None:
         """Have the queue know how many items a batch has, at most."""
         options, queue = self.options, self.queue
-        limits = [self.fits, *(feature.limit for feature in self._features)]
+        limits = [feature.limit for feature in self._features]
         size = min([options.batch_size, *(limit for limit in limits if limit is not None)])
         for feature in self._features:
             feature.resized(options, size)
@@ -381,7 +384,7 @@ class Batcher(Inbox):
         """Whether no call waits; if so, the next call is reason to look."""
         if self.arriving or self.leaving or self.queue.items or self.fault:
             return False
-        if self.retries.batches or self.admission.awaiting_room:
+        if self.first or self.admission.awaiting_room:
             return False
         self.wake_after = 1
         return True
@@ -394,11 +397,13 @@ class Batcher(Inbox):
         self.take_in()
         if self.fault is not None:
             raise self.fault
+        if self.first:
+            self._prune_first(now)
         for look in self._look:
             look(now)
         queue = self.queue
         delay: float | None = None
-        if self.retries.batches and self._prune_retries(now):
+        if self.first:
             delay = 0.0
         elif queue.is_full():
             self._reason = StartReason.FULL
@@ -433,10 +438,10 @@ class Batcher(Inbox):
 
         It is empty if the keys of all of its calls have changed.
         """
-        if self.retries.batches:
-            batch: Batch = self.retries.batches[0]
-            self.running[batch] = now
-            self.retries.batches.popleft()
+        if self.first:
+            batch: Batch = self.first[0]
+            self.running[batch] = now  # first: so Ctrl-C loses no call
+            self.first.popleft()
         else:
             batch = self._take(now)
             if not batch.size:  # an earlier fault: without this, the driver would ask for ever
@@ -446,14 +451,10 @@ class Batcher(Inbox):
                 if not batch.size:
                     self.taking_from = None
                     return batch
-        if self.retries.is_watching:
-            taken = batch
-            batch = self.retries.to_run(taken, isolates=self.options.isolate_errors)
-            if batch is not taken:
-                self.running[batch] = now
-                self.running.pop(taken, None)
-        self.running[batch] = now
-        self.taking_from = None
+            self.running[batch] = now
+            for took in self._took:
+                took(batch, now)
+            self.taking_from = None
         if self.backlog.is_used:
             self.backlog.started(now)
         return batch
@@ -474,8 +475,6 @@ class Batcher(Inbox):
             room = self._room_in(queue, now) if self._room else min(queue.batch_size, queue.items)
             batch = queue.take(room)
             batch.reason = self._reason
-        for took in self._took:
-            took(batch, now)
         if self.admission.awaiting_room:
             self.admit_waiting()
         return batch
@@ -506,13 +505,16 @@ class Batcher(Inbox):
             room = limit(queue, room, now)
         return room
 
-    def _prune_retries(self, now: float) -> bool:
-        """Forget the halves of failed batches that have no caller; return whether others are left.
-
-        The next one has no more items than `batch_size`, which may be smaller by now.
-        """
-        self._forget(self.retries.prune(self.options.batch_size), now)
-        return bool(self.retries.batches)
+    def _prune_first(self, now: float) -> None:
+        """Have what runs before the queue be wanted, of `batch_size` items at most, which may change."""
+        first = self.first
+        while first:
+            part = first[0]
+            self.prune(part, now)
+            if 0 < part.size <= self.options.batch_size:
+                return
+            first.popleft()
+            first.extendleft(reversed(halves_of(part, part.error, part.search)))
 
     def _refuse_changed(self, batch: Batch, now: float) -> None:
         """Remove from `batch`, which has just been taken, the calls of which a key has changed; they fail."""
@@ -521,7 +523,7 @@ class Batcher(Inbox):
             refused = Batch([piece], piece[2] - piece[1], batch.reason)
             batch.slices.remove(piece)
             batch.size -= refused.size
-            self._end_unrun(refused, fault, now, now)
+            self.end_unrun(refused, fault, now, now)
 
     # -- a batch ends -------------------------------------------------------------------------------------
 
@@ -531,12 +533,6 @@ class Batcher(Inbox):
         If the function streams there are no parts, and the streams end.
         """
         done = batch.end() if self._streams else batch.answer(parts, self._collator)
-        retries = self.retries
-        if (retries.is_watching or batch.isolation is not None) and batch in self.running:
-            raised = retries.note_success(batch, now - self.running[batch], self.options.batch_size)
-            if raised is not None:
-                self.effects.gone.append(BatchFault(self._name, raised, self.counters))
-            self.resize()
         self._end(batch, done, now)
 
     def step(self, batch: Batch, pieces: list[Any]) -> tuple[list[Call], bool]:
@@ -551,28 +547,39 @@ class Batcher(Inbox):
         error = without_own_frames(error)
         started = self.running.get(batch)
         if started is not None and not batch.begun:
-            isolates = self.options.isolate_errors
-            if self.retries.note_failure(batch, error, now - started, isolates=isolates):
-                self.resize()
-                if self._collator.can_repeat(batch):
-                    self._run_again(batch, error, started, now)
+            for failed in self._failed:
+                if failed(batch, error, started, now):
                     return
-            for half in self.retries.given_up(batch, error):
-                self._end_unrun(half, half.error or error, started, now)
-        self.retries.release(batch)
-        self._end(batch, batch.fail(error, self._collator, streams=self._streams), now)
+        self._end(batch, batch.fail(error, self._collator, streams=self._streams), now, error)
 
-    def _run_again(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
-        """Have `batch`, which raised `error`, run in halves."""
+    def can_repeat(self, batch: Batch) -> bool:
+        """Whether the items of `batch`, which has run, are as they were."""
+        return self._collator.can_repeat(batch)
+
+    def prune(self, batch: Batch, started: float) -> bool:
+        """Forget what of `batch`, which has `started`, no caller wants; return whether that was any."""
+        gone = batch.prune()
+        if gone:
+            self._forget(gone, started)
+        return bool(gone)
+
+    def run_again(self, batch: Batch, parts: list[Half], started: float, now: float) -> None:
+        """Have `parts` of `batch`, which has failed, run before what waits; but behind its other half."""
         del self.running[batch]
-        self.counters.ran(batch, started, now, worked=False)
         self.counters.divided += 1
-        self._forget(self.retries.add(batch, error, now - started), started)
+        self.counters.ran(batch, started, now, worked=False)
+        at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
+        for part in reversed(parts):
+            self.first.insert(at, part)
         if self.backlog.is_used:
             self.backlog.divided(batch, started, now)
 
-    def _end(self, batch: Batch, done: list[Call], now: float) -> None:
-        """Count `batch`, which has answered the calls `done`, and learn from it."""
+    def report(self, error: BaseException) -> None:
+        """Have `error` told, which a batch has raised though each of its items works."""
+        self.effects.gone.append(BatchFault(self._name, error, self.counters))
+
+    def _end(self, batch: Batch, done: list[Call], now: float, error: BaseException | None = None) -> None:
+        """Count `batch`, which has answered the calls `done`, or raised `error`, and learn from it."""
         started = self.running.pop(batch, None)
         try:
             if batch.failed:
@@ -586,7 +593,7 @@ class Batcher(Inbox):
                     answered = sum(not call.missing and call.left is None for call in batch.calls)
                 is_lesson = self._gate.opens(batch, started, now)
                 if is_lesson or self._ended or self.backlog.is_used:
-                    self._learn(Run(batch, started, now, answered), is_lesson=is_lesson)
+                    self._learn(Run(batch, started, now, answered, error), is_lesson=is_lesson)
         finally:  # also after a fault of this library
             self.answer(done)
             self._release(batch, done)
@@ -603,11 +610,11 @@ class Batcher(Inbox):
                 lesson(run)
             self._gate.at_rest = all(feature.is_at_rest for feature in self._features)
 
-    def _end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
+    def end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
         """Answer the calls of `batch`, which does not run, with `error`."""
         done = batch.fail(error, self._collator, streams=self._streams)
         self.counters.left(batch.slices, batch.size, started, batch.failed)
-        self._end(batch, done, now)
+        self._end(batch, done, now, error)
 
     def _release(self, batch: Batch, done: list[Call]) -> None:
         """Drop the items of calls that have failed, and release the inputs of calls that have ended."""
@@ -691,10 +698,9 @@ class Batcher(Inbox):
         if batch is not None:
             self._lose_batch(batch, error)
             return
-        retries = self.retries
-        self.counters.cancelled += retries.items
-        retried = retries.calls()
-        retries.clear()
+        self.counters.cancelled += sum([part.size for part in self.first])
+        retried = [call for part in self.first for call in part.calls]
+        self.first.clear()
         self.abandon(error, retried, self.options)
 
     def abandon(self, error: BaseException, retried: list[Call], options: Options) -> None:
@@ -725,7 +731,6 @@ class Batcher(Inbox):
     def _lose_batch(self, batch: Batch, error: BaseException) -> None:
         """Answer the calls of `batch` with `error`, a fault of this library."""
         runs = self.running.pop(batch, None) is not None
-        self.retries.release(batch)
         calls = list(dict.fromkeys(batch.calls))
         lost = [call for call in calls if call.missing]
         if runs:  # else it has ended before the fault, and is counted
@@ -762,7 +767,7 @@ class Batcher(Inbox):
         Batches that run go on. What was learned is forgotten.
         """
         options = self.options
-        self._mend_queue(error, [*self.running, *self.retries.waiting()], options)
+        self._mend_queue(error, [*self.running, *self.first], options)
 
     def _mend_queue(self, error: BaseException, running: list[Batch], options: Options) -> None:
         """Begin with a new queue of the calls that wait, after `error` broke off a step in the middle.
@@ -829,29 +834,27 @@ class Batcher(Inbox):
         waiting = [*self.queue.waiting_calls(), *self.admission.waiting_calls(), *self._in_hand]
         return list(dict.fromkeys(waiting))
 
-    def again(self) -> list[Batch]:
-        """Return the batches that are to run again, in parts, before any other."""
-        return [*self.retries.batches]
-
     def running_calls(self) -> list[Call]:
         """Return the calls of which a part runs."""
-        return [*(call for batch in self.running for call in batch.calls), *self.retries.calls()]
+        return [call for batch in (*self.running, *self.first) for call in batch.calls]
 
     @property
     def unfinished(self) -> int:
         """How many items wait or run."""
         waiting: int = self.queue.items
-        return waiting + sum(batch.size for batch in self.running) + self.retries.items
+        return waiting + sum(batch.size for batch in (*self.running, *self.first))
 
-    @property
-    def fits(self) -> int | None:
-        """The most items of a batch as far as memory is known to go."""
-        return self.retries.memory.limit
+    def figures(self) -> dict[str, Any]:
+        """What its features add to `stats`."""
+        found: dict[str, Any] = {}
+        for feature in self._features:
+            found |= feature.figures()
+        return found
 
     @property
     def lessons(self) -> Lessons:
         """What it has learned, in numbers that outlive it."""
-        found: dict[str, Any] = {"fits": self.fits}
+        found: dict[str, Any] = {}
         for feature in self._features:
             found |= feature.lessons()
         return Lessons(**found)
@@ -865,8 +868,8 @@ def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float, gone: 
         waiting=sum(batcher.queue.items for batcher in batchers),
         running=[(batch.size, now - since) for each in batchers for batch, since in each.running.items()],
         refused=sum(map(sum, refused)),
-        again=sum(each.retries.items for each in batchers),
-        paused=any(each.retries.is_paused for each in batchers),
+        again=sum(part.size for each in batchers for part in each.first),
+        paused=any(each.figures().get("isolation_paused", False) for each in batchers),
         fits=lessons.fits,
         best=lessons.best,
         learned=lessons.learned,

@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 
 from batched._core.batch import Batch
 from batched._core.call import Slice
-from batched._policy.isolation import Isolation
+from batched._policy.search import Search
 from batched._policy.window import StartReason
 
 
@@ -16,22 +16,22 @@ class Half(Batch):
     __slots__ = ("error", "precedes_other_half")
 
     def __init__(
-        self, slices: list[Slice], size: int, error: BaseException | None, isolation: Isolation | None
+        self, slices: list[Slice], size: int, error: BaseException | None, search: Search | None
     ) -> None:
         super().__init__(slices, size, StartReason.RETRY)
         self.error = error
         """What its calls have met: they get it if the search is given up."""
-        self.isolation = isolation
+        self.search = search
         self.precedes_other_half: bool = False
         """Whether it is the first of two halves."""
 
     def clear(self) -> None:
         """Drop the references to the calls, and to the errors: a traceback leads to their items."""
         super().clear()
-        self.error = self.isolation = None
+        self.error = self.search = None
 
 
-def halves_of(batch: Batch, error: BaseException | None, isolation: Isolation | None) -> list[Half]:
+def halves_of(batch: Batch, error: BaseException | None, search: Search | None) -> list[Half]:
     """Return two batches of its items, one or none if there are no more.
 
     A call is cut only where it is alone, and then both parts are padded as the batch was: outputs of one
@@ -55,7 +55,7 @@ def halves_of(batch: Batch, error: BaseException | None, isolation: Isolation | 
             if begin < to:
                 part.append((call, begin, to))
     sizes = middle, size - middle
-    found = [Half(part, items, error, isolation) for part, items in zip(parts, sizes, strict=True) if part]
+    found = [Half(part, items, error, search) for part, items in zip(parts, sizes, strict=True) if part]
     if not between:
         for half in found:
             half.least_shapes = batch.shapes or batch.least_shapes  # it may have yet to run
@@ -64,15 +64,15 @@ def halves_of(batch: Batch, error: BaseException | None, isolation: Isolation | 
     return found
 
 
-def singles_of(batch: Batch, error: BaseException | None, isolation: Isolation | None) -> list[Half]:
+def singles_of(batch: Batch, error: BaseException | None, search: Search | None) -> list[Half]:
     """Return a batch for each call, or for each item of the only list, if it matters which of them fails."""
     singles: list[Half] = []
-    for half in halves_of(batch, error, isolation):
-        singles += singles_of(half, error, isolation) if half.is_divisible else [half]
+    for half in halves_of(batch, error, search):
+        singles += singles_of(half, error, search) if half.is_divisible else [half]
     return singles
 
 
-def one_ahead(batch: Batch, at: int) -> tuple[Half, Half]:
+def one_ahead(batch: Batch, at: int, search: Search) -> list[Half]:
     """Return a batch of the call, or the item of the only list, `at` this place, and one of the rest."""
     call, start, stop = batch.slices[at if batch.has_several else 0]
     rest = [piece for piece in batch.slices if piece != (call, start, stop)]
@@ -80,7 +80,7 @@ def one_ahead(batch: Batch, at: int) -> tuple[Half, Half]:
         rest = [(call, start, start + at), (call, start + at + 1, stop)]
         rest = [piece for piece in rest if piece[1] < piece[2]]
         start, stop = start + at, start + at + 1
-    first = Half([(call, start, stop)], stop - start, None, None)
-    others = Half(rest, batch.size - first.size, None, None)
+    first = Half([(call, start, stop)], stop - start, None, search)
+    others = Half(rest, batch.size - first.size, None, search)
     first.reason = others.reason = batch.reason
-    return first, others
+    return [first, others]

@@ -7,7 +7,8 @@
 | `urgent(now)` | asked for a call that has to be in the batch which starts now |
 | `start(start, reason, now)` | asked when the next batch starts, and why: what it is given, or sooner |
 | `room(queue, room, now)` | asked how many items the next batch of a queue has: what it is given, or others |
-| `took(batch, now)` | a batch has been taken from the queue, and is about to run |
+| `took(batch, now)` | a batch has been taken from the queue, and is about to run; it may become less |
+| `failed(batch, error, started, now)` | asked whether its items run again; then no other is asked |
 | `ended(run)` | a run has ended |
 | `lesson(run)` | likewise, if it is one to learn from |
 
@@ -23,21 +24,25 @@ from batched._core.batch import Batch
 from batched._core.options import Options
 from batched._core.river import River
 
-HOOKS = ("queued", "look", "urgent", "start", "room", "took", "ended", "lesson")
+HOOKS = ("queued", "look", "urgent", "start", "room", "took", "failed", "ended", "lesson")
 
 
 class Run:
     """A batch that has run, for all that learn from it."""
 
-    __slots__ = ("answered", "batch", "now", "size", "started")
+    __slots__ = ("answered", "batch", "error", "now", "size", "started")
 
-    def __init__(self, batch: Batch, started: float, now: float, answered: int) -> None:
+    def __init__(
+        self, batch: Batch, started: float, now: float, answered: int, error: BaseException | None
+    ) -> None:
         self.batch: Batch = batch
         self.size: int = batch.size
         self.started: float = started
         self.now: float = now
         self.answered: int = answered
         """How many calls it has answered."""
+        self.error: BaseException | None = error
+        """What its function has raised, if it has."""
 
 
 class Feature:
@@ -71,4 +76,8 @@ class Feature:
 
     def lessons(self) -> Mapping[str, Any]:
         """Return what it has learned, by the fields of `Lessons`."""
+        return {}
+
+    def figures(self) -> Mapping[str, Any]:
+        """Return what it adds to `stats`, by the fields of `Stats`."""
         return {}

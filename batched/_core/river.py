@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.counters import Counters
+from batched._core.halves import Half
 from batched._core.lazy_heap import Deadlines
 from batched._policy.window import Window
 
@@ -22,12 +23,8 @@ class River(Protocol):
     deadlines: Deadlines
     counters: Counters
     running: dict[Batch, float]
+    first: deque[Half]
     backlog: Any
-
-    @property
-    def fits(self) -> int | None:
-        """The most items of a batch as far as memory is known to go."""
-        ...
 
     def use_window(self, window: Window) -> None:
         """Hold batches that are not full back as long as `window` says."""
@@ -45,6 +42,22 @@ class River(Protocol):
         """Answer `call`, which is late or will be, with `error` or else a `TimeoutError`."""
         ...
 
-    def again(self) -> list[Batch]:
-        """Return the batches that are to run again, in parts, before any other."""
+    def can_repeat(self, batch: Batch) -> bool:
+        """Whether the items of `batch`, which has run, are as they were."""
+        ...
+
+    def prune(self, batch: Batch, started: float) -> bool:
+        """Forget what of `batch`, which has `started`, no caller wants; return whether that was any."""
+        ...
+
+    def run_again(self, batch: Batch, parts: list[Half], started: float, now: float) -> None:
+        """Have `parts` of `batch`, which has failed, run before what waits."""
+        ...
+
+    def end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
+        """Answer the calls of `batch`, which does not run, with `error`."""
+        ...
+
+    def report(self, error: BaseException) -> None:
+        """Have `error` told, which a batch has raised though each of its items works."""
         ...

@@ -33,6 +33,12 @@ class KnowsLengths(Protocol):
         ...
 
 
+class KnowsMemory(Protocol):
+    """What knows how many items fit into memory."""
+
+    limit: int | None
+
+
 class BestSizes(Feature):
     """Learns which size of batches serves best, and tries others now and then.
 
@@ -40,8 +46,9 @@ class BestSizes(Feature):
     once slow each other down, and a batch of streams takes as long as its slowest consumer.
     """
 
-    def __init__(self, lengths: KnowsLengths, *, streams: bool = False) -> None:
+    def __init__(self, lengths: KnowsLengths, memory: KnowsMemory, *, streams: bool = False) -> None:
         self._lengths = lengths
+        self._memory = memory
         self._streams = streams
         self.sizes: BestSize | None = None
 
@@ -74,7 +81,7 @@ class BestSizes(Feature):
         if sizes is None or queue.items <= 1:
             return room
         spare_s = river.deadlines.next() - now if river.deadlines.entries else inf
-        size = sizes.try_size(queue.items, river.fits or sizes.most, spare_s)
+        size = sizes.try_size(queue.items, self._memory.limit or sizes.most, spare_s)
         if size is None:
             return room
         self._lengths.look_soon()  # they are not used; in batches of this size they may tell more

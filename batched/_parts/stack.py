@@ -20,7 +20,9 @@ from batched._core.queue import Queue
 from batched._core.tenants import Tenants
 from batched._features.best_size import BestSizes
 from batched._features.deadlines import WithDeadlines
+from batched._features.isolation import Isolation
 from batched._features.learned_lengths import LearnedLengths
+from batched._features.memory import FitsMemory
 from batched._features.waiting import Waiting
 from batched._parts.cache import CachingCollator
 from batched._parts.layers import Divisible, Grouping, Layer, LayeredCollator, Measuring, Sharing
@@ -82,9 +84,12 @@ def features(*, streams: bool = False) -> list[Feature]:
     """Return the features of a batcher, in the order in which they are asked and told."""
     waiting = Waiting()
     lengths = LearnedLengths(waiting)  # the window takes what batches cost from them, where they are used
+    memory = FitsMemory()
     return [
+        memory,  # before items are to blame
+        Isolation(),  # before what sees the batch that runs, of which it may make less
         waiting,
         lengths,  # before sizes, which learn nothing where lengths explain what batches take
         WithDeadlines(),
-        BestSizes(lengths, streams=streams),  # last: a trial is of the size that is to be tried
+        BestSizes(lengths, memory, streams=streams),  # last: a trial is of the size that is to be tried
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batched._policy.isolation import Isolation
+from batched._policy.search import Search
 
 _TRY_AFTER = 16  # items that have run alone: a batch is tried again, which costs a sixteenth of that ...
 _TRY_AFTER_TIMES = 10  # ... and a tenth of their time, ...
@@ -39,7 +39,7 @@ class OneByOne:
         is_cheap = self.failed_s <= _TRY_ALWAYS_S or self._alone_s >= _TRY_AFTER_TIMES * self.failed_s
         return self._alone >= _TRY_AFTER and is_cheap
 
-    def searched(self, search: Isolation) -> bool:
+    def searched(self, search: Search) -> bool:
         """Note that all items of a search worked; return whether it is more than one error that passed."""
         self._failures += search.failures
         self._alone, self._alone_s, self.failed_s = 0, 0.0, search.duration

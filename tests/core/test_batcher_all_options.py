@@ -127,13 +127,16 @@ class ServerRules(RuleBasedStateMachine):
     def pop(self) -> None:
         """A slot is free: a batch that fits, of one key, without an item whose caller has left."""
         batch = self.driver.pop(self.now)
-        fits = self.driver.batcher.fits or self.options.batch_size
+        fits = self.driver.stats(self.now).fits_memory or self.options.batch_size
         assert 1 <= len(batch) == sum(stop - start for _, start, stop in batch.slices)
         assert batch.reason == "retry" or len(batch) <= min(fits, self.options.batch_size)
         assert all(call.missing for call, _, _ in batch.slices)
         if self.grouped:
             assert len({call.key for call, _, _ in batch.slices}) == 1
         self.running.append((batch, COLLATOR.collate(batch)))
+
+    def again(self) -> int:
+        return sum(len(part) for part in self.driver.batcher.first)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), outcome=st.sampled_from(["answers", "raises", "out of memory", "one fails"]))
@@ -147,14 +150,13 @@ class ServerRules(RuleBasedStateMachine):
                 for call, start, stop in batch.slices
                 if call.missing and (call.error is None or start < call.failed_at)
             )
-            retries = self.driver.batcher.retries
-            before = retries.items
-            is_first = self.options.isolate_errors and batch.isolation is None
-            is_paused = retries.is_paused and outcome != "out of memory"  # then some are divided all the same
+            before = self.again()
+            is_first = self.options.isolate_errors and batch.search is None
+            is_paused = self.driver.stats(self.now).isolation_paused and outcome != "out of memory"
             divides = len(batch) > 1 if outcome == "out of memory" else batch.is_divisible and is_first
             answered = self.driver.fail(batch, error, self.now)
             if divides and not is_paused:
-                assert retries.items == before + live
+                assert self.again() == before + live
         else:
             results: list[Any] = [("out", *item) for item in items]
             if outcome == "one fails":
@@ -195,7 +197,7 @@ class ServerRules(RuleBasedStateMachine):
         if self.outside:
             assert delay == 0.0
             assert self.driver.queue.items
-        assert (delay is None) == (not self.driver.queue.items and not self.driver.batcher.retries.items)
+        assert (delay is None) == (not self.driver.queue.items and not self.again())
 
     @invariant()
     def no_key_is_kept(self) -> None:

@@ -14,6 +14,7 @@ from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
 from batched._features.best_size import BestSizes
+from batched._features.memory import FitsMemory
 from batched._policy.auto_lengths import AutoLengths
 from batched._policy.lengths import Lengths
 from tests.kit.features import feature
@@ -131,9 +132,10 @@ def test_no_trial_is_larger_than_what_fits_into_memory() -> None:
     """Though larger batches would be better."""
     backlog = Backlog(Options(batch_size=16))
     batcher = backlog.driver.batcher
-    batcher.retries.memory.exceeded(8)
-    batcher.resize()
-    assert max(backlog.run(1000)) <= 4
+    backlog.driver.push(*[backlog.call() for _ in range(8)])
+    batcher.fail(backlog.driver.pop(backlog.now), MemoryError(), backlog.now)
+    assert feature(batcher, FitsMemory).limit == 4
+    assert max(backlog.run(60)) <= 4
 
 
 def test_short_batches_tell_nothing() -> None:

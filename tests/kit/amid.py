@@ -11,7 +11,7 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.queue import Queue
-from batched._core.retries import Retries
+from batched._features.isolation import Isolation
 
 # What needs no lock: making a batcher, and what callers ask of it.
 FREE = {"__init__", "_begin", "ahead", "begin", "follow", "resize"}
@@ -32,7 +32,7 @@ def watch_steps(monkeypatch: pytest.MonkeyPatch, see: Callable[[str], object]) -
 
         monkeypatch.setattr(cls, name, watched)
 
-    for cls in (Queue, KeyedQueues, Batcher, Retries):
+    for cls in (Queue, KeyedQueues, Batcher, Isolation):
         for name in {name for name, value in vars(cls).items() if callable(value)} - FREE:
             watch(cls, name)
     for name in OF_BATCHES:

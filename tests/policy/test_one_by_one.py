@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from batched._policy.isolation import Isolation
 from batched._policy.one_by_one import OneByOne
+from batched._policy.search import Search
 
 ERROR = ValueError()
 
 
-def search(size: int, failures: int, *, parts: int = 0, duration: float = 0.0) -> Isolation:
+def search(size: int, failures: int, *, parts: int = 0, duration: float = 0.0) -> Search:
     """Return a search of single items that has ended well after so many failures and parts that worked."""
-    isolation = Isolation(size, duration, size, ERROR)
+    isolation = Search(size, duration, size, ERROR)
     for _ in range(failures - 1):
         isolation.failed(ERROR, 0.0, 2)
     for _ in range(parts):
@@ -43,7 +43,7 @@ def test_one_failure_may_be_chance() -> None:
 def test_an_error_that_passes_is_no_error_of_batches() -> None:
     """Parts have worked; if it comes back before a batch has worked, it is."""
     one_by_one = OneByOne()
-    isolation = Isolation(8, 0.0, 8, ERROR)
+    isolation = Search(8, 0.0, 8, ERROR)
     isolation.worked(0.0, 4)
     isolation.worked(0.0, 4)
     assert isolation.has_ended_well
@@ -84,7 +84,7 @@ def test_a_batch_is_tried_now_and_then(failed_s: float, each_s: float, after: in
 def test_a_search_ends_well_if_no_item_has_failed() -> None:
     """Nor left the search unanswered, nor was it given up."""
     assert search(4, 3).has_ended_well
-    isolation = Isolation(4, 0.0, 4, ERROR)
+    isolation = Search(4, 0.0, 4, ERROR)
     isolation.worked(0.0, 2)
     assert not isolation.has_ended_well
     assert isolation.error is ERROR
@@ -93,7 +93,7 @@ def test_a_search_ends_well_if_no_item_has_failed() -> None:
     isolation.ended(1)  # its caller has left
     assert not isolation.has_ended_well
     assert isolation.error is None  # its traceback leads to the items
-    isolation = Isolation(4, 0.0, 4, ERROR)
+    isolation = Search(4, 0.0, 4, ERROR)
     isolation.failed(ConnectionError(), 0.0, 2)
     assert isolation.is_given_up
     assert isolation.error is None
@@ -101,7 +101,7 @@ def test_a_search_ends_well_if_no_item_has_failed() -> None:
 
 def test_in_a_search_items_run_one_by_one_once_it_shows_that_no_part_works() -> None:
     """Four that work alone are enough."""
-    isolation = Isolation(32, 0.0, 32, ERROR)
+    isolation = Search(32, 0.0, 32, ERROR)
     for alone in range(1, 5):
         isolation.worked(0.0, 1, is_single=True)
         assert isolation.prefers_singles is (alone == 4)

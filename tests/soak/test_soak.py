@@ -72,7 +72,7 @@ def soak(turns: int, decorate: Any, kind: type[Caller], *, changing: bool = Fals
     assert not batcher.batcher.arriving
     assert not batcher.batcher.running
     assert not batcher.batcher.waiting()
-    assert not batcher.batcher.retries.items
+    assert not batcher.batcher.first
     assert not batcher.dispatcher.blocked
     assert not kept_by(batcher.batcher, Item)
     queue = batcher.batcher.queue

@@ -17,7 +17,7 @@ _ALWAYS_ALLOWED_S = 0.25  # failures that take no longer in all are no outage th
 _FEW_ALONE = 4  # items that work alone, while every larger part fails
 
 
-class Isolation:
+class Search:
     """The search for the items that make a batch fail, and what it has cost so far.
 
     It is given up once failures in a row, or their cost, are more than single items would explain. Runs that
@@ -25,15 +25,22 @@ class Isolation:
     """
 
     def __init__(
-        self, size: int, duration: float, units: int = 0, error: BaseException | None = None
+        self,
+        size: int,
+        duration: float,
+        units: int = 0,
+        error: BaseException | None = None,
+        *,
+        is_try: bool = False,
     ) -> None:
         """Begin with a batch of `size` items in so many `units`, which has raised `error` after `duration` s.
 
         A unit is a single item, or a list that is answered as a whole. Without an error, the batch has yet to
-        run, one unit at a time.
+        run, one unit at a time. Of one that `is_try` one unit runs ahead of the others.
         """
         self.error = error
         """What the batch has raised, until the search ends: the traceback leads to the items."""
+        self.is_try = is_try
         self.duration = duration
         self.units = units
         self.failures = 0 if error is None else 1  # of parts that have several units, and of the batch itself

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batched._core.memory_limit import MemoryLimit
+from batched._policy.memory_limit import MemoryLimit
 from batched._policy.out_of_memory import is_out_of_memory
 from tests.kit.optional import torch
 

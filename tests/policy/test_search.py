@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batched._policy.isolation import Isolation, Pause
+from batched._policy.search import Pause, Search
 from batched._policy.surroundings import is_of_surroundings
 
 ERROR = ValueError()
@@ -22,34 +22,34 @@ def test_it_is_given_up_after_failures_in_a_row_or_once_they_cost_four_times_its
     size: int, own_s: float, failures: int
 ) -> None:
     """Whatever comes first."""
-    isolation = Isolation(size, own_s)
+    search = Search(size, own_s)
     for _ in range(failures):
-        isolation.failed(ERROR, own_s)
+        search.failed(ERROR, own_s)
     in_a_row = ceil(log2(size)) + 3
-    assert isolation.is_given_up is (failures >= min(4, in_a_row))
-    assert isolation.found_nothing is isolation.is_given_up
+    assert search.is_given_up is (failures >= min(4, in_a_row))
+    assert search.found_nothing is search.is_given_up
 
 
 @given(size=st.integers(2, 4096), own_s=st.floats(0.0, 1000.0), each=st.floats(0.0, 1.0))
 def test_one_item_that_fails_is_always_found(size: int, own_s: float, each: float) -> None:
     """Though each half takes as long as the whole batch: halves that work pay for those that fail."""
-    isolation = Isolation(size, own_s)
+    search = Search(size, own_s)
     left = size
     while left > 1:
-        isolation.failed(ERROR, own_s * each)
-        assert not isolation.is_given_up
-        isolation.worked(own_s * each)
+        search.failed(ERROR, own_s * each)
+        assert not search.is_given_up
+        search.worked(own_s * each)
         left -= left // 2
-    assert not isolation.found_nothing
+    assert not search.found_nothing
 
 
 def test_four_items_that_fail_alone_are_enough_where_none_has_worked() -> None:
     """However fast they failed: a server that answers 429 does so at once."""
-    isolation = Isolation(4, 0.0)
+    search = Search(4, 0.0)
     for failures in range(1, 5):
-        isolation.failed(ERROR, 0.0, is_single=True)
-        assert isolation.found_nothing is (failures == 4)
-    assert not isolation.is_given_up
+        search.failed(ERROR, 0.0, is_single=True)
+        assert search.found_nothing is (failures == 4)
+    assert not search.is_given_up
 
 
 def test_during_a_pause_any_call_of_every_other_batch_runs_ahead() -> None:
@@ -79,9 +79,9 @@ def test_after_a_pause_parts_are_small_until_a_whole_batch_has_worked() -> None:
 
 def test_times_too_short_to_be_told_apart_do_not_end_it() -> None:
     """A batch that failed at once may have halves that are slower by chance."""
-    isolation = Isolation(32, 0.0)
-    isolation.failed(ERROR, 0.05)
-    assert not isolation.is_given_up
+    search = Search(32, 0.0)
+    search.failed(ERROR, 0.05)
+    assert not search.is_given_up
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,6 @@ def test_errors_of_the_surroundings(error: Exception, expected: bool, is_wrapped
         own.__cause__, error.__cause__ = error, own  # a chain that does not end
         error = own
     assert is_of_surroundings(error) is expected
-    isolation = Isolation(32, 1.0)
-    isolation.failed(error, 0.0)
-    assert isolation.is_given_up is expected
+    search = Search(32, 1.0)
+    search.failed(error, 0.0)
+    assert search.is_given_up is expected

@@ -1,0 +1,175 @@
+"""A batch that failed runs again in parts, so that an item which makes it fail fails alone.
+
+Of a half that fails, the other half runs before its own halves do. So one that works is found early: that
+tells an item which fails from an outage. After an outage, a single item comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from batched._core.batch import Batch
+from batched._core.halves import Half, halves_of, one_ahead, singles_of
+from batched._core.hooks import Feature, Run
+from batched._core.options import Options
+from batched._core.river import River
+from batched._policy.one_by_one import OneByOne
+from batched._policy.out_of_memory import is_out_of_memory
+from batched._policy.result_count import ResultCount
+from batched._policy.search import Pause, Search
+from batched._policy.surroundings import is_of_surroundings
+
+_AT_REST = ("failed",)
+_WATCHES = ("look", "took", "failed", "ended")
+
+
+class Isolation(Feature):
+    """Divides batches that fail, or that would, as the function fails for several items at once."""
+
+    def __init__(self) -> None:
+        self._pause = Pause()
+        self._one_by_one = OneByOne()
+        self._results = ResultCount()
+
+    def begin(self, river: River, options: Options) -> None:
+        """Go on with what is known, for a new queue."""
+        super().begin(river, options)
+        self._isolates = options.isolate_errors
+        if not self.hooks:
+            self.hooks = _AT_REST
+
+    def configure(self, options: Options) -> None:
+        """Follow new options."""
+        self._isolates = options.isolate_errors
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether failed batches are not divided: no item of one has worked, and nothing has since."""
+        return self._pause.is_on
+
+    # -- a batch is about to run --------------------------------------------------------------------------
+
+    def look(self, now: float) -> None:  # noqa: ARG002  as for every feature
+        """Divide what runs next if the number of its results would be believed by chance."""
+        first = self.river.first
+        if first and self._is_doubted(first[0]):
+            half = first.popleft()
+            first.extendleft(reversed(halves_of(half, half.error, half.search)))
+
+    def _is_doubted(self, batch: Batch) -> bool:
+        return batch.size == self._results.doubted
+
+    def took(self, batch: Batch, now: float) -> None:  # noqa: ARG002
+        """Have less of `batch` run at once, if it cannot be right as a whole."""
+        parts: list[Half] = []
+        if self._is_doubted(batch):
+            parts = halves_of(batch, None, None)
+        elif self._isolates and self._pause.is_on:
+            parts = self._ahead(batch)
+        elif self._isolates and batch.is_divisible and not self._one_by_one.tries:
+            parts = singles_of(batch, None, Search(batch.size, self._one_by_one.failed_s, batch.units))
+        if parts:
+            self.river.first.extendleft(reversed(parts[1:]))
+            batch.become(parts[0])
+
+    def _ahead(self, batch: Batch) -> list[Half]:
+        """Return what runs of `batch` during a pause: nothing at first but one call, or else all of it."""
+        number = len(batch.slices) if batch.has_several else batch.size
+        at = self._pause.ahead(number) if batch.is_divisible else None
+        return [] if at is None else one_ahead(batch, at, Search(batch.size, 0.0, is_try=True))
+
+    # -- it has failed ------------------------------------------------------------------------------------
+
+    def failed(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
+        """Have `batch`, which raised `error`, run again in parts, if an item may be to blame."""
+        if self.hooks != _WATCHES:
+            self.have(*_WATCHES)
+        if batch.is_misanswered:  # whatever the items are, the function returns what it must not
+            self._results.was_wrong(batch.returned)
+        if not self._is_worth_it(batch, error, started, now) or not self.river.can_repeat(batch):
+            return False
+        search = batch.search
+        begins = search is None
+        gone = self.river.prune(batch, started)
+        parts: list[Half] = []
+        if batch.size:
+            if search is None:
+                search = Search(batch.size, now - started, batch.units, error)
+                if gone:  # before it began
+                    search.lost(0)
+            parts = self._parts_of(batch, error, search, begins=begins)
+        self.river.run_again(batch, parts, started, now)
+        return True
+
+    def _is_worth_it(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
+        """Note that `batch` raised `error`; return whether parts of it may tell more."""
+        search = batch.search
+        is_single = not batch.is_divisible or batch.is_misanswered
+        divides = self._isolates and not is_single and isinstance(error, Exception)
+        if search is None:
+            return divides and not is_of_surroundings(error) and not self._pause.is_on
+        if search.is_try:
+            self._failed_ahead(batch, error, started, now)
+            return False
+        search.failed(error, now - started, batch.size, is_single=is_single)
+        if search.found_nothing:
+            self._pause.found_nothing()
+        if search.has_found:
+            self._one_by_one.end()
+        if search.is_given_up:
+            self._give_up(search, error, started, now)
+        return divides and not search.is_given_up
+
+    def _failed_ahead(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
+        """Have the others of which `batch` ran ahead not run, if it still is an outage that made it fail."""
+        is_outage = self._pause.is_on and not is_out_of_memory(error)
+        if is_outage and batch.search is not None and not all(call.left for call in batch.calls):
+            self._give_up(batch.search, error, started, now)
+
+    def _parts_of(self, batch: Batch, error: BaseException, search: Search, *, begins: bool) -> list[Half]:
+        """Return what of `batch` is to run, in this order."""
+        if self._one_by_one.is_on if begins else search.prefers_singles:
+            parts = singles_of(batch, error, search)
+        else:
+            parts = halves_of(batch, error, search)
+        if self._pause.is_wary if begins else search.begins_small:
+            while parts and parts[0].is_divisible:
+                parts[:1] = halves_of(parts[0], error, search)  # until the first is a single item
+        return parts
+
+    def _give_up(self, search: Search, error: BaseException, started: float, now: float) -> None:
+        """End the other parts with the errors that they have met."""
+        first = self.river.first
+        for half in [half for half in first if half.search is search]:
+            first.remove(half)
+            self.river.end_unrun(half, half.error or error, started, now)
+
+    # -- it has worked ------------------------------------------------------------------------------------
+
+    def ended(self, run: Run) -> None:
+        """Note that a batch has worked."""
+        batch, search = run.batch, run.batch.search
+        if search is not None and search.is_try:  # then the others run, if they still do
+            for other in (*self.river.first, *self.river.running):
+                other.search = None if other.search is search else other.search
+        if run.error is not None:
+            return
+        self._pause.worked(is_part=search is not None)
+        self._results.was_right(run.size)
+        is_single = not batch.is_divisible
+        if search is None or not search.failures:  # it has run before any larger batch did
+            self._one_by_one.worked(run.now - run.started, is_single=is_single)
+        if search is not None:
+            raised = search.error
+            search.worked(run.now - run.started, run.size, is_single=is_single)
+            if search.has_ended_well and self._one_by_one.searched(search) and raised is not None:
+                self.river.report(raised)
+        if not (self._one_by_one.is_alert or self._pause.is_wary or self._results.doubted):
+            batches = (*self.river.running, *self.river.first)
+            if all(each.search is None for each in batches):
+                self.have(*_AT_REST)
+
+    def figures(self) -> Mapping[str, Any]:
+        """Return whether it pauses."""
+        return {"isolation_paused": self._pause.is_on}

@@ -27,7 +27,7 @@ def admits_with_lock(options: Options) -> bool:
 class WaitingTime(Protocol):
     """What tells how long items wait, as far as that is known."""
 
-    def retry_after_s(self, items: int, too_many: int, most: int) -> float | None:
+    def retry_after_s(self, items: int, too_many: int, most: int, now: float) -> float | None:
         """Return when a call of `items` may come back, for which `too_many` wait, where `most` may.
 
         None if that is not known.
@@ -44,6 +44,7 @@ class Admission:
     """
 
     __slots__ = (
+        "_asked",
         "_bound",
         "_flows",
         "_maps",
@@ -57,10 +58,13 @@ class Admission:
         "in_the_way",
     )
 
-    def __init__(self, name: str, options: Options, tenants: Tenants | None, time: WaitingTime) -> None:
+    def __init__(
+        self, name: str, options: Options, tenants: Tenants | None, time: WaitingTime | None
+    ) -> None:
         self._name = name
         self._time = time
         self._tenants = tenants
+        self._asked = 0.0  # when the last call came
         self.in_the_way: list[Call] = []
         """Calls that are to be refused after all, for the one that has just been let in."""
         self.awaiting_room: dict[Call, list[Call]] = {}
@@ -86,6 +90,7 @@ class Admission:
         lowered since its elements were read. Raises `QueueFullError` if a call cannot `wait`, and
         `ValueError` if there will never be room.
         """
+        self._asked = call.arrived
         size = _items(parts)
         if not of_map:
             self._check_size(size)
@@ -162,8 +167,12 @@ class Admission:
             f"{self._name} has {waiting} items waiting{outside}, and max_queue_size={most}: "
             f"no room for {size} more"
         )
-        error.retry_after_s = self._time.retry_after_s(size, waiting + ahead + size - most, most)
+        error.retry_after_s = self._retry_after_s(size, waiting + ahead + size - most, most)
         return error
+
+    def _retry_after_s(self, items: int, too_many: int, most: int) -> float | None:
+        """Return when a call of `items` may come back, if that is known."""
+        return None if self._time is None else self._time.retry_after_s(items, too_many, most, self._asked)
 
     def refused(self, items: int, queued: int) -> QueueFullError:
         """Return the error of a call of so many `items`, which has waited, and makes room for another."""
@@ -172,7 +181,7 @@ class Admission:
             f"{self._name} has no room left (max_queue_size={most}), and another tenant (fair_by) has "
             f"fewer items waiting: the newest call of the tenant that has most, of {items} items, makes room"
         )
-        error.retry_after_s = self._time.retry_after_s(items, queued + self.arriving + items - most, most)
+        error.retry_after_s = self._retry_after_s(items, queued + self.arriving + items - most, most)
         return error
 
     def next(self, queued: int) -> tuple[Call, list[Call]] | None:

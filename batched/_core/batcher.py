@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
-from batched._core.admission import Admission
-from batched._core.backlog import Backlog
+from batched._core.admission import Admission, WaitingTime
 from batched._core.batch import Batch
 from batched._core.batch_fault import BatchFault
 from batched._core.call import Call, Slice, completed
@@ -29,13 +28,14 @@ from batched._core.hooks import HOOKS, Feature, Run
 from batched._core.inbox import Inbox
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.keys import KnownKeys, fault_of, keys_of
-from batched._core.lazy_heap import Deadlines
 from batched._core.lessons import NOTHING, Lessons, of_all
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.stats import Stats
 from batched._policy.window import AtOnce, StartReason, Window
 from batched.errors import QueueFullError, without_own_frames
+
+FeatureT = TypeVar("FeatureT", bound=Feature)
 
 NewQueue: TypeAlias = Callable[[int, int], Queue | KeyedQueues]
 """Makes the queue, from `batch_size` and `small_batch_threshold`."""
@@ -51,6 +51,7 @@ class Batcher(Inbox):
 
     until: float
     wake_after: int | None
+    _door: tuple[Callable[[Call, float], None], ...]
     _queued: tuple[Callable[[list[Call]], None], ...]
     _look: tuple[Callable[[float], None], ...]
     _urgent: tuple[Callable[[float], Call | None], ...]
@@ -72,9 +73,11 @@ class Batcher(Inbox):
         in_flight: Any = None,
         streams: bool = False,
         features: Sequence[Feature] = (),
+        waits: WaitingTime | None = None,
     ) -> None:
         super().__init__()
         self._features = features
+        self._waits = waits
         self.options: Options = options
         self._name = name
         self._new_queue = new_queue
@@ -88,7 +91,6 @@ class Batcher(Inbox):
         """When each batch started that runs."""
         self.first: deque[Half] = deque()
         """The parts of batches that are to run before the queue."""
-        self.backlog: Backlog = Backlog(self, options, name, streams=streams)
         self._has_parts = False  # whether any call has been divided so far
         self._known_keys: KnownKeys = KnownKeys()
         self.keys_may_change: bool = False
@@ -98,18 +100,11 @@ class Batcher(Inbox):
         self.taking_from: Queue | None = None
         """The queue of which a batch is being taken, that of one key if calls have keys."""
         self._begin(options)
-        self.refuse: Callable[[Call, float], None] = self.backlog.refuse
-        """Raise `OverloadError` if a call with a deadline would be late. Needs no lock."""
-        self.wait_s: Callable[[int, float], float | None] = self.backlog.wait_s
-        """How long a call of so many items would wait for its answer, if that is known. Needs no lock."""
-        self.learn_waits: Callable[[], None] = self.backlog.begin
-        """Learn from now on how long calls wait."""
 
     def _begin(self, options: Options) -> None:
         """Begin with an empty queue."""
         self.queue: Any = self._new_queue(options.batch_size, options.small_batch_threshold)
-        self.admission: Admission = Admission(self._name, options, self.queue.tenants, self.backlog)
-        self.deadlines: Deadlines = Deadlines()
+        self.admission: Admission = Admission(self._name, options, self.queue.tenants, self._waits)
         self.fault: Exception | None = None
         """An error of this library, while it queued calls."""
         self._in_hand: list[Call] = []  # these calls
@@ -127,6 +122,13 @@ class Batcher(Inbox):
         for name in HOOKS:
             found = [getattr(feature, name) for feature in self._features if name in feature.hooks]
             setattr(self, f"_{name}", tuple(found))
+        # Most often it is one, and then a caller need not pass another frame.
+        self.door: Callable[[Call, float], None] = self._door[0] if len(self._door) == 1 else self._ask_doors
+        """Raise if a call that has a deadline would be late. Needs no lock."""
+
+    def feature(self, kind: type[FeatureT]) -> FeatureT:
+        """Return the feature of this kind."""
+        return next(feature for feature in self._features if isinstance(feature, kind))
 
     def resize(self) -> None:
         """Have the queue know how many items a batch has, at most."""
@@ -162,7 +164,6 @@ class Batcher(Inbox):
             feature.configure(options)
         self._gate = Gate()
         self.resize()
-        self.backlog.configure(options)
         self.admission.configure(options)
         self.admit_waiting()
 
@@ -174,16 +175,27 @@ class Batcher(Inbox):
         if self.arriving:
             self.effects.has_moved = True
             new = self.arriving[:]  # calls that come meanwhile come later
+            if self.later:
+                self._do_later()
             self.add(new)
             self.admission.arriving = 0
             del self.arriving[: len(new)]  # last, so that Ctrl-C loses nothing
-        while self.refused:
-            self.counters.refused += self.refused.popleft()
+        if self.later:
+            self._do_later()
         while gone:
             gone -= 1
             call = self.leaving.popleft()
             self.effects.gone.append(call)
             self.drop(call)
+
+    def _do_later(self) -> None:
+        """Do what callers could not do without the lock."""
+        while self.later:
+            self.later.popleft()()
+
+    def _ask_doors(self, call: Call, now: float) -> None:
+        for door in self._door:
+            door(call, now)
 
     def add(self, calls: list[Call]) -> None:
         """Put `calls` into the queue."""
@@ -192,9 +204,6 @@ class Batcher(Inbox):
         for queued in self._queued:
             queued(calls)
         try:
-            for call in calls:
-                if call.deadline is not None:
-                    self.deadlines.add(call, call.deadline)
             self.counters.accepted += self.queue.push_all(calls)
         except Exception as fault:  # noqa: BLE001  of this library: the driver that asks for a batch meets it
             self.counters.accepted += sum(call.size for call in calls)
@@ -221,7 +230,8 @@ class Batcher(Inbox):
 
         Raises `QueueFullError` if it cannot `wait`, and `ValueError` if there will never be room.
         """
-        self.backlog.note(call.arrived)
+        if self.later:
+            self._do_later()
         if self.leaving:  # calls that leave make room
             self.take_in()
         parts: list[Call] = []
@@ -452,11 +462,9 @@ class Batcher(Inbox):
                     self.taking_from = None
                     return batch
             self.running[batch] = now
-            for took in self._took:
-                took(batch, now)
-            self.taking_from = None
-        if self.backlog.is_used:
-            self.backlog.started(now)
+        for took in self._took:
+            took(batch, now)
+        self.taking_from = None
         return batch
 
     def _take(self, now: float) -> Batch:
@@ -563,16 +571,20 @@ class Batcher(Inbox):
             self._forget(gone, started)
         return bool(gone)
 
-    def run_again(self, batch: Batch, parts: list[Half], started: float, now: float) -> None:
-        """Have `parts` of `batch`, which has failed, run before what waits; but behind its other half."""
+    def run_again(
+        self, batch: Batch, parts: list[Half], error: BaseException, started: float, now: float
+    ) -> None:
+        """Have `parts` of `batch`, which raised `error`, run before what waits; but behind its other half."""
         del self.running[batch]
         self.counters.divided += 1
         self.counters.ran(batch, started, now, worked=False)
         at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
         for part in reversed(parts):
             self.first.insert(at, part)
-        if self.backlog.is_used:
-            self.backlog.divided(batch, started, now)
+        run = Run(batch, started, now, 0, error)
+        run.is_divided = True
+        for ended in self._ended:
+            ended(run)
 
     def report(self, error: BaseException) -> None:
         """Have `error` told, which a batch has raised though each of its items works."""
@@ -592,20 +604,20 @@ class Batcher(Inbox):
                 if self._streams:  # of which some have ended before
                     answered = sum(not call.missing and call.left is None for call in batch.calls)
                 is_lesson = self._gate.opens(batch, started, now)
-                if is_lesson or self._ended or self.backlog.is_used:
-                    self._learn(Run(batch, started, now, answered, error), is_lesson=is_lesson)
+                if is_lesson or self._ended:
+                    run = Run(batch, started, now, answered, error)
+                    run.is_lesson = is_lesson
+                    self._learn(run)
         finally:  # also after a fault of this library
             self.answer(done)
             self._release(batch, done)
 
-    def _learn(self, run: Run, *, is_lesson: bool) -> None:
+    def _learn(self, run: Run) -> None:
         """Tell the features of a run; and those that learn from it, if it is a lesson."""
         lessons = self._lesson  # as they were when the batch ended
-        if self.backlog.is_used:
-            self.backlog.ended(run, is_lesson=is_lesson)
         for ended in self._ended:
             ended(run)
-        if is_lesson:
+        if run.is_lesson:
             for lesson in lessons:
                 lesson(run)
             self._gate.at_rest = all(feature.is_at_rest for feature in self._features)
@@ -863,11 +875,9 @@ class Batcher(Inbox):
 def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float, gone: Lessons = NOTHING) -> Stats:
     """Return what `batchers`, which count together, have done so far, and what was learned by one `gone`."""
     lessons = of_all([batcher.lessons for batcher in batchers], gone)
-    refused = [batcher.refused.copy() for batcher in batchers]
     return counters.snapshot(
         waiting=sum(batcher.queue.items for batcher in batchers),
         running=[(batch.size, now - since) for each in batchers for batch, since in each.running.items()],
-        refused=sum(map(sum, refused)),
         again=sum(part.size for each in batchers for part in each.first),
         paused=any(each.figures().get("isolation_paused", False) for each in batchers),
         fits=lessons.fits,

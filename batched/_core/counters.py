@@ -157,7 +157,6 @@ class Counters:
         waiting: int,
         running: list[tuple[int, float]],
         again: int,
-        refused: int = 0,
         paused: bool = False,
         fits: int | None,
         best: int | None,
@@ -167,7 +166,6 @@ class Counters:
         """Return the totals so far.
 
         `fits` and `best` are the most items of a batch, as far as they are known: by memory, and by time.
-        `refused` are the items of calls that were refused and are not counted yet.
         `running` are the batches that run: the items of each, and the seconds since its start. `again` is the
         number of items in batches that are about to run again, in parts; `paused` says that none will be.
         `configured` says whether the totals are told, too, of when options were last changed.
@@ -188,7 +186,7 @@ class Counters:
             total_expired=self.expired,
             total_given_up=self.given_up,
             total_rejected=self.rejected,
-            total_refused=self.refused + refused,
+            total_refused=self.refused,
             total_cached=self.cached,
             total_divided=self.divided,
             avg_batch_size=self.processed / batches if batches else 0.0,

@@ -2,17 +2,19 @@
 
 | hook | asked or told |
 |---|---|
+| `door(call, now)` | a call with a deadline is about to come, without the lock: it may raise |
 | `queued(calls)` | these calls are about to be in the queue |
 | `look(now)` | before each decision on the next batch; it may expire calls |
 | `urgent(now)` | asked for a call that has to be in the batch which starts now |
 | `start(start, reason, now)` | asked when the next batch starts, and why: what it is given, or sooner |
 | `room(queue, room, now)` | asked how many items the next batch of a queue has: what it is given, or others |
-| `took(batch, now)` | a batch has been taken from the queue, and is about to run; it may become less |
+| `took(batch, now)` | a batch is about to run; it may become less |
 | `failed(batch, error, started, now)` | asked whether its items run again; then no other is asked |
 | `ended(run)` | a run has ended |
 | `lesson(run)` | likewise, if it is one to learn from |
 
-With the lock. A batcher keeps, for each hook, the methods of the features that have it; mostly none.
+All but `door` with the lock. A batcher keeps, for each hook, the methods of the features that have it;
+mostly none.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from batched._core.batch import Batch
 from batched._core.options import Options
 from batched._core.river import River
 
-HOOKS = ("queued", "look", "urgent", "start", "room", "took", "failed", "ended", "lesson")
+HOOKS = ("door", "queued", "look", "urgent", "start", "room", "took", "failed", "ended", "lesson")
 
 
 class Run:
     """A batch that has run, for all that learn from it."""
 
-    __slots__ = ("answered", "batch", "error", "now", "size", "started")
+    __slots__ = ("answered", "batch", "error", "is_divided", "is_lesson", "now", "size", "started")
 
     def __init__(
         self, batch: Batch, started: float, now: float, answered: int, error: BaseException | None
@@ -43,6 +45,9 @@ class Run:
         """How many calls it has answered."""
         self.error: BaseException | None = error
         """What its function has raised, if it has."""
+        self.is_divided: bool = False
+        """Whether its items run again."""
+        self.is_lesson: bool = False
 
 
 class Feature:

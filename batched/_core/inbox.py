@@ -19,8 +19,8 @@ class Inbox:
         """Calls that are to be dropped: their callers have left."""
         self.leave: Callable[[Call], None] = self.leaving.append
         """Note that the caller of a call has left. The garbage collector may do so, at any moment."""
-        self.refused: deque[int] = deque()
-        """The items of calls that were refused, which are to be counted."""
+        self.later: deque[Callable[[], None]] = deque()
+        """What callers want to have done with the lock, before calls that arrive later are queued."""
         self.batch_s: float = 0.0
         """The least seconds that a batch takes, as far as they are known."""
         self.wake_after: int | None = None

@@ -101,14 +101,9 @@ class Deadlines:
         self.entries: list[tuple[float, int, ref[Call]]] = self._heap.entries
         self._lists: deque[ref[Call]] = deque()
         self._limit = FEW
-        self.when_first: Callable[[], None] | None = None
-        """What is told of the first call."""
 
     def add(self, call: Call, deadline: float) -> None:
         """Watch `call`."""
-        if self.when_first is not None:
-            self.when_first()
-            self.when_first = None
         self._heap.add(ref(call), deadline)
         if call.size > 1:
             self._lists.append(ref(call))
@@ -116,6 +111,15 @@ class Deadlines:
                 # Calls of which nothing waits would pile up behind one of which something does.
                 self._lists = deque([each for each in self._lists if _deadline_of(each) is not None])
                 self._limit = max(FEW, 2 * len(self._lists))
+
+    def clear(self) -> None:
+        """Forget all calls."""
+        self._heap.clear()
+        self._lists.clear()
+
+    def spare_s(self, now: float) -> float:
+        """Return how many seconds are left until the next deadline."""
+        return self.next() - now if self.entries else inf
 
     def are_after(self, now: float) -> bool:
         """Whether all deadlines are; False may be wrong."""

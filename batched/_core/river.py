@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.counters import Counters
 from batched._core.halves import Half
-from batched._core.lazy_heap import Deadlines
 from batched._policy.window import Window
 
 
@@ -17,14 +17,12 @@ class River(Protocol):
     """The calls on their way, for what decides on them: it reads these, and writes what it says of itself."""
 
     arriving: list[Call]
-    refused: deque[int]
+    later: deque[Callable[[], None]]
     batch_s: float
     queue: Any
-    deadlines: Deadlines
     counters: Counters
     running: dict[Batch, float]
     first: deque[Half]
-    backlog: Any
 
     def use_window(self, window: Window) -> None:
         """Hold batches that are not full back as long as `window` says."""
@@ -50,8 +48,10 @@ class River(Protocol):
         """Forget what of `batch`, which has `started`, no caller wants; return whether that was any."""
         ...
 
-    def run_again(self, batch: Batch, parts: list[Half], started: float, now: float) -> None:
-        """Have `parts` of `batch`, which has failed, run before what waits."""
+    def run_again(
+        self, batch: Batch, parts: list[Half], error: BaseException, started: float, now: float
+    ) -> None:
+        """Have `parts` of `batch`, which raised `error`, run before what waits."""
         ...
 
     def end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:

@@ -19,6 +19,7 @@ from batched._core.options import Options
 from batched._core.stats import Stats
 from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.wakeups import error_of
+from batched._features.backlog import Backlog
 from batched._parts.cache import CachingCollator
 from batched._parts.in_flight import InFlight
 from batched._parts.stack import features
@@ -56,6 +57,7 @@ class Driver(ABC):
 
     def new_batcher(self) -> Batcher:
         """Return a batcher with the present options."""
+        found = features(self.name, streams=self.streams)
         return Batcher(
             self.options,
             self._queue,
@@ -64,7 +66,8 @@ class Driver(ABC):
             self.counters,
             in_flight=InFlight() if isinstance(self.collator, CachingCollator) else None,
             streams=self.streams,
-            features=features(streams=self.streams),
+            features=found,
+            waits=next(each for each in found if isinstance(each, Backlog)),
         )
 
     @property

@@ -29,6 +29,7 @@ from batched._drivers.fork_and_exit import register
 from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.wakeups import ask, set_unless_done
+from batched._features.backlog import Backlog
 from batched.errors import ClosedError
 
 _LOOK_S = 0.1  # how often `aclose`, while it waits for other loops, looks whether they still run
@@ -130,8 +131,8 @@ class LoopDriver(Driver):
         """Return how long a call of `items` would wait in this batcher; None if that is not known."""
         if not self.lock.is_mine():
             with self.lock.later, self.lock:
-                batcher.learn_waits()
-        return batcher.wait_s(items, monotonic())
+                batcher.feature(Backlog).learn()
+        return batcher.feature(Backlog).wait_s(items, monotonic())
 
     def dispatchers(self) -> list[LoopDispatcher]:
         """Return the dispatchers of all loops that are still there."""
@@ -176,7 +177,7 @@ class LoopDriver(Driver):
         call._loop = loop  # noqa: SLF001  tasks look for it by this name
         batcher = dispatcher.batcher
         if call.deadline is not None:
-            batcher.refuse(call, monotonic())
+            batcher.door(call, monotonic())
         if not self.admits_with_lock and not call.is_divided:
             batcher.arrive(call)
         elif not self._admit(dispatcher, call, waits):

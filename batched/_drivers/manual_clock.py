@@ -14,6 +14,7 @@ from batched._core.hooks import Feature
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.stats import Stats
+from batched._features.backlog import Backlog
 from batched._parts.stack import features
 from batched.errors import OverloadError
 
@@ -50,10 +51,11 @@ class ManualDriver:
         self._has_items = collator is not None
         self._counters = Counters()
         self._answered: list[Call] = []
-        used = [feature for feature in features() if not isinstance(feature, without)]
+        used = [feature for feature in features(name) if not isinstance(feature, without)]
+        waits = next((each for each in used if isinstance(each, Backlog)), None)
         self.let_in: list[Call] = []
         """Calls that have waited for room, and now are in the queue."""
-        self.batcher = Batcher(options, queue, items, name, self._counters, features=used)
+        self.batcher = Batcher(options, queue, items, name, self._counters, features=used, waits=waits)
 
     @property
     def queue(self) -> Any:
@@ -65,12 +67,13 @@ class ManualDriver:
         for call in calls:
             try:
                 if call.deadline is not None:
-                    self.batcher.refuse(call, call.arrived)
+                    self.batcher.door(call, call.arrived)
             except OverloadError as error:
                 call.fail(error)
                 call.waiting = 0
                 self._answered.append(call)
             else:
+                self.batcher.take_in()
                 self.batcher.add(self.batcher.enter(call))
 
     def delay(self, now: float) -> float | None:

@@ -31,6 +31,7 @@ from batched._drivers.stream_wakeups import Bell, tell
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import ask, set_unless_done
 from batched._drivers.workers import Workers
+from batched._features.backlog import Backlog
 from batched.errors import ClosedError
 
 _inherited: list[object] = []
@@ -131,8 +132,8 @@ class ThreadDriver(Driver):
         """Return how long a call of `items` would wait for its answer; None if that is not known."""
         if not self.lock.is_mine():
             with self.lock.later, self.lock:
-                self.batcher.learn_waits()
-        return self.batcher.wait_s(items, monotonic())
+                self.batcher.feature(Backlog).learn()
+        return self.batcher.feature(Backlog).wait_s(items, monotonic())
 
     # -- a call comes -------------------------------------------------------------------------------------
 
@@ -165,7 +166,7 @@ class ThreadDriver(Driver):
             self.check()
         try:
             if call.deadline is not None:
-                self.batcher.refuse(call, monotonic())
+                self.batcher.door(call, monotonic())
             if self.admits_with_lock or call.is_divided:
                 self.dispatcher.admit(call, wait=waits or self.may_wait, of_map=waits)
                 return
@@ -203,7 +204,7 @@ class ThreadDriver(Driver):
             self.push(call)
             return
         if call.deadline is not None:
-            self.batcher.refuse(call, monotonic())
+            self.batcher.door(call, monotonic())
         if (gate := self.dispatcher.admit(call, wait=self.may_wait, of_map=False)) is not None:
             self.warn_on_loop("fn.submit(x)", "await fn.acall(x)")
             while not gate.acquire(timeout=_seconds_left(call)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 from typing import Any, Protocol
 
 from batched._core.hooks import Feature, Run
@@ -39,6 +38,14 @@ class KnowsMemory(Protocol):
     limit: int | None
 
 
+class KnowsDeadlines(Protocol):
+    """What knows the deadlines of calls that wait."""
+
+    def spare_s(self, now: float) -> float:
+        """Return how many seconds are left until the next deadline."""
+        ...
+
+
 class BestSizes(Feature):
     """Learns which size of batches serves best, and tries others now and then.
 
@@ -46,9 +53,17 @@ class BestSizes(Feature):
     once slow each other down, and a batch of streams takes as long as its slowest consumer.
     """
 
-    def __init__(self, lengths: KnowsLengths, memory: KnowsMemory, *, streams: bool = False) -> None:
+    def __init__(
+        self,
+        lengths: KnowsLengths,
+        memory: KnowsMemory,
+        deadlines: KnowsDeadlines,
+        *,
+        streams: bool = False,
+    ) -> None:
         self._lengths = lengths
         self._memory = memory
+        self._deadlines = deadlines
         self._streams = streams
         self.sizes: BestSize | None = None
 
@@ -77,11 +92,11 @@ class BestSizes(Feature):
 
     def room(self, queue: Any, room: int, now: float) -> int:
         """Return the size that is to be tried, if there is time and there are items for it."""
-        river, sizes = self.river, self.sizes
+        sizes = self.sizes
         if sizes is None or queue.items <= 1:
             return room
-        spare_s = river.deadlines.next() - now if river.deadlines.entries else inf
-        size = sizes.try_size(queue.items, self._memory.limit or sizes.most, spare_s)
+        most = self._memory.limit or sizes.most
+        size = sizes.try_size(queue.items, most, self._deadlines.spare_s(now))
         if size is None:
             return room
         self._lengths.look_soon()  # they are not used; in batches of this size they may tell more

@@ -14,33 +14,67 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
-from batched._core.backlog import Backlog
 from batched._core.call import Call
 from batched._core.hooks import Feature
+from batched._core.lazy_heap import Deadlines
 from batched._core.options import Options
 from batched._core.river import River
+from batched._policy.service_time import ServiceTime
 from batched._policy.window import StartReason
+from batched.errors import OverloadError
+
+
+class KnowsWaits(Protocol):
+    """What knows how long batches take, and calls wait."""
+
+    times: ServiceTime
+    slots: int
+
+    def is_free(self, now: float, items: int = 0) -> bool:
+        """Whether calls may run though they seem late: that may be wrong."""
+        ...
+
+    def overload(self, call: Call, too_long: float, now: float) -> OverloadError:
+        """Return the error of `call`, for which what waits takes `too_long` by so many seconds."""
+        ...
 
 
 class WithDeadlines(Feature):
     """Watches the calls that have a deadline; begins with the first one."""
 
+    hooks = ("door",)
+
+    def __init__(self, deadlines: Deadlines, waits: KnowsWaits) -> None:
+        self._deadlines = deadlines
+        self._waits = waits
+        self._is_used = False
+
     def begin(self, river: River, options: Options) -> None:
         """Begin with the deadlines of the new queue, which has none."""
         super().begin(river, options)
-        self._early_drop = EarlyDrop(river, river.backlog)
-        self.hooks = ()
-        river.deadlines.when_first = self._use
+        self._deadlines.clear()
+        self._early_drop = EarlyDrop(river, self._deadlines, self._waits)
+
+    def door(self, call: Call, now: float) -> None:  # noqa: ARG002  as for every feature
+        """Take part from the first call on."""
+        if not self._is_used:
+            self._is_used = True
+            self.river.later.append(self._use)
 
     def _use(self) -> None:
-        """Take part from now on."""
-        self.have("look", "urgent", "start", "room")
+        self.have("queued", "look", "urgent", "start", "room")
+
+    def queued(self, calls: list[Call]) -> None:
+        """Watch those that have a deadline."""
+        for call in calls:
+            if call.deadline is not None:
+                self._deadlines.add(call, call.deadline)
 
     def look(self, now: float) -> None:
         """Answer calls that are late, or will be."""
-        deadlines = self.river.deadlines
+        deadlines = self._deadlines
         if not deadlines.are_far(now + self.river.batch_s):
             for call in deadlines.passed(now):
                 self.river.expire(call)
@@ -49,21 +83,21 @@ class WithDeadlines(Feature):
 
     def start(self, start: float, reason: StartReason, _now: float) -> tuple[float, StartReason]:
         """Start sooner for the call with the next deadline: it spends half of its time waiting, at most."""
-        if self.river.deadlines.entries and (urgent := self._start()) < start:
+        if self._deadlines.entries and (urgent := self._start()) < start:
             return urgent, StartReason.DEADLINE
         return start, reason
 
     def _start(self) -> float:
         """Return when to start for the call with the next deadline."""
         queue = self.river.queue
-        start = self.river.deadlines.start()
+        start = self._deadlines.start()
         if self._early_drop.is_on:
             start = min(start, self._early_drop.latest_start(min(queue.items, queue.batch_size)))
         return start
 
     def urgent(self, now: float) -> Call | None:
         """Return the call with the next deadline, if half of its time is over."""
-        deadlines = self.river.deadlines
+        deadlines = self._deadlines
         return deadlines.first() if deadlines.entries and self._start() <= now else None
 
     def room(self, queue: Any, room: int, now: float) -> int:
@@ -76,32 +110,33 @@ class WithDeadlines(Feature):
 class EarlyDrop:
     """Gives up calls that cannot be answered in time, as soon as that is known. Needs the lock."""
 
-    def __init__(self, river: River, backlog: Backlog) -> None:
+    def __init__(self, river: River, deadlines: Deadlines, waits: KnowsWaits) -> None:
         self._river = river
-        self._backlog = backlog
+        self._deadlines = deadlines
+        self._waits = waits
 
     @property
     def is_on(self) -> bool:
         """Whether it is known how long batches take: asked where calls with deadlines wait."""
-        return self._backlog.times.is_known
+        return self._waits.times.is_known
 
     def are_in_time(self, size: int, now: float) -> bool:
         """Whether no call is late if a batch of `size` items starts now; False may be wrong."""
-        return self._river.deadlines.are_after(self._ends(now, size))
+        return self._deadlines.are_after(self._ends(now, size))
 
     def latest_start(self, items: int) -> float:
         """Return when a batch of `items` has to start, for the call with the next deadline."""
-        first: float = self._river.deadlines.next()
-        start: float = first - self._backlog.times.safe_seconds(items)
+        first: float = self._deadlines.next()
+        start: float = first - self._waits.times.safe_seconds(items)
         return start
 
     def give_up_late(self, now: float) -> None:
         """Give up the calls that would be late even if they ran at once, and nothing else did."""
-        backlog = self._backlog
-        if backlog.is_free(now):
+        waits = self._waits
+        if waits.is_free(now):
             return
-        river, times = self._river, backlog.times
-        late = [*river.deadlines.passed(now + times.safe_seconds(1)), *river.deadlines.lists()]
+        times = waits.times
+        late = [*self._deadlines.passed(now + times.safe_seconds(1)), *self._deadlines.lists()]
         for call in late:
             self._give_up(call, now + self._alone_s(call), now)
 
@@ -109,15 +144,15 @@ class EarlyDrop:
         """Return how long the items of `call` that wait take, if nothing else runs."""
         size: int = self._river.queue.batch_size
         batches, last = divmod(max(call.waiting, 1) - 1, size)
-        times = self._backlog.times
-        return batches * times.seconds(size) / self._backlog.slots + times.safe_seconds(last + 1)
+        times = self._waits.times
+        return batches * times.seconds(size) / self._waits.slots + times.safe_seconds(last + 1)
 
     def _give_up(self, call: Call, answered: float, now: float) -> None:
         """Give up `call` if it would be `answered` too late."""
         if call.deadline is not None and answered >= call.deadline:
             counters = self._river.counters
             before = counters.expired
-            self._river.expire(call, self._backlog.overload(call, answered - call.deadline, now))
+            self._river.expire(call, self._waits.overload(call, answered - call.deadline, now))
             counters.given_up += counters.expired - before
 
     def choose(self, queue: Any, room: int, now: float) -> int:
@@ -126,7 +161,7 @@ class EarlyDrop:
         Small calls that are too late for a batch of as many as can be in time are given up.
         """
         ends = partial(self._ends, now)
-        if self._river.deadlines.next() >= ends(room) or self._backlog.is_free(now):
+        if self._deadlines.next() >= ends(room) or self._waits.is_free(now):
             return room
         size = min(room, queue.small_items)
         late, found = _too_late(queue, size, ends(size))
@@ -145,7 +180,7 @@ class EarlyDrop:
 
     def _ends(self, now: float, size: int) -> float:
         """Return when a batch of `size` items that starts now has its answers, at the latest."""
-        return now + self._backlog.times.safe_seconds(size)
+        return now + self._waits.times.safe_seconds(size)
 
 
 def _too_late(queue: Any, size: int, ends: float) -> tuple[list[Call], int]:

@@ -21,7 +21,7 @@ from batched._policy.search import Pause, Search
 from batched._policy.surroundings import is_of_surroundings
 
 _AT_REST = ("failed",)
-_WATCHES = ("look", "took", "failed", "ended")
+_WATCHES = ("took", "failed", "ended")
 
 
 class Isolation(Feature):
@@ -50,24 +50,16 @@ class Isolation(Feature):
 
     # -- a batch is about to run --------------------------------------------------------------------------
 
-    def look(self, now: float) -> None:  # noqa: ARG002  as for every feature
-        """Divide what runs next if the number of its results would be believed by chance."""
-        first = self.river.first
-        if first and self._is_doubted(first[0]):
-            half = first.popleft()
-            first.extendleft(reversed(halves_of(half, half.error, half.search)))
-
-    def _is_doubted(self, batch: Batch) -> bool:
-        return batch.size == self._results.doubted
-
     def took(self, batch: Batch, now: float) -> None:  # noqa: ARG002
         """Have less of `batch` run at once, if it cannot be right as a whole."""
         parts: list[Half] = []
-        if self._is_doubted(batch):
-            parts = halves_of(batch, None, None)
-        elif self._isolates and self._pause.is_on:
+        is_new = self._isolates and not isinstance(batch, Half)
+        if batch.size == self._results.doubted:
+            error = batch.error if isinstance(batch, Half) else None
+            parts = halves_of(batch, error, batch.search)
+        elif is_new and self._pause.is_on:
             parts = self._ahead(batch)
-        elif self._isolates and batch.is_divisible and not self._one_by_one.tries:
+        elif is_new and batch.is_divisible and not self._one_by_one.tries:
             parts = singles_of(batch, None, Search(batch.size, self._one_by_one.failed_s, batch.units))
         if parts:
             self.river.first.extendleft(reversed(parts[1:]))
@@ -99,7 +91,7 @@ class Isolation(Feature):
                 if gone:  # before it began
                     search.lost(0)
             parts = self._parts_of(batch, error, search, begins=begins)
-        self.river.run_again(batch, parts, started, now)
+        self.river.run_again(batch, parts, error, started, now)
         return True
 
     def _is_worth_it(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:

@@ -10,6 +10,7 @@ from batched._core.options import Options
 from batched._core.river import River
 from batched._policy.length_cost import LengthCost
 from batched._policy.lengths import Lengths
+from batched._policy.window import StartReason
 
 _LEARNS = ("lesson",)
 _LOOKS = ("took", "lesson")
@@ -71,7 +72,7 @@ class LearnedLengths(Feature):
     def took(self, batch: Batch, now: float) -> None:  # noqa: ARG002  as for every feature
         """Look at the lengths in a batch, and count how it was chosen."""
         lengths = self.lengths
-        if lengths is None:
+        if lengths is None or batch.reason == StartReason.RETRY:
             return
         if lengths.is_used:
             self.river.counters.chosen[lengths.how] += 1

@@ -46,7 +46,7 @@ class FitsMemory(Feature):
         if not self.river.can_repeat(batch):
             return False
         self.river.prune(batch, started)
-        self.river.run_again(batch, halves_of(batch, error, batch.search), started, now)
+        self.river.run_again(batch, halves_of(batch, error, batch.search), error, started, now)
         return True
 
     def ended(self, run: Run) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.hooks import Feature, Run
 from batched._core.options import Options
@@ -72,12 +73,15 @@ class Waiting(Feature):
             self.window.arrived(self._arrived)
             self._arrived = []
 
-    def took(self, batch: Any, now: float) -> None:  # noqa: ARG002
-        """Tell the window that a batch starts."""
-        self.window.popped(now)
+    def took(self, batch: Batch, now: float) -> None:
+        """Tell the window that calls start, which have waited."""
+        if batch.reason != StartReason.RETRY:
+            self.window.popped(now)
 
     def ended(self, run: Run) -> None:
         """Tell the window of a run, and how many calls it has answered."""
+        if run.is_divided:
+            return
         window, batch = self.window, run.batch
         has_worked = batch.failed < run.size
         window.done(run.size, len(batch.slices), run.answered, run.now, run.started if has_worked else None)

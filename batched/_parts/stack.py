@@ -14,10 +14,12 @@ from batched._core.batcher import NewQueue
 from batched._core.collator import Collator
 from batched._core.hooks import Feature
 from batched._core.keyed_queues import KeyedQueues
+from batched._core.lazy_heap import Deadlines
 from batched._core.length_queue import LengthQueue
 from batched._core.options import ArrayOptions, Options, knows_lengths
 from batched._core.queue import Queue
 from batched._core.tenants import Tenants
+from batched._features.backlog import Backlog
 from batched._features.best_size import BestSizes
 from batched._features.deadlines import WithDeadlines
 from batched._features.isolation import Isolation
@@ -80,9 +82,11 @@ def _new_queue(
     return KeyedQueues(batch_size, threshold, new_lengths(), LengthQueue, tenants=tenants)
 
 
-def features(*, streams: bool = False) -> list[Feature]:
+def features(name: str, *, streams: bool = False) -> list[Feature]:
     """Return the features of a batcher, in the order in which they are asked and told."""
     waiting = Waiting()
+    deadlines = Deadlines()
+    backlog = Backlog(deadlines, name, streams=streams)
     lengths = LearnedLengths(waiting)  # the window takes what batches cost from them, where they are used
     memory = FitsMemory()
     return [
@@ -90,6 +94,7 @@ def features(*, streams: bool = False) -> list[Feature]:
         Isolation(),  # before what sees the batch that runs, of which it may make less
         waiting,
         lengths,  # before sizes, which learn nothing where lengths explain what batches take
-        WithDeadlines(),
-        BestSizes(lengths, memory, streams=streams),  # last: a trial is of the size that is to be tried
+        WithDeadlines(deadlines, backlog),
+        BestSizes(lengths, memory, deadlines, streams=streams),  # a trial is of the size that is to be tried
+        backlog,  # last: it sees what runs, and what is left
     ]

@@ -11,6 +11,7 @@ from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
+from batched._features.backlog import Backlog
 from batched.errors import OverloadError
 from benchmarks.simulated.processes import Caller, Draw, Traffic
 
@@ -106,10 +107,10 @@ class Server:
         self._seconds = seconds
         self._deadline = deadline
         self._tells = tells
-        self._backlog = self.driver.batcher.backlog
+        self._backlog = self.driver.batcher.feature(Backlog)
         self._asks = asks
         if asks:
-            self._backlog.begin()
+            self._backlog.learn()
         self._expected: dict[Call, float | None] = {}
         self._due: dict[Call, float] = {}
 
@@ -188,7 +189,7 @@ class Server:
         if call.deadline is None:
             return False
         try:
-            self._backlog.refuse(call, call.arrived)
+            self.driver.batcher.door(call, call.arrived)
         except OverloadError as error:
             call.error = error
             self._note(call, call.arrived, End.REFUSED)

@@ -15,6 +15,7 @@ from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.tenants import Tenants
 from batched._drivers.manual_clock import ManualDriver
+from batched._features.backlog import Backlog
 from tests.kit.known_service import FULL, FULL_S, Service, cost
 
 
@@ -26,7 +27,7 @@ def test_the_expected_wait_is_that_of_the_batches_before_and_of_its_own(waiting:
     for _ in range(waiting):
         service.push()
     full, last = divmod(waiting + items - 1, FULL)
-    expected = service.driver.batcher.backlog.wait_s(items, service.now)
+    expected = service.driver.batcher.feature(Backlog).wait_s(items, service.now)
     assert expected is not None
     least, most = (full * FULL_S + cost(size) for size in (last + 1, FULL if full else last + 1))
     assert 0.95 * least < expected < 1.05 * most
@@ -36,9 +37,9 @@ def test_what_is_left_of_the_running_batch_counts() -> None:
     service = Service()
     service.push(FULL)
     service.start()
-    first = service.driver.batcher.backlog.wait_s(1, service.now)
+    first = service.driver.batcher.feature(Backlog).wait_s(1, service.now)
     service.now += 0.020
-    later = service.driver.batcher.backlog.wait_s(1, service.now)
+    later = service.driver.batcher.feature(Backlog).wait_s(1, service.now)
     assert first is not None
     assert later is not None
     assert FULL_S + cost(1) < 1.05 * first < 1.1 * (FULL_S + cost(FULL))
@@ -61,7 +62,7 @@ def test_a_call_that_what_waits_makes_late_is_refused_at_once() -> None:
 
 def test_nothing_is_refused_while_the_cost_is_not_known_nor_after_a_long_rest() -> None:
     driver = ManualDriver(Options())
-    assert driver.batcher.backlog.wait_s(1, 0.0) is None
+    assert driver.batcher.feature(Backlog).wait_s(1, 0.0) is None
     service = Service()
     assert isinstance(service.push(FULL * 10, allowed_s=FULL_S).error, OverloadError)
     service.now += 10 * FULL_S
@@ -279,7 +280,7 @@ def test_a_list_that_has_just_come_counts_with_all_its_items() -> None:
     service.push(FULL)
     service.start()
     service.driver.batcher.arrive(service.call(100 * FULL))
-    arriving = service.driver.batcher.backlog.wait_s(2 * FULL, service.now)
+    arriving = service.driver.batcher.feature(Backlog).wait_s(2 * FULL, service.now)
     assert arriving == pytest.approx(5 * FULL_S, rel=0.2)
     assert isinstance(service.push(2 * FULL, allowed_s=4 * FULL_S).error, OverloadError)
 
@@ -370,5 +371,5 @@ def test_a_call_is_not_refused_for_items_that_a_cache_knows() -> None:
 
     service = Service()
     call = Known().begin(id, None, 100 * FULL, True, service.now, service.now + FULL_S)
-    service.driver.batcher.backlog.refuse(call, service.now)
+    service.driver.batcher.door(call, service.now)
     assert isinstance(service.push(100 * FULL, allowed_s=FULL_S).error, OverloadError)

@@ -6,6 +6,7 @@ from statistics import fmean
 
 import pytest
 
+from batched._features.backlog import Backlog
 from tests.kit.known_service import FULL
 from tests.kit.simulated_callers import Callers
 
@@ -88,11 +89,13 @@ def test_the_first_that_asks_is_told_what_has_come_before() -> None:
     asked = []
     for begins in (False, True):
         callers = Callers(0.7)
-        callers.service.driver.batcher.backlog.is_used = begins
-        callers.service.driver.batcher.backlog._has_begun = False  # noqa: SLF001
+        backlog = callers.service.driver.batcher.feature(Backlog)
+        if not begins:
+            backlog.have("door")
+        backlog._has_begun = False  # noqa: SLF001
         callers.run(5.0)
-        callers.service.driver.batcher.backlog.begin()
-        asked.append(callers.service.driver.batcher.backlog.wait_s(5 * FULL, callers.service.now))
+        backlog.learn()
+        asked.append(backlog.wait_s(5 * FULL, callers.service.now))
     assert asked[0] == pytest.approx(asked[1], rel=0.3)
 
 

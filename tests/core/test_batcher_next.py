@@ -16,7 +16,6 @@ from batched._features.waiting import Waiting
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.lengths import Lengths
 from tests.kit.batcher_rules import COLLATOR
-from tests.kit.features import feature
 from tests.kit.lengths import call_of, known
 
 
@@ -55,7 +54,7 @@ def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
     driver = ManualDriver(Options(batch_size=32, timeout_ms=0), queue, COLLATOR)
     window = AdaptiveWindow(0.0, 32)
     window.large_limit = 5  # as it is learned of a costly function
-    feature(driver.batcher, Waiting).use(window)
+    driver.batcher.feature(Waiting).use(window)
     driver.push(call_of([1] * 4000))
     sizes = []
     for number in range(120):

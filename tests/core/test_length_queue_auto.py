@@ -18,7 +18,6 @@ from batched._features.waiting import Waiting
 from batched._policy.auto_lengths import AutoLengths
 from batched._policy.lengths import Choice
 from tests.kit.batcher_rules import COLLATOR, echo
-from tests.kit.features import feature
 
 
 class Padding:
@@ -176,7 +175,7 @@ def test_waits_are_weighed_by_what_lengths_cost_while_they_are_used() -> None:
     there = Padding(timeout_ms=5)
     there.learn()
     there.call_often()
-    policy = feature(there.driver.batcher, Waiting).window
+    policy = there.driver.batcher.feature(Waiting).window
     assert policy.learned().batch_ms == there.lengths.cost.fixed * 1000
     there.per_length = 0.0
     for _ in range(20):

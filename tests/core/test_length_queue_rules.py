@@ -18,7 +18,6 @@ from batched._features.waiting import Waiting
 from batched._policy.lengths import Lengths
 from tests.kit.batcher_rules import COLLATOR, BatcherRules, echo
 from tests.kit.effort import times
-from tests.kit.features import feature
 from tests.kit.lengths import known
 
 
@@ -87,7 +86,7 @@ class LengthRules(BatcherRules):
     def configure(self, budget: int | None) -> None:
         """The budget changes while calls wait."""
         batcher = self.driver.batcher
-        waiting = feature(batcher, Waiting)
+        waiting = batcher.feature(Waiting)
         window = waiting.window
         batcher.configure(replace(batcher.options, max_batch_length=budget))
         waiting.use(window)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import batched
-from batched._core.backlog import has_come_back
 from batched._core.call import Call
 from batched._core.options import CallOptions
+from batched._features.backlog import has_come_back
 
 
 @pytest.mark.parametrize(

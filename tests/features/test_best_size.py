@@ -17,7 +17,6 @@ from batched._features.best_size import BestSizes
 from batched._features.memory import FitsMemory
 from batched._policy.auto_lengths import AutoLengths
 from batched._policy.lengths import Lengths
-from tests.kit.features import feature
 
 pytestmark = pytest.mark.usefixtures("batches_are_long")
 
@@ -88,7 +87,7 @@ def test_batches_of_other_sizes_are_looked_at_for_what_length_costs() -> None:
     def ran(batch: Any, _: float) -> None:
         if batch.padded:
             looked_at.append(batch.size)
-            assert batch.size != feature(backlog.driver.batcher, BestSizes).sizes.size
+            assert batch.size != backlog.driver.batcher.feature(BestSizes).sizes.size
         lengths.looks = False
 
     lengths.ran = ran  # type: ignore[method-assign]
@@ -134,7 +133,7 @@ def test_no_trial_is_larger_than_what_fits_into_memory() -> None:
     batcher = backlog.driver.batcher
     backlog.driver.push(*[backlog.call() for _ in range(8)])
     batcher.fail(backlog.driver.pop(backlog.now), MemoryError(), backlog.now)
-    assert feature(batcher, FitsMemory).limit == 4
+    assert batcher.feature(FitsMemory).limit == 4
     assert max(backlog.run(60)) <= 4
 
 
@@ -154,7 +153,7 @@ def test_short_batches_tell_nothing() -> None:
 def test_of_short_batches_in_a_row_one_in_eight_is_learned_from() -> None:
     """And each long one of several calls, at once."""
     backlog = Backlog(Options())
-    sizes = feature(backlog.driver.batcher, BestSizes).sizes
+    sizes = backlog.driver.batcher.feature(BestSizes).sizes
     learned_from: list[float] = []
 
     def ran(_: int, started: float, now: float) -> None:

@@ -12,7 +12,6 @@ from batched._features.waiting import Waiting
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.window import Window
 from tests.kit.calls import single
-from tests.kit.features import feature
 
 
 @pytest.mark.parametrize(
@@ -37,5 +36,5 @@ def test_without_learning_there_is_the_plain_window(options: dict[str, Any], kin
         batch = driver.pop(now)
         now += 0.001
         assert driver.finish(batch, now) == [call]
-    assert type(feature(driver.batcher, Waiting).window) is kind
+    assert type(driver.batcher.feature(Waiting).window) is kind
     assert (driver.stats(now).learned is None) == (kind is Window)

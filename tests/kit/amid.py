@@ -14,7 +14,7 @@ from batched._core.queue import Queue
 from batched._features.isolation import Isolation
 
 # What needs no lock: making a batcher, and what callers ask of it.
-FREE = {"__init__", "_begin", "ahead", "begin", "follow", "resize"}
+FREE = {"__init__", "_begin", "ahead", "begin", "_ask_doors", "feature", "follow", "resize"}
 OF_BATCHES = ("answer", "step", "end", "fail", "prune")
 
 

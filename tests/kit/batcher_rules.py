@@ -18,6 +18,7 @@ from batched._core.call import Call
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
+from batched._features.backlog import Backlog
 
 WINDOW_S = 1.0
 
@@ -51,7 +52,8 @@ class BatcherRules(RuleBasedStateMachine):
             adaptive=self.adaptive,
         )
         self.driver = ManualDriver(options, self.queue, COLLATOR)
-        self.driver.batcher.backlog.begin = lambda: None  # learn nothing, so that no call is given up early
+        backlog: Any = self.driver.batcher.feature(Backlog)
+        backlog.learn = lambda: None  # nothing, so that no call is given up early
         self.freed = 0.0
         self.calls: list[Call] = []
         self.running: list[tuple[Batch, list[Any]]] = []

@@ -9,6 +9,7 @@ from batched._core.call import Call
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
+from batched._features.backlog import Backlog
 
 FULL = 32
 FULL_S = 0.052
@@ -26,7 +27,7 @@ class Service:
         self.driver = ManualDriver(Options(**{"batch_size": FULL, "timeout_ms": 0, **options}), queue)
         self.now = 100.0
         self.calls: list[Call] = []
-        self.driver.batcher.backlog.begin()
+        self.driver.batcher.feature(Backlog).learn()
         random = Random(1)
         for _ in range(300):
             self.push(random.randint(1, FULL))

@@ -13,7 +13,6 @@ from batched._features.best_size import BestSizes
 from batched._features.waiting import Waiting
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.window import Window
-from tests.kit.features import feature
 
 TIMEOUT_S = 0.005
 
@@ -30,7 +29,7 @@ class Server:
     def __init__(self, patience: Window, batch_size: int = 32) -> None:
         options = Options(batch_size=batch_size, adaptive=patience.learns)
         self.driver = ManualDriver(options, without=(BestSizes,))  # batches are as large as may be
-        feature(self.driver.batcher, Waiting).use(patience)
+        self.driver.batcher.feature(Waiting).use(patience)
         self.patience = patience
         self.now = 0.0
         self.slow = 1.0

@@ -11,6 +11,7 @@ from typing import Any
 
 from batched import QueueFullError
 from batched._core.call import Call
+from batched._features.backlog import Backlog
 from tests.kit.known_service import FULL, FULL_S, Service, cost
 
 __all__ = ["Callers"]
@@ -52,7 +53,7 @@ class Callers:
     def come(self, size: int) -> None:
         """Have a call come now, and ask for its wait."""
         service = self.service
-        expected = service.driver.batcher.backlog.wait_s(size, service.now)
+        expected = service.driver.batcher.feature(Backlog).wait_s(size, service.now)
         call = service.call(size)
         if self._random.random() < self._failing:
             self._bad.add(call)

@@ -42,6 +42,7 @@ def test_no_call_joins_one_that_has_expired_and_has_not_been_answered(group_by: 
     calls = driver.batcher
     hasty, patient = (collator.read(same, ([1, 2, 3],), {}, 0.0) for _ in range(2))
     hasty.deadline = 1.0
+    calls.door(hasty, 0.0)
     calls.admit(hasty, wait=False)
 
     assert driver.delay(2.0) is None

@@ -15,11 +15,13 @@ longer queue would only add to the latency of all, also for long after.
 
 from __future__ import annotations
 
+from functools import partial
 from math import ceil
 
 from batched._core.batch import Batch
 from batched._core.call import Call
-from batched._core.hooks import Run
+from batched._core.hooks import Feature, Run
+from batched._core.lazy_heap import Deadlines
 from batched._core.options import Options
 from batched._core.queue import PAID_OUT, RESERVE
 from batched._core.river import River
@@ -40,15 +42,17 @@ _OF_LATE = 64  # batches: what came with them comes now
 _IDLE = 8  # batches that could have run since the last one: what was learned may be wrong by now
 
 
-class Backlog:
+class Backlog(Feature):
     """What waits and what runs, as the time that it takes.
 
-    It learns from the first moment on at which a call has a deadline, or its wait is asked for. `refuse` and
-    `wait_s` need no lock: they look at figures that the batcher keeps up to date.
+    It learns from the first moment on at which a call has a deadline, or its wait is asked for. `door` and
+    `wait_s` need no lock: they look at figures that the steps keep up to date.
     """
 
-    def __init__(self, river: River, options: Options, name: str, *, streams: bool) -> None:
-        self._river = river
+    hooks = ("door",)
+
+    def __init__(self, deadlines: Deadlines, name: str, *, streams: bool = False) -> None:
+        self._deadlines = deadlines
         self._name = name
         self._streams = streams
         self.times: ServiceTime = ServiceTime()
@@ -67,8 +71,11 @@ class Backlog:
         self._without_room = 0  # items that were refused since then as the queue was full
         self._now = 0.0  # when something last happened
         self._has_begun = False
-        self.is_used: bool = False
-        """Whether it is to learn."""
+        self._is_asked = False
+
+    def begin(self, river: River, options: Options) -> None:
+        """Go on with what is known, for a new queue."""
+        super().begin(river, options)
         self.configure(options)
 
     def configure(self, options: Options) -> None:
@@ -79,12 +86,19 @@ class Backlog:
 
     # -- what is learned, with the lock -------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def use(self) -> None:
+        """Take part from now on."""
+        self._is_asked = True
+        if "took" not in self.hooks:
+            self.have("door", "took", "ended")
+
+    def learn(self) -> None:
         """Learn from now on, and from the last batches that ran, of all loops."""
+        self.use()
         if not self._has_begun or not (self.times.is_known or self._streams):
-            self._has_begun = self.is_used = True
+            self._has_begun = True
             self.times = ServiceTime()
-            runs = self._river.counters.last_runs()
+            runs = self.river.counters.last_runs()
             for size, _, started, ended in runs:
                 self._learn(size, ended - started)
             if len(runs) > 1:
@@ -94,7 +108,7 @@ class Backlog:
 
     def _note_arrivals(self, runs: list[tuple[int, int, float, float]]) -> None:
         """Take it that as many items come as in the last `runs`: of lists, where slices have many each."""
-        threshold = self._river.queue.threshold
+        threshold = self.river.queue.threshold
         times = len(runs) - 1
         self._ended = runs[-1][3]
         self._cycle_s = max(self._ended - runs[0][3], 0.0) / times
@@ -106,17 +120,17 @@ class Backlog:
         """Note the time."""
         self._now = max(self._now, now)
 
-    def started(self, now: float) -> None:
-        """Note that a batch has been taken."""
+    def took(self, batch: Batch, now: float) -> None:  # noqa: ARG002  as for every feature
+        """Note that a batch starts."""
         if not self.times.is_known:
-            self.begin()
+            self.learn()
         self.note(now)
         if self.times.is_known:
             self._free_at = self._next_end(now)
-            self._losing_before = self._free_at + self.times.safe_seconds(self._river.queue.batch_size)
+            self._losing_before = self._free_at + self.times.safe_seconds(self.river.queue.batch_size)
             self._losing = self._count_losing()
             self._note_overload(now)
-            if not self._river.queue.items:
+            if not self.river.queue.items:
                 self._coming_back.all_came()
 
     def _note_overload(self, now: float) -> None:
@@ -125,33 +139,29 @@ class Backlog:
         # Where only the rule of floods turns calls away, nothing else would end it.
         is_spare = now - self._ended > _SPARE * self.times.seconds(1)
         self._flooded = self._flooded + 1 if turned_away and not is_spare else 0
-        size = self._river.queue.batch_size
+        size = self.river.queue.batch_size
         is_full = self._without_room > 0
         self._coming_back.started(self._turned_away, self._items, size, is_full=is_full)
         self._turned_away = self._without_room = 0
         self.times.caution += _LATELY * (turned_away - self.times.caution)
 
-    def ended(self, run: Run, *, is_lesson: bool) -> None:
+    def ended(self, run: Run) -> None:
         """Note that a batch has ended; learn from it, if it is a lesson, what batches take."""
         batch, started, now = run.batch, run.started, run.now
-        if is_lesson and self._has_begun and not batch.failed:
-            if self.times.is_known:
-                self._sooner = min((now - started) / self.times.seconds(batch.size), 1.0)
-            self._learn(batch.size, now - started)
-        if is_lesson or batch.failed:
-            self._note_run(batch, now - started)
-        small = batch.size - sum([stop - start for call, start, stop in batch.slices if call.large])
-        self._small += _LATELY * (small - self._small)
-        self._items += _LATELY * (batch.size - self._items)
-        self._cycle_s += _LATELY * (now - (self._ended or started) - self._cycle_s)
-        self._ended = now
-        self.note(now)
-        if self.times.is_known:
-            self._free_at = self._next_end(now)
-
-    def divided(self, batch: Batch, started: float, now: float) -> None:
-        """Learn from a batch that has failed, and runs again in parts."""
-        self._note_run(batch, now - started, divided=True)
+        if run.is_divided:
+            self._note_run(batch, now - started, divided=True)
+        else:
+            if run.is_lesson and self._has_begun and not batch.failed:
+                if self.times.is_known:
+                    self._sooner = min((now - started) / self.times.seconds(batch.size), 1.0)
+                self._learn(batch.size, now - started)
+            if run.is_lesson or batch.failed:
+                self._note_run(batch, now - started)
+            small = batch.size - sum([stop - start for call, start, stop in batch.slices if call.large])
+            self._small += _LATELY * (small - self._small)
+            self._items += _LATELY * (batch.size - self._items)
+            self._cycle_s += _LATELY * (now - (self._ended or started) - self._cycle_s)
+            self._ended = now
         self.note(now)
         if self.times.is_known:
             self._free_at = self._next_end(now)
@@ -171,7 +181,7 @@ class Backlog:
         if not self._streams:
             self.times.ran(size, seconds)
             if self.times.is_known:
-                self._river.batch_s = self.times.safe_seconds(1)
+                self.river.batch_s = self.times.safe_seconds(1)
 
     def _next_end(self, now: float) -> float:
         """Return when a batch of calls that wait can start, as far as is known: at once where a slot is free.
@@ -179,27 +189,27 @@ class Backlog:
         What runs again goes first.
         """
         again_s = 0.0
-        if again := self._river.first:
+        if again := self.river.first:
             takes_s = sum([self.times.seconds(batch.size) for batch in again if batch.size])
             again_s = self._extra.left(takes_s) / self.slots
         else:
             self._extra.left_s = 0.0
-        if len(self._river.running) < self.slots:
+        if len(self.river.running) < self.slots:
             return now + again_s
         ends = [
             since
             + self.times.seconds(batch.size)
             * (1.0 if batch.reason == StartReason.RETRY else self._extra.factor)
-            for batch, since in self._river.running.items()
+            for batch, since in self.river.running.items()
         ]
         return min(ends) + again_s
 
     def _count_losing(self) -> int:
         """Return how many small items that wait will be too late for the next batch if that is full."""
         losing = 0
-        deadlines = self._river.deadlines
+        deadlines = self._deadlines
         if not deadlines.are_after(self._losing_before) and deadlines.next() < self._losing_before:
-            for call in self._river.queue.small_calls():
+            for call in self.river.queue.small_calls():
                 if call.waiting and (call.deadline is None or call.deadline >= self._losing_before):
                     break  # those that follow came later
                 losing += call.waiting
@@ -211,7 +221,7 @@ class Backlog:
         """Return how long a call of `items` that came now would wait for its answer; None if not known."""
         if not self.times.is_known:
             return None
-        queue = self._river.queue
+        queue = self.river.queue
         large = items > queue.threshold
         ahead = queue.ahead(items, None, large=large) + self._arriving(items, large=large)
         if large:
@@ -224,9 +234,9 @@ class Backlog:
 
     def _large_wait_s(self, items: int, ahead: int, now: float) -> float:
         """Return how long a large call would wait, batch by batch: small ones that come go ahead of it."""
-        queue, times = self._river.queue, self.times
+        queue, times = self.river.queue, self.times
         size = queue.batch_size
-        small = float(min(queue.small_items + len(self._river.arriving), ahead))
+        small = float(min(queue.small_items + len(self.river.arriving), ahead))
         left = total = float(max(ahead - small, 0.0) + items)
         each_s = self._small / self._cycle_s if self._cycle_s else 0.0  # small items that come in a second
         # Half of the large items that come go ahead, as large calls take turns; one batch is not divided.
@@ -258,16 +268,23 @@ class Backlog:
                 )
         return start + takes_s * total / (total - left)
 
-    def refuse(self, call: Call, now: float) -> None:
+    def door(self, call: Call, now: float) -> None:
         """Raise an `OverloadError` if `call`, which has a deadline, cannot be answered in time."""
-        self.is_used = True
-        river = self._river
+        if not self._is_asked:
+            self._is_asked = True
+            self.river.later.append(self.use)
+        if call.deadline is not None:
+            self._refuse(call, call.deadline, now)
+
+    def _refuse(self, call: Call, deadline: float, now: float) -> None:
+        """Raise an `OverloadError` if `call` cannot be answered in time."""
+        river = self.river
         if not (river.running or river.queue.items or river.arriving or call.size > 1 or has_come_back(call)):
             return  # it runs at once
-        if not self.times.is_known or call.deadline is None:
+        if not self.times.is_known:
             return
         items = call.unanswered  # without those that a cache knows
-        queue = self._river.queue
+        queue = self.river.queue
         large = items > queue.threshold if call.bulk is None else call.bulk
         arriving = self._arriving(items, large=large) - self._losing
         ahead = queue.ahead(items, call, large=large) + arriving
@@ -283,20 +300,23 @@ class Backlog:
             room = queue.batch_size * (_PROMISED if has_come_back(call) else 1.0)
             too_long = max(too_long, (queue.of_its_key(call, ahead) + items - room) * self._each_s())
         if too_long <= 0.0 or self.is_free(now, items):
-            if call.deadline < self._losing_before:
+            if deadline < self._losing_before:
                 self._losing += items
             return
-        self._river.refused.append(items)
+        river.later.append(partial(self._count_refused, items))
         error = self.overload(call, too_long, now, in_vain=self._too_long(call, 0, items, now) > 0.0)
         call.missing = call.waiting = 0  # nothing is left to be cancelled
         raise error
 
+    def _count_refused(self, items: int) -> None:
+        self.river.counters.refused += items
+
     def _arriving(self, items: int, *, large: bool) -> int:
         """Return how many items that are not in the queue yet go ahead of a call of `items`."""
-        arriving = self._river.arriving
+        arriving = self.river.arriving
         if not large:
             return len(arriving)  # of one item nearly all, and there may be thousands
-        turn = max(items, self._river.queue.batch_size)
+        turn = max(items, self.river.queue.batch_size)
         return sum([min(call.size, turn) for call in arriving[:]])
 
     def _too_long(self, call: Call, ahead: int, items: int, now: float) -> float:
@@ -310,9 +330,9 @@ class Backlog:
 
         Nothing runs, and it is one item, or the function has not run for long.
         """
-        if self._river.running:
+        if self.river.running:
             return False
-        river = self._river
+        river = self.river
         if river.queue.items + len(river.arriving) + items <= 1:
             return True
         enough: float = _IDLE * self.times.seconds(river.queue.batch_size) * self._sooner
@@ -323,7 +343,7 @@ class Backlog:
 
         So many items go `ahead` of it.
         """
-        size: int = self._river.queue.batch_size
+        size: int = self.river.queue.batch_size
         batches, last = divmod(max(ahead, 0) + items - 1, size)
         return max(now, self._free_at) + batches * size * self._each_s(), last + 1
 
@@ -337,7 +357,7 @@ class Backlog:
             if has_come_back(call):
                 self._coming_back.refused_again(call.size)
         # A list of many batches takes turns with others: they are not to stay away for all of it.
-        has_place = call.size <= self._river.queue.batch_size
+        has_place = call.size <= self.river.queue.batch_size
         takes_s = call.size * self._each_s()
         retry_after_s = self._coming_back.after_s(too_long, takes_s, now, has_place=has_place)
         error = OverloadError(
@@ -349,25 +369,26 @@ class Backlog:
 
     def _each_s(self, size: int | None = None) -> float:
         """Return the seconds that an item takes in batches of a size, or else in full ones."""
-        items: int = size or self._river.queue.batch_size
+        items: int = size or self.river.queue.batch_size
         return self.times.seconds(items) / items / self.slots * self._extra.factor
 
     # -- for a bound on what waits, with the lock ----------------------------------------------------------
 
-    def retry_after_s(self, items: int, too_many: int, most: int) -> float | None:
+    def retry_after_s(self, items: int, too_many: int, most: int, now: float) -> float | None:
         """Return when a call of `items` may come back, for which `too_many` wait, where `most` may.
 
         None if that is not known.
         """
-        self.begin()
+        self.note(now)
+        self.learn()
         if not self.times.is_known:
             return None
         self._without_room += items
         # No batch has more items than may wait.
-        size = min(self._river.queue.batch_size, max(most, items))
+        size = min(self.river.queue.batch_size, max(most, items))
         each_s = self._each_s(size)
         left_s = max(self._free_at - self._now, 0.0)
-        if not self._river.running:
+        if not self.river.running:
             return self._coming_back.after_s(too_many * each_s, items * each_s, self._now)
         # Each batch makes room as it starts: then there is some, until other calls have come.
         cycle_s = size * each_s

@@ -91,7 +91,7 @@ class Batcher(Inbox):
         """When each batch started that runs."""
         self.first: deque[Half] = deque()
         """The parts of batches that are to run before the queue."""
-        self._has_parts = False  # whether any call has been divided so far
+        self._has_parts = in_flight is not None  # whether any call may have parts
         self._known_keys: KnownKeys = KnownKeys()
         self.keys_may_change: bool = False
         """Whether any call has come so far that has a key which may change."""
@@ -386,25 +386,21 @@ class Batcher(Inbox):
         They, and callbacks of their futures, are to have a chance to call again, or to leave. None if no call
         waits: only the next call is reason to look.
         """
-        if self.effects.answered or self.effects.released:
-            return None if self._rests() else 0.0
-        return self.next(now)
-
-    def _rests(self) -> bool:
-        """Whether no call waits; if so, the next call is reason to look."""
-        if self.arriving or self.leaving or self.queue.items or self.fault:
-            return False
-        if self.first or self.admission.awaiting_room:
-            return False
+        if not (self.effects.answered or self.effects.released):
+            return self.next(now)
+        is_at_rest = not (self.arriving or self.leaving or self.queue.items or self.fault or self.first)
+        if not is_at_rest or self.admission.awaiting_room:
+            return 0.0
         self.wake_after = 1
-        return True
+        return None
 
-    def plan(self, now: float) -> float | None:
+    def plan(self, now: float) -> float | None:  # noqa: C901  in one frame, as each call passes it
         """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits.
 
         Notes how many more calls are reason to ask earlier; if it is due, none are.
         """
-        self.take_in()
+        if self.arriving or self.leaving or self.later:
+            self.take_in()
         if self.fault is not None:
             raise self.fault
         if self.first:
@@ -453,7 +449,18 @@ class Batcher(Inbox):
             self.running[batch] = now  # first: so Ctrl-C loses no call
             self.first.popleft()
         else:
-            batch = self._take(now)
+            queue = self.queue
+            urgent = self._ask_for_urgent(now) if self._urgent and queue.may_choose() else None
+            if queue.is_keyed:
+                batch = self._take_in_turn(now, urgent)
+            else:
+                self.taking_from = queue
+                batch = queue.take(
+                    self._room_in(queue, now) if self._room else min(queue.batch_size, queue.items)
+                )
+                batch.reason = self._reason
+            if self.admission.awaiting_room:
+                self.admit_waiting()
             if not batch.size:  # an earlier fault: without this, the driver would ask for ever
                 raise RuntimeError("more items were counted than wait")
             if self.keys_may_change:
@@ -467,25 +474,13 @@ class Batcher(Inbox):
         self.taking_from = None
         return batch
 
-    def _take(self, now: float) -> Batch:
-        """Remove and return the next batch of the queue."""
-        queue = self.queue
-        urgent: Call | None = None
-        if self._urgent and queue.may_choose():
-            for ask in self._urgent:
-                urgent = ask(now)
-                if urgent is not None:
-                    queue.prefer(urgent)
-        if queue.is_keyed:
-            batch = self._take_in_turn(now, urgent)
-        else:
-            self.taking_from = queue
-            room = self._room_in(queue, now) if self._room else min(queue.batch_size, queue.items)
-            batch = queue.take(room)
-            batch.reason = self._reason
-        if self.admission.awaiting_room:
-            self.admit_waiting()
-        return batch
+    def _ask_for_urgent(self, now: float) -> Call | None:
+        """Return the call that has to be in the next batch, if there is one; the queue knows it then."""
+        for ask in self._urgent:
+            if (urgent := ask(now)) is not None:
+                self.queue.prefer(urgent)
+                return urgent
+        return None
 
     def _take_in_turn(self, now: float, urgent: Call | None) -> Batch:
         """Remove and return the next batch of the key that has its turn."""
@@ -577,7 +572,7 @@ class Batcher(Inbox):
         """Have `parts` of `batch`, which raised `error`, run before what waits; but behind its other half."""
         del self.running[batch]
         self.counters.divided += 1
-        self.counters.ran(batch, started, now, worked=False)
+        self.counters.ran(batch, started, now, again=True)
         at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
         for part in reversed(parts):
             self.first.insert(at, part)
@@ -597,9 +592,7 @@ class Batcher(Inbox):
             if batch.failed:
                 done += self.drop_rest(batch.calls)
             if started is not None:  # else it did not run, or a fault came in the way: it is counted
-                counters = self.counters
-                counters.ran(batch, started, now, worked=not batch.failed)
-                counters.left(batch.slices, batch.size, started, batch.failed)
+                self.counters.ran(batch, started, now)
                 answered = len(done)
                 if self._streams:  # of which some have ended before
                     answered = sum(not call.missing and call.left is None for call in batch.calls)
@@ -609,8 +602,14 @@ class Batcher(Inbox):
                     run.is_lesson = is_lesson
                     self._learn(run)
         finally:  # also after a fault of this library
-            self.answer(done)
-            self._release(batch, done)
+            if self._has_parts or self.admission.awaiting_room:
+                self.answer(done)
+            else:
+                self.effects.answered += done
+            if batch.failed or len(done) < len(batch.slices):
+                self._release(batch)
+            else:
+                self.effects.released += done
 
     def _learn(self, run: Run) -> None:
         """Tell the features of a run; and those that learn from it, if it is a lesson."""
@@ -628,11 +627,8 @@ class Batcher(Inbox):
         self.counters.left(batch.slices, batch.size, started, batch.failed)
         self._end(batch, done, now, error)
 
-    def _release(self, batch: Batch, done: list[Call]) -> None:
+    def _release(self, batch: Batch) -> None:
         """Drop the items of calls that have failed, and release the inputs of calls that have ended."""
-        if len(done) == len(batch.slices) and not batch.failed:
-            self.effects.released += done
-            return
         if batch.failed:
             self.drop_all([call for call in batch.calls if call.waiting and not call.missing])
         for piece in batch.slices:
@@ -754,7 +750,7 @@ class Batcher(Inbox):
         rest = [part for call in calls for part in call.siblings if part.waiting and not part.missing]
         try:
             self.drop_all(rest)
-            self._release(batch, lost)
+            self._release(batch)
         except Exception as fault:  # noqa: BLE001  the queue is broken: the next look raises it
             self.fault = fault
 

@@ -70,18 +70,21 @@ class Counters:
         self.cancelled += max(lost, 0)
         self.accepted += max(-lost, 0)
 
-    def ran(self, batch: Batch, started: float, now: float, *, worked: bool = True) -> None:
-        """Count a run of `batch`, which `worked`, or whatever came of it."""
+    def ran(self, batch: Batch, started: float, now: float, *, again: bool = False) -> None:
+        """Count a run of `batch`, and its items, unless these run `again`."""
         if batch.padded:
             self.real += batch.real
             self.padded += batch.padded
             self._looked += batch.size > 1
         if batch.is_apart:
             self._apart_s += now - started
+        worked = not (again or batch.failed)
         runs = self._runs
         runs.append((batch.reason, batch.size, len(batch.slices), started, now, worked))
         if len(runs) == _RUNS:
             self._count_runs()
+        if not again:
+            self.left(batch.slices, batch.size, started, batch.failed)
 
     def last_runs(self) -> list[tuple[int, int, float, float]]:
         """Return of the last runs that worked the items and slices, and when they started and ended."""

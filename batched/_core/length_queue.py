@@ -114,7 +114,10 @@ class LengthQueue(Queue):
             taken[call] = taken.get(call, 0) + stop - start
         for call, items in taken.items():
             (self._large if call.large else self._small).removed(call, items, ran=True)
-        return self._taken(slices, len(chosen))
+        self.items -= len(chosen)
+        if not self.items:
+            self._clear()
+        return Batch(slices, len(chosen))
 
     def _goes_by_arrival(self, room: int) -> bool:
         """Whether the next batch is that of a queue without lengths, as most are where padding is cheap."""

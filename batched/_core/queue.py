@@ -234,14 +234,10 @@ class Queue:
             left -= self._small.take(left, slices)
         if left and large:
             left -= self._take_large(min(left, large), slices)
-        return self._taken(slices, room - left)
-
-    def _taken(self, slices: list[Slice], size: int) -> Batch:
-        """Return the batch of what has been removed."""
-        self.items -= size
-        if not self.items:
+        self.items -= room - left
+        if not self.items and (self._small or self._large):  # of these calls nothing waits any more
             self._clear()
-        return Batch(slices, size)
+        return Batch(slices, room - left)
 
     def _most_large(self, small_items: int, room: int) -> int:
         """Return how many items of large calls the next batch may have."""

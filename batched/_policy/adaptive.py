@@ -166,12 +166,12 @@ class AdaptiveWindow(Window):
     def ran_suspended(self, size: int, duration: float, *, has_company: bool) -> None:
         """Learn that a batch has ended while this was suspended; go on if waits may pay again.
 
-        They may if the batch took longer than was known, or its call `has_company`: others in the batch, or
-        in the one that ran as it came.
+        They may if its call `has_company`, others in the batch or in the one that ran as it came, and there
+        is a cost to be shared: it is known, or the batch took longer than was known.
         """
         cost = self._cost
         is_slow = duration > 2.0 * (cost.fixed + cost.each * size) + _NOT_FELT_S
-        if not is_slow and not (has_company and cost.fixed >= _NOT_FELT_S):
+        if not (has_company and (is_slow or cost.fixed >= _NOT_FELT_S)):
             self._learn_cost(size, duration)
             return
         self.is_suspended = False

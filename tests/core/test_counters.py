@@ -14,7 +14,7 @@ def test_the_table_says_waits_of_one_length_as_they_were() -> None:
     counters = Counters()
     batch = Batch([(Call().begin(None, [], 5000, True, 0.0), 0, 5000)], 5000, "full")
     counters.left(batch.slices, batch.size, 0.0011)
-    counters.ran(batch, 0.0, 12.345)
+    counters.ran(batch, 0.0, 12.345, again=True)
     text = str(
         counters.snapshot(waiting=0, running=[(1, 1234.5)], again=0, fits=None, best=None, learned=None)
     )
@@ -51,7 +51,7 @@ def test_figures_since_options_were_changed_are_those_of_batches_that_started_la
         )
 
     def end(batch: Batch, waited: float) -> None:
-        counters.ran(batch, 0.0, 0.5)
+        counters.ran(batch, 0.0, 0.5, again=True)
         counters.left(batch.slices, batch.size, waited)
 
     def stats() -> Stats:

@@ -71,16 +71,16 @@ def test_where_a_wait_saves_nothing_nothing_is_learned(monkeypatch: pytest.Monke
 
 
 def test_a_fast_function_that_becomes_slow_is_learned_anew() -> None:
-    """And rests again when it is as fast as before; one slow batch alone makes it look, and no more."""
+    """And rests again when it is as fast as before; a slow batch of several makes it look, and no more."""
     server = adaptive()
     server.slow = 1e-3
     crowd(server, 20)
     server.run(100)
     server.slow = 1.0
-    server.run(1)
+    server.run(2)
     assert not server.patience.is_suspended
     server.slow = 1e-3
-    server.run(30)
+    server.run(100)
     assert server.patience.is_suspended
     server.slow = 1.0
     server.run(300)
@@ -89,6 +89,21 @@ def test_a_fast_function_that_becomes_slow_is_learned_anew() -> None:
     server.run(300)
     assert server.patience.is_suspended
     assert server.held[-100:] == [0.0] * 100
+
+
+def test_a_slow_batch_of_a_call_that_is_alone_does_not_disturb_its_rest() -> None:
+    """As after a while in which nothing ran: there is no company that a wait could gain."""
+    server = adaptive()
+    server.slow = 1e-3
+    server.call(0, soon)
+    server.run(100)
+    assert server.patience.is_suspended
+    for _ in range(10):
+        server.slow = 1.0
+        server.run(1)
+        assert server.patience.is_suspended
+        server.slow = 1e-3
+        server.run(5)
 
 
 @pytest.mark.parametrize("callers", [2, 20])

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 from batched._api.call_signature import signature_of_calls
 from batched._api.decorate import is_stream, name_of
-from batched._api.pickling import Picklable
+from batched._api.pickling import alias_of, reduced, reduced_bound
 from batched._api.through_class import ThroughClass
 from batched._core.options import NO_OPTIONS, POSITIONAL, CallOptions, Options
 from batched._drivers.event_loop import LoopDriver
@@ -170,7 +170,7 @@ def _coroutine_functions(public_class: type[Any], name: str) -> dict[str, Any]:
     return copies
 
 
-class Bindable(Picklable, Generic[DriverT]):
+class Bindable(Generic[DriverT]):
     """A decorated function: binds to instances as functions do, and looks like one.
 
     Callers hold this object or a view of it, bound to an instance or with call options of its own. All views
@@ -299,6 +299,10 @@ class Bindable(Picklable, Generic[DriverT]):
             return self
         return self._view(self._owner(), call_options=options)
 
+    def _owner(self) -> object:
+        """Return the object that the driver belongs to."""
+        return self if self._key is None else self._key
+
     @property
     def _name(self) -> str:
         return name_of(self._shared.function, self._shared.settings)
@@ -308,6 +312,19 @@ class Bindable(Picklable, Generic[DriverT]):
             f"{self._name}: write @dynamically above @classmethod; "
             f"below it, the class would be taken for an item"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        shared = self._shared
+        if not shared.binds:
+            return reduced_bound(self._key, shared.attribute, shared.call_options)
+        return reduced(
+            self._owner(), shared.public_class, shared.binding.func, shared.settings, shared.call_options
+        )
+
+    @property
+    def plain_function(self) -> FunctionType:
+        """The alias of the function, by which pickle finds it."""
+        return alias_of(self._shared.binding.func, self._owner())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Bindable):

@@ -9,52 +9,39 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from batched._core.options import CallOptions, Options
 
-if TYPE_CHECKING:
-    from batched._api.binding import Shared
+
+def reduced(
+    root: object, public_class: type[Any], func: Any, options: Options, call_options: CallOptions
+) -> tuple[Any, ...]:
+    """Return what a decorated function of `func` is made of again; `root` is the one without call options."""
+    if isinstance(func, FunctionType) and _found_by_name(func) == root:
+        func = alias_of(func, root)
+    return _remake, (public_class, func, options, call_options)
 
 
-class Picklable:
-    """The part of a decorated function that copies and pickles it."""
+def reduced_bound(key: object, name: str, call_options: CallOptions) -> tuple[Any, ...]:
+    """Return what a view of `key` is found by again: the name of its attribute."""
+    return _rebind, (key, name, call_options)
 
-    __slots__ = ()
 
-    _shared: Shared[Any]
-    _key: object
+def alias_of(func: FunctionType, root: object) -> FunctionType:
+    """Return the alias of `func` under a name by which it can be found, which its `root` keeps.
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        shared = self._shared
-        if not shared.binds:
-            return _rebind, (self._key, shared.attribute, shared.call_options)
-        func = shared.binding.func
-        if isinstance(func, FunctionType) and _found_by_name(func) == self._owner():
-            func = self.plain_function
-        return _remake, (shared.public_class, func, shared.settings, shared.call_options)
-
-    @property
-    def plain_function(self) -> FunctionType:
-        """An alias of the function under a name by which it can be found, for pickles.
-
-        Where a module's `f` is the decorated function, pickle cannot save the plain one as `f`, but finds the
-        alias as `f.plain_function`. Pickles by value (cloudpickle, in `__main__`) take the function along.
-        """
-        root = self._owner()
-        alias: FunctionType | None = vars(root).get("_alias")
-        if alias is None:
-            func = self._shared.binding.func
-            alias = FunctionType(func.__code__, func.__globals__, "plain_function", None, func.__closure__)
-            alias.__module__ = func.__module__
-            alias.__qualname__ = f"{func.__qualname__}.plain_function"
-            alias.__wrapped__ = func  # type: ignore[attr-defined]
-            vars(root)["_alias"] = alias
-        return alias
-
-    def _owner(self) -> object:
-        """Return the object that the driver belongs to."""
-        return self if self._key is None else self._key
+    Where a module's `f` is the decorated function, pickle cannot save the plain one as `f`, but finds the
+    alias as `f.plain_function`. Pickles by value (cloudpickle, in `__main__`) take the function along.
+    """
+    alias: FunctionType | None = vars(root).get("_alias")
+    if alias is None:
+        alias = FunctionType(func.__code__, func.__globals__, "plain_function", None, func.__closure__)
+        alias.__module__ = func.__module__
+        alias.__qualname__ = f"{func.__qualname__}.plain_function"
+        alias.__wrapped__ = func  # type: ignore[attr-defined]
+        vars(root)["_alias"] = alias
+    return alias
 
 
 def _remake(

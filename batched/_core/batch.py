@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from batched._core.call import DONE, Call, Slice
-from batched._core.collator import Collator
 from batched._policy.search import Search
 from batched.errors import SlowConsumerError
+
+
+class Collates(Protocol):
+    """What a batch asks of its collator: one input of many, and many answers of one output."""
+
+    def collate(self, batch: Batch) -> Any:
+        """Return the batch function's argument."""
+        ...
+
+    def split(self, outputs: Any, batch: Batch) -> list[Any]:
+        """Return one part per slice of `batch`, collated before; a part that is an exception fails its call.
+
+        Adds the failed items of lists to `batch.failed`. Raises `TypeError` or `BatchError` if
+        `outputs` are not one row per item, after it has set `batch.returned` if their number is wrong.
+        """
+        ...
+
+    def place(self, piece: Slice, part: Any) -> None:
+        """Keep `part` as the results of a slice that is not its whole call.
+
+        Parts come in any order, the first to a call whose `results` are None; the last one is as large as
+        `call.missing`. With the lock held, but for lists, which are also given the error of a part.
+        """
 
 
 class Batch:
@@ -108,12 +130,12 @@ class Batch:
         self.size, self.reason = part.size, part.reason
         self.search, self.least_shapes = part.search, part.least_shapes
 
-    def run(self, collator: Collator) -> Any:
+    def run(self, collator: Collates) -> Any:
         """Return what the batch function returns for the batch's items."""
         # The call gets no name here: an error of its function would keep it alive.
         return self.slices[0][0].function.__wrapped__(collator.collate(self))
 
-    def split(self, outputs: Any, collator: Collator) -> list[Any]:
+    def split(self, outputs: Any, collator: Collates) -> list[Any]:
         """Return the part of each slice, as the collator splits them; a part may be an exception.
 
         Parts of lists are in their places then. That needs no lock: no other batch has these places.
@@ -139,7 +161,7 @@ class Batch:
         error: BaseException = rows[at]
         return error
 
-    def _place(self, piece: Slice, part: Any, collator: Collator) -> Any:
+    def _place(self, piece: Slice, part: Any, collator: Collates) -> Any:
         """Give a call one of its parts; return the part, or why it cannot be placed."""
         call, start, stop = piece
         # Else the part itself is an error, an earlier part failed, or the caller has left.
@@ -152,7 +174,7 @@ class Batch:
                 return error
         return part
 
-    def answer(self, parts: list[Any], collator: Collator) -> list[Call]:
+    def answer(self, parts: list[Any], collator: Collates) -> list[Call]:
         """Hand each call its part, as `split` has returned them; return the calls that are now done."""
         done: list[Call] = []
         owners: dict[int, Call | None] | None = None
@@ -179,7 +201,7 @@ class Batch:
                 owners[error] = call.whole if owners.setdefault(error, call.whole) is call.whole else None
         return owners
 
-    def _answer_part(self, piece: Slice, part: Any, collator: Collator) -> bool:
+    def _answer_part(self, piece: Slice, part: Any, collator: Collates) -> bool:
         """Give a call a part of its answer, or an error; return whether it is done now."""
         call, start, stop = piece
         if not call.many:  # two workers may have parts of one array, so these are placed here
@@ -200,7 +222,7 @@ class Batch:
         place = None if self._failed_at is None else self._failed_at.get(piece)
         return call.fail_part(start, stop, error, place)
 
-    def fail(self, error: BaseException, collator: Collator, *, streams: bool = False) -> list[Call]:
+    def fail(self, error: BaseException, collator: Collates, *, streams: bool = False) -> list[Call]:
         """Answer each call with `error`; return the calls that are now done.
 
         Of a batch that `streams`, the calls that have ended before have not failed.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from batched._core.call import Call, Slice, Wrapper
-
-if TYPE_CHECKING:
-    from batched._core.batch import Batch
+from batched._core.batch import Batch, Collates
+from batched._core.call import Call, Wrapper
 
 
-class Collator(Protocol):
-    """How arguments become calls, many inputs one, and one output many. Knows no caller, and no queue."""
+class Collator(Collates, Protocol):
+    """How arguments become calls, and what batches ask (`Collates`). Knows no caller, and no queue."""
 
     chunk_size: int | None
     """How many elements of a `map` travel as one call at most; None for as many as share a batch."""
@@ -39,28 +37,9 @@ class Collator(Protocol):
         """Copy what of the inputs the caller could still change, before `call` has run."""
         ...
 
-    def collate(self, batch: Batch) -> Any:
-        """Return the batch function's argument."""
-        ...
-
     def can_repeat(self, batch: Batch) -> bool:
         """Return whether the items of `batch`, which has failed, can be run again.
 
         Not if one may be used up by now, such as an iterator or an open file.
         """
         ...
-
-    def split(self, outputs: Any, batch: Batch) -> list[Any]:
-        """Return one part per slice of `batch`, collated before; a part that is an exception fails its call.
-
-        Adds the failed items of lists to `batch.failed`. Raises `TypeError` or `BatchError` if
-        `outputs` are not one row per item, after it has set `batch.returned` if their number is wrong.
-        """
-        ...
-
-    def place(self, piece: Slice, part: Any) -> None:
-        """Keep `part` as the results of a slice that is not its whole call.
-
-        Parts come in any order, the first to a call whose `results` are None; the last one is as large as
-        `call.missing`. With the lock held, but for lists, which are also given the error of a part.
-        """

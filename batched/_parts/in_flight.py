@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from batched._core.call import Call, note_of_item
 from batched._core.keys import Key, KnownKeys
 from batched._parts.store import UNKNOWN
 from batched.errors import BatchError
-
-if TYPE_CHECKING:
-    from batched._parts.cache import CachingCollator
 
 _FAR = 64  # items, two batches of the default size: to run an item twice is worth no less
 _TIMES = 8
@@ -27,13 +24,38 @@ class Watch:
     result: Any = UNKNOWN
 
 
+class Answers(Protocol):
+    """The cache in front of the queue, as items in flight see it: it makes their calls, and their answers."""
+
+    @property
+    def items_are_keys(self) -> bool:
+        """Whether an item that is no key any more is another item, too."""
+        ...
+
+    def take_landed(self, cached: CachedCall) -> None:
+        """Take the results that have landed since the cache was asked."""
+        ...
+
+    def miss_call(self, cached: CachedCall, places: list[int]) -> Call:
+        """Return the call for the items of `cached` at `places`."""
+        ...
+
+    def land(self, key: Hashable, result: Any) -> Watch | None:
+        """Show `result`, which has landed, to the callers that are asking the cache for `key`."""
+        ...
+
+    def give(self, cached: CachedCall, place: int, result: Any) -> None:
+        """Give a call one of its results, and with the last one its answer."""
+        ...
+
+
 class CachedCall(Call):
     """A call that a cache may answer: some results are known, some are in flight."""
 
     is_divided = True
 
     def __init__(
-        self, uncached: Call, collator: CachingCollator, keys: list[Hashable], values: list[list[Any]]
+        self, uncached: Call, collator: Answers, keys: list[Hashable], values: list[list[Any]]
     ) -> None:
         self.begin(uncached.function, None, uncached.size, uncached.many, uncached.arrived)
         self.uncached = uncached

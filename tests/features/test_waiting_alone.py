@@ -1,0 +1,240 @@
+"""The feature that has a window learn, without a batcher: what the window hears, when it holds batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from batched._core.options import Options
+from batched._features.waiting import Waiting, new_window
+from batched._policy.adaptive import AdaptiveWindow
+from batched._policy.length_cost import LengthCost
+from batched._policy.window import AtOnce, StartReason, Window
+from tests.kit.calls import listed, single
+from tests.kit.river import StandInRiver, batch_of, run_of, run_of_list
+
+OPTIONS = Options(timeout_ms=4.0, batch_size=16)
+PLAIN = Options(adaptive=False)
+HEARS_ALL = ("queued", "look", "took", "ended")
+SUSPENDED = ("lesson",)
+
+
+class Heard:
+    """What stands for a window: it writes down what it hears, and is suspended as a test says."""
+
+    timeout_s = 0.004
+    learns = True
+    large_limit: int | None = None
+    cohorts = 3
+
+    def __init__(self, *, is_suspended: bool = False) -> None:
+        self.is_suspended = is_suspended
+        self.said: list[tuple[Any, ...]] = []
+        self.turns = False
+        """Whether it is suspended, or no longer, with the next batch."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def hear(*args: Any, **named: Any) -> str:
+            self.said.append((name, *args, *named.values()))
+            if self.turns and name in {"done", "ran_suspended"}:
+                self.is_suspended = not self.is_suspended
+            return f"{name} of it"
+
+        return hear
+
+    def heard(self, name: str) -> list[tuple[Any, ...]]:
+        """Return what it was told by this method."""
+        return [tuple(said) for which, *said in self.said if which == name]
+
+
+def alone(options: Options = OPTIONS, window: Any = None) -> tuple[Waiting, StandInRiver]:
+    """Return the feature, and what it sees."""
+    feature, river = Waiting(), StandInRiver()
+    feature.begin(river, options)
+    if window is not None:
+        feature.use(window)
+    return feature, river
+
+
+@pytest.mark.parametrize("options", [PLAIN, Options(batch_size=1), Options(max_concurrent_batches=2)])
+def test_a_window_that_learns_nothing_is_used_and_told_nothing(options: Options) -> None:
+    feature, river = alone(options)
+    assert type(feature.window) is Window
+    assert (feature.hooks, river.windows) == ((), [feature.window])
+    assert feature.lessons() == {"cohorts": 0, "learned": None}
+
+
+def test_a_window_that_learns_is_used_and_told_of_calls_and_batches() -> None:
+    feature, river = alone()
+    assert type(feature.window) is AdaptiveWindow
+    assert (feature.hooks, river.windows) == (HEARS_ALL, [feature.window])
+
+
+@pytest.mark.parametrize(
+    ("options", "window", "reason"),
+    [
+        (Options(timeout_ms=0), None, StartReason.WINDOW),
+        (OPTIONS, Heard(is_suspended=True), StartReason.NO_GAIN),
+    ],
+)
+def test_where_no_batch_is_held_back_the_batcher_need_not_ask_the_window(
+    options: Options, window: Any, reason: StartReason
+) -> None:
+    """Batches start at once, and say why."""
+    _, river = alone(options, window)
+    assert (type(river.windows[-1]), river.windows[-1].reason) == (AtOnce, reason)
+
+
+def test_the_window_hears_when_calls_came_before_the_next_decision() -> None:
+    """All at once, in their order, and each once; if none has come, it hears nothing."""
+    feature, _ = alone(window=(window := Heard()))
+    feature.look(0.0)
+    feature.queued([listed(2, 1.0), listed(1, 2.0)])
+    feature.queued([listed(1, 3.0)])
+    feature.look(4.0)
+    feature.look(5.0)
+    assert window.heard("arrived") == [([1.0, 2.0, 3.0],)]
+
+
+def test_the_window_hears_that_a_batch_starts() -> None:
+    feature, _ = alone(window=(window := Heard()))
+    feature.took(batch_of(2), 7.0)
+    assert window.heard("popped") == [(7.0,)]
+
+
+@pytest.mark.parametrize(("failed", "started"), [(0, 10.0), (2, 10.0), (3, None)])
+def test_the_window_hears_of_a_run_and_since_when_if_an_item_has_worked(
+    failed: int, started: float | None
+) -> None:
+    feature, _ = alone(window=(window := Heard()))
+    feature.ended(run_of(3, 0.5, failed=failed))
+    feature.ended(run_of_list(2, 5, arrived=1.0))
+    assert window.heard("done") == [(3, 3, 3, 10.5, started), (3, 1, 0, 10.5, 10.0)]
+
+
+def test_the_queue_knows_the_limit_on_large_calls_that_the_window_has_learned() -> None:
+    feature, river = alone(window=(window := Heard()))
+    for limit in (5, None):
+        window.large_limit = limit
+        feature.ended(run_of(3))
+        assert river.queue.large_limit == limit
+
+
+def test_a_window_that_is_suspended_hears_of_lessons_alone() -> None:
+    """From the run on with which that is so; what had come, and was not looked at, is forgotten."""
+    feature, river = alone(window=(window := Heard()))
+    feature.ended(run_of(3))
+    assert (feature.hooks, river.windows[-1]) == (HEARS_ALL, window)
+    window.turns = True
+    feature.queued([single()])
+    feature.ended(run_of(3))
+    assert (feature.hooks, type(river.windows[-1])) == (SUSPENDED, AtOnce)
+    feature.look(20.0)
+    assert window.heard("arrived") == []
+
+
+def test_a_window_that_goes_on_holds_batches_and_hears_of_all_again() -> None:
+    feature, river = alone(window=(window := Heard(is_suspended=True)))
+    before = len(river.windows), river.hooked
+    feature.lesson(run_of(3))
+    assert (len(river.windows), river.hooked, feature.hooks) == (*before, SUSPENDED)
+    window.turns = True
+    feature.lesson(run_of(3))
+    assert (feature.hooks, river.windows[-1]) == (HEARS_ALL, window)
+
+
+@pytest.mark.parametrize(
+    ("run", "has_company"),
+    [
+        (run_of(2), True),
+        (run_of_list(0, 3, arrived=9.0), True),
+        (run_of_list(0, 3, arrived=11.0), False),
+        (run_of_list(3, 5, arrived=9.0), False),
+    ],
+    ids=["several calls", "a list that came amid a run", "one that came later", "the rest of a list"],
+)
+def test_a_suspended_window_hears_of_a_run_and_whether_its_call_has_company(
+    run: Any, has_company: bool
+) -> None:
+    """Of others in its batch, or in the one that ran as it came: that ended at 10.5."""
+    feature, _ = alone(window=(window := Heard(is_suspended=True)))
+    feature.lesson(run_of(1))
+    feature.lesson(run)
+    assert window.heard("ran_suspended")[1] == (run.size, 0.5, has_company)
+
+
+def test_a_suspended_window_hears_nothing_of_a_run_of_which_no_item_worked() -> None:
+    """But the call that came amid it has company."""
+    feature, _ = alone(window=(window := Heard(is_suspended=True)))
+    feature.lesson(run_of(2, failed=2))
+    feature.lesson(run_of_list(0, 3, arrived=9.0))
+    assert window.heard("ran_suspended") == [(3, 0.5, True)]
+
+
+def test_a_run_before_the_window_was_suspended_is_company_too() -> None:
+    feature, _ = alone(window=(window := Heard()))
+    window.turns = True
+    feature.ended(run_of(3))
+    feature.lesson(run_of_list(0, 3, arrived=9.0))
+    assert window.heard("ran_suspended") == [(3, 0.5, True)]
+
+
+def test_options_keep_what_the_window_has_learned_as_long_as_one_that_learns_fits() -> None:
+    feature, river = alone()
+    first = feature.window
+    feature.configure(Options(timeout_ms=9.0, batch_size=8))
+    assert (feature.window, feature.window.timeout_s) == (first, 0.009)
+    feature.configure(PLAIN)
+    assert (type(feature.window), feature.hooks) == (Window, ())
+    feature.configure(OPTIONS)
+    assert (type(feature.window), feature.hooks) == (AdaptiveWindow, HEARS_ALL)
+    assert feature.window is not first
+    assert river.windows[-1] is feature.window
+
+
+def test_the_window_knows_how_many_items_fill_a_batch() -> None:
+    """Fewer than options allow, where fewer serve better."""
+    feature, _ = alone(window=(window := Heard()))
+    feature.resized(OPTIONS, 7)
+    assert window.heard("configure") == [(0.004, 7)]
+
+
+def test_costs_that_are_learned_elsewhere_are_those_of_each_new_window(monkeypatch: Any) -> None:
+    """Until they are learned here again, or the batcher begins anew."""
+    told: list[LengthCost | None] = []
+    monkeypatch.setattr(AdaptiveWindow, "follow", lambda _, cost: told.append(cost))
+    feature, river = alone()
+    assert told == [None]
+    feature.follow_cost(cost := LengthCost())
+    for options in (PLAIN, OPTIONS):
+        feature.configure(options)
+    assert told == [None, cost, cost]
+    feature.begin(river, OPTIONS)
+    assert told[3:] == [None]
+
+
+def test_what_it_has_learned_is_what_the_window_has() -> None:
+    feature, _ = alone(window=Heard())
+    assert feature.lessons() == {"cohorts": 3, "learned": "learned of it"}
+
+
+def test_a_batcher_that_begins_anew_has_a_new_window() -> None:
+    """And has forgotten when calls came."""
+    feature, river = alone()
+    first = feature.window
+    feature.queued([single()])
+    feature.begin(river, OPTIONS)
+    assert feature.window is not first
+    feature.use(window := Heard())
+    feature.look(1.0)
+    assert window.heard("arrived") == []
+
+
+@pytest.mark.parametrize(("old", "stays"), [(AdaptiveWindow(0.1, 4), True), (Window(0.1), False)])
+def test_a_window_stays_if_it_is_of_the_kind_that_options_ask_for(old: Window, stays: bool) -> None:
+    window = new_window(OPTIONS, None, old)
+    assert (window is old, type(window), window.timeout_s) == (stays, AdaptiveWindow, 0.004)

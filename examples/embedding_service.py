@@ -52,8 +52,6 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MOST_TEXTS)]
 Vector = list[float]
 Deadline = Annotated[int | None, Header(alias="x-deadline-ms", ge=1, le=LONGEST_DEADLINE_MS)]
-# Proxies and clients that try again have headers of their own for it, such as x-envoy-attempt-count.
-Attempt = Annotated[int, Header(alias="x-attempt", ge=1)]
 
 _logger = logging.getLogger("uvicorn.error")
 
@@ -138,18 +136,16 @@ def create_app(embed: batched.BatchedFunction[str, Vector], *, stuck_after_s: fl
     Collector(registry=registry)
 
     @app.post("/embed")
-    async def answer_from_loop(
-        request: Request, question: Question, deadline_ms: Deadline = None, attempt: Attempt = 1
-    ) -> Answer:
-        within = embed.options(deadline_ms=deadline_ms or "default", return_exceptions=True, attempt=attempt)
+    async def answer_from_loop(request: Request, question: Question, deadline_ms: Deadline = None) -> Answer:
+        within = embed.options(deadline_ms=deadline_ms or "default", return_exceptions=True)
         return answer(question, await unless_client_leaves(request, within.acall(question.text)))
 
     # A plain function runs in one of FastAPI's 40 threads, and shares the batches of the handler above. It is
     # not told that its client has left: what it asked for is dropped at the deadline, not before. And the
     # deadline counts from when there is a thread.
     @app.post("/embed_from_thread")
-    def answer_from_thread(question: Question, deadline_ms: Deadline = None, attempt: Attempt = 1) -> Answer:
-        within = embed.options(deadline_ms=deadline_ms or "default", return_exceptions=True, attempt=attempt)
+    def answer_from_thread(question: Question, deadline_ms: Deadline = None) -> Answer:
+        within = embed.options(deadline_ms=deadline_ms or "default", return_exceptions=True)
         return answer(question, within(question.text))
 
     # These two do without a thread, so that they answer when all of them are waiting for a stuck batch.

@@ -112,8 +112,6 @@ class OtherCallChanges(TypedDict, total=False):
     """Default: "default". The most that a call may take, waiting and running, counted from the call."""
     priority: Priority | None
     """Default: None. `"interactive"` goes ahead of `"bulk"`; None lets the size decide."""
-    attempt: int
-    """Default: 1. How often the caller has asked, with this call."""
 
 
 class CallChanges(OtherCallChanges, total=False):

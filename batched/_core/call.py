@@ -58,7 +58,6 @@ class Call(TaskAwaitable):
 
     __slots__ = (
         "arrived",
-        "attempt",
         "bulk",
         "context",
         "deadline",
@@ -86,8 +85,6 @@ class Call(TaskAwaitable):
     )
 
     # Unset to begin with.
-    attempt: int
-    """How often its caller has asked, with this call, if it says so."""
     failed_at: int
     """Where in its caller's list the first item is that has failed so far."""
     flow: MapFlow

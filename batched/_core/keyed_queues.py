@@ -143,20 +143,20 @@ class KeyedQueues:
         """How many items wait: of how many small calls is not counted."""
         return self.items
 
-    def ahead(self, items: int, call: Call | None, *, large: bool, coming: int = 0) -> int:
+    def ahead(self, items: int, call: Call | None, *, large: bool) -> int:
         """Return how many items that wait go ahead of a call of `items`, as turns have it; `call`, if known.
 
-        So many small ones are `coming`, of any key. Needs no lock: it is an estimate.
+        Needs no lock: it is an estimate.
         """
         if call is None or not hasattr(call, "key"):
-            return self.items + coming
+            return self.items
         entry = self._entries.get(call.key)
         own = 0 if entry is None else entry.queue.ahead(items, call, large=large)
         others = len(self._entries) - (entry is not None)
         if not others:
-            return own + coming
+            return own
         batches = -(-(own + items) // self.batch_size)
-        return min(self.items + coming, own + others * batches * self.batch_size)
+        return min(self.items, own + others * batches * self.batch_size)
 
     def of_its_key(self, call: Call, ahead: int) -> int:
         """Return how many items of those that go `ahead` of `call` have its key, all if it has several.

@@ -287,14 +287,6 @@ class CallOptions:
         "Return an exception in its item's place, as `asyncio.gather` does, instead of raising the first.",
         live=True,
     )
-    attempt: int = _option(
-        1,
-        an_int(1),
-        "How often the caller has asked, with this call. Where callers that come back after the "
-        "`retry_after_s` of a `batched.OverloadError` say 2, or more, places are kept for them: calls of a "
-        "first attempt are refused for as many items as came back of late.",
-        live=True,
-    )
 
     def __post_init__(self) -> None:
         _check(self)
@@ -319,8 +311,6 @@ class CallOptions:
             if self.priority is not None:
                 part.bulk = self.priority == "bulk"
             part.keep_errors = self.return_exceptions
-            if self.attempt > 1:
-                part.attempt = self.attempt
 
 
 NO_OPTIONS = CallOptions()

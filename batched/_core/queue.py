@@ -157,12 +157,12 @@ class Queue:
         """How many items of small calls wait."""
         return self.items - self._large_items
 
-    def ahead(self, items: int, call: Call | None, *, large: bool, coming: int = 0) -> int:
+    def ahead(self, items: int, call: Call | None, *, large: bool) -> int:
         """Return how many items that wait go ahead of a call of `items`, as turns have it; `call`, if known.
 
-        So many small ones are `coming`. Needs no lock: it is an estimate, and rather too low.
+        Needs no lock: it is an estimate, and rather too low.
         """
-        small = self.items - self._large_items + coming
+        small = self.items - self._large_items
         ahead = self._large_items if large else small
         if self.tenants is not None:
             if call is not None and hasattr(call, "tenant"):

@@ -32,7 +32,6 @@ from batched._policy.window import StartReason
 from batched.errors import OverloadError
 
 _FLOOD = 16  # batches in a row before which calls were turned away: then a long queue only adds to waits
-_PROMISED = 1.25  # batches that may wait then, where a call has come back as it was told
 _LATELY = 1 / 16
 _SPARE = 0.5  # of the time of one item: where a slot was free for longer, this is no flood
 _MARGIN = 0.15  # batches: so much later than it is expected to start, it has started in most cases
@@ -139,9 +138,7 @@ class Backlog(Feature):
         # Where only the rule of floods turns calls away, nothing else would end it.
         is_spare = now - self._ended > _SPARE * self.times.seconds(1)
         self._flooded = self._flooded + 1 if turned_away and not is_spare else 0
-        size = self.river.queue.batch_size
-        is_full = self._without_room > 0
-        self._coming_back.started(self._turned_away, self._items, size, is_full=is_full)
+        self._coming_back.started(self._turned_away, self._items, is_full=self._without_room > 0)
         self._turned_away = self._without_room = 0
         self.times.caution += _LATELY * (turned_away - self.times.caution)
 
@@ -273,32 +270,19 @@ class Backlog(Feature):
         if not self._is_asked:
             self._is_asked = True
             self.river.later.append(self.use)
-        if call.deadline is not None:
-            self._refuse(call, call.deadline, now)
-
-    def _refuse(self, call: Call, deadline: float, now: float) -> None:
-        """Raise an `OverloadError` if `call` cannot be answered in time."""
-        river = self.river
-        if not (river.running or river.queue.items or river.arriving or call.size > 1 or has_come_back(call)):
-            return  # it runs at once
+        river, deadline = self.river, call.deadline
+        if deadline is None or not (river.running or river.queue.items or river.arriving or call.size > 1):
+            return  # without a deadline, or it runs at once
         if not self.times.is_known:
             return
         items = call.unanswered  # without those that a cache knows
-        queue = self.river.queue
+        queue = river.queue
         large = items > queue.threshold if call.bulk is None else call.bulk
-        arriving = self._arriving(items, large=large) - self._losing
-        ahead = queue.ahead(items, call, large=large) + arriving
-        if has_come_back(call):
-            if not large and self._too_long(call, 0, items, now) <= 0.0:  # else no place would help it
-                self._coming_back.came(items)
-        elif self._cycle_s:
-            coming = self._coming_back.expected((self._starts_at(ahead, items, now)[0] - now) / self._cycle_s)
-            if coming:
-                ahead = queue.ahead(items, call, large=large, coming=coming) + arriving
+        ahead = queue.ahead(items, call, large=large) + self._arriving(items, large=large) - self._losing
         too_long = self._too_long(call, ahead, items, now)
         if self._flooded >= _FLOOD and not large:
-            room = queue.batch_size * (_PROMISED if has_come_back(call) else 1.0)
-            too_long = max(too_long, (queue.of_its_key(call, ahead) + items - room) * self._each_s())
+            too_many = queue.of_its_key(call, ahead) + items - queue.batch_size
+            too_long = max(too_long, too_many * self._each_s())
         if too_long <= 0.0 or self.is_free(now, items):
             if deadline < self._losing_before:
                 self._losing += items
@@ -354,8 +338,6 @@ class Backlog(Feature):
         """
         if not in_vain:
             self._turned_away += call.size
-            if has_come_back(call):
-                self._coming_back.refused_again(call.size)
         # A list of many batches takes turns with others: they are not to stay away for all of it.
         has_place = call.size <= self.river.queue.batch_size
         takes_s = call.size * self._each_s()
@@ -396,11 +378,6 @@ class Backlog(Feature):
         after_s: float = self._coming_back.after_s(left_s + batches * cycle_s, items * each_s, self._now)
         found: float = left_s + ((after_s - left_s) // cycle_s + _MARGIN) * cycle_s
         return found
-
-
-def has_come_back(call: Call) -> bool:
-    """Whether the caller of `call` says that it was refused before."""
-    return getattr(call, "attempt", 1) > 1
 
 
 def _rounded_up(seconds: float) -> str:

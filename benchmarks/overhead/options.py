@@ -58,7 +58,6 @@ CALL_OPTIONS: dict[str, Any] = {
     "deadline_ms": 60_000,
     "priority": "bulk",
     "return_exceptions": True,
-    "attempt": 2,
 }
 
 Round = Callable[[Any, Effort], float]

@@ -62,10 +62,8 @@ class Ran:
 class Client(Caller):
     """Calls, thinks and calls again; where it was told when to come back, it comes back then."""
 
-    def __init__(self, think_s: Draw, seed: str, *, says_so: bool) -> None:
+    def __init__(self, think_s: Draw, seed: str) -> None:
         super().__init__(think_s, seed)
-        self.says_so = says_so
-        """Whether its call tells then that it has come back."""
         self.is_returning = False
         """Whether the call that it made last was one that was told to come back."""
         self._told_s: float | None = None
@@ -173,8 +171,6 @@ class Server:
             self._due[call] = math.inf if seconds is None else at + seconds
             if self._tells and seconds is not None:
                 call.deadline = at + seconds
-            if isinstance(call.waiter, Client) and call.waiter.is_returning and call.waiter.says_so:
-                call.attempt = 2
             if self._asks:
                 self._expected[call] = self._backlog.wait_s(1, at)
             if self._refuses(call):

@@ -98,12 +98,7 @@ def test_the_docstrings_say_every_option_and_its_sentence(decorator: Any, kind: 
 def test_the_signatures_of_what_changes_options_say_all_names() -> None:
     """What is left out stays as it is, so there are no defaults."""
     fn = batched.dynamically(len)
-    assert list(inspect.signature(fn.options).parameters) == [
-        "deadline_ms",
-        "priority",
-        "return_exceptions",
-        "attempt",
-    ]
+    assert list(inspect.signature(fn.options).parameters) == ["deadline_ms", "priority", "return_exceptions"]
     for parameter in inspect.signature(fn.configure).parameters.values():
         assert (parameter.kind, parameter.default) == (parameter.KEYWORD_ONLY, ...)
     assert "batch_size" in inspect.signature(fn.configure).parameters

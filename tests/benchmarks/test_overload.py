@@ -115,7 +115,7 @@ def test_latencies_are_counted_from_the_arrival() -> None:
 
 
 def test_a_client_comes_back_when_it_is_told_and_else_thinks() -> None:
-    client = Client(always(1.0), "client", says_so=True)
+    client = Client(always(1.0), "client")
     assert (client.back(), client.is_returning) == (1.0, False)
     error = OverloadError("later")
     error.retry_after_s = 0.25

@@ -138,31 +138,12 @@ def test_callers_are_sent_away_for_longer_while_many_come_back_too_soon() -> Non
     assert last > 1.5 * first > 0.0
 
 
-def test_places_are_kept_for_callers_that_have_come_back() -> None:
-    """In a flood a call of a first attempt is refused for them, and they are let in after it."""
-    service = Service()
+def _flood(service: Service) -> None:
+    """Have three times as many calls come as the function can answer."""
     for _ in range(40):
         batch = service.start()
-        for _ in range(2 * FULL):
-            service.push(allowed_s=4 * FULL_S)
-        for _ in range(FULL):
-            service.push(allowed_s=4 * FULL_S, attempt=2)
-        service.now += FULL_S
-        if batch:
-            service.driver.finish(batch, service.now)
-    service.start()
-    first = [service.push(allowed_s=4 * FULL_S) for _ in range(FULL)]
-    back = [service.push(allowed_s=4 * FULL_S, attempt=2) for _ in range(FULL)]
-    assert sum(call.error is None for call in first) < FULL / 4
-    assert all(call.error is None for call in back)
-
-
-def _flood(service: Service, batches: int = 40, allowed_s: float = 4 * FULL_S, **told: Any) -> None:
-    """Have three times as many calls come as the function can answer."""
-    for _ in range(batches):
-        batch = service.start()
         for _ in range(3 * FULL):
-            service.push(allowed_s=allowed_s, **told)
+            service.push(allowed_s=4 * FULL_S)
         service.now += cost(batch.size if batch else 1)
         if batch:
             service.driver.finish(batch, service.now)
@@ -202,22 +183,6 @@ def test_calls_that_no_rest_would_help_are_no_flood() -> None:
     assert all(service.push(allowed_s=10 * FULL_S).error is None for _ in range(2 * FULL))
 
 
-@pytest.mark.parametrize(("size", "allowed_s"), [(1, cost(1) / 2), (10 * FULL, FULL_S)])
-def test_no_place_is_kept_for_callers_that_it_would_not_help(size: int, allowed_s: float) -> None:
-    """Those that no rest would make in time, nor lists that take turns with others."""
-    service = Service()
-    for _ in range(40):
-        batch = service.start()
-        service.push()
-        for _ in range(2 * FULL):
-            service.push(size, allowed_s=allowed_s, attempt=2)
-        service.now += cost(1)
-        if batch:
-            service.driver.finish(batch, service.now)
-    service.start()
-    assert all(service.push(allowed_s=2 * FULL_S).error is None for _ in range(FULL // 2))
-
-
 def test_a_list_of_many_batches_sends_no_other_caller_away_for_longer() -> None:
     service = Service()
     service.push(FULL)
@@ -235,13 +200,12 @@ def test_a_list_of_many_batches_sends_no_other_caller_away_for_longer() -> None:
 @pytest.mark.parametrize(
     ("attribute", "queue"), [("key", KeyedQueues), ("tenant", lambda *sizes: _with_tenants(*sizes))]
 )
-def test_a_flood_of_one_key_or_tenant_that_comes_back_shuts_out_no_other(attribute: str, queue: Any) -> None:
+def test_a_flood_of_one_key_or_tenant_shuts_out_no_other(attribute: str, queue: Any) -> None:
     """The other's call has its turn in the next batches, and is let in."""
     service = Service(queue)
 
-    def push(name: str, attempt: int) -> Call:
+    def push(name: str) -> Call:
         call = service.call(1, 4 * FULL_S)
-        call.attempt = attempt
         setattr(call, attribute, name)
         service.driver.push(call)
         return call
@@ -249,9 +213,9 @@ def test_a_flood_of_one_key_or_tenant_that_comes_back_shuts_out_no_other(attribu
     others = []
     for _ in range(60):
         batch = service.start()
-        for number in range(3 * FULL):
-            push("crowd", 1 + number % 2)
-        others.append(push("other", 1))
+        for _ in range(3 * FULL):
+            push("crowd")
+        others.append(push("other"))
         service.now += cost(batch.size if batch else 1)
         if batch:
             service.driver.finish(batch, service.now)

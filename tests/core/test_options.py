@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 
 import batched
-from batched._core.call import Call
-from batched._core.options import CallOptions
-from batched._features.backlog import has_come_back
 
 
 @pytest.mark.parametrize(
@@ -43,13 +40,3 @@ def test_a_senseless_option_is_refused_at_decoration(options: Any, error: Any, m
         batched.dynamically(**options)
     with pytest.raises(error, match=message):
         batched.dynamically(len, **options)
-
-
-def test_an_attempt_is_counted_from_one_and_told_to_the_call() -> None:
-    """The first is not told: a plain call has none."""
-    with pytest.raises(ValueError, match="attempt must be at least 1, got 0"):
-        CallOptions(attempt=0)
-    for attempt in (1, 2):
-        call = Call().begin(id, None, 1, many=False, arrived=0.0)
-        CallOptions(attempt=attempt).apply_to(call)
-        assert has_come_back(call) is (attempt > 1)

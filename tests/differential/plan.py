@@ -315,7 +315,6 @@ def _ask(rng: Random, plan: Plan, *, on_loop: bool) -> Ask:
         "deadline_ms": deadline_ms,
         "priority": rng.choice((None, None, None, "bulk", "interactive")),
         "return_exceptions": way not in {"stream", "astream"} and rng.random() < 0.3,
-        "attempt": 1 if deadline_ms is None else rng.choice((1, 2)),
     }
     endless = way in {"stream", "astream"} and pieces_of(elements[0][0]) == ENDLESS
     leaves = rng.random() < 0.2 or endless

@@ -33,10 +33,9 @@ class Service:
             self.push(random.randint(1, FULL))
             self.run()
 
-    def push(self, size: int = 1, allowed_s: float | None = None, attempt: int = 1) -> Call:
+    def push(self, size: int = 1, allowed_s: float | None = None) -> Call:
         """Have a call come now."""
         call = self.call(size, allowed_s)
-        call.attempt = attempt
         self.driver.push(call)
         return call
 

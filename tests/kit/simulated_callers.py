@@ -60,7 +60,7 @@ class Callers:
         self._expected[call] = expected or 0.0
         service.driver.batcher.arrive(call)
 
-    def enter(self, size: int, attempt: int = 1) -> None:
+    def enter(self, size: int, *, is_back: bool = False) -> None:
         """Have a call come now to a bounded queue; if it is refused it comes back when told."""
         calls, now = self.service.driver.batcher, self.service.now
         refused = None
@@ -69,8 +69,8 @@ class Callers:
         except QueueFullError as error:
             refused = error.retry_after_s
             assert refused is not None
-            self.at(now + refused, lambda: self.enter(size, attempt + 1))
-        if attempt > 1:
+            self.at(now + refused, lambda: self.enter(size, is_back=True))
+        if is_back:
             self.back.append(refused is None)
 
     def run(self, seconds: float) -> None:

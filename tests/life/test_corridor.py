@@ -15,7 +15,7 @@ from tests.kit.script import run_script
 FRAMES = {
     # kind of call: frames of the package for its caller, and for the worker or the loop
     "fn(x)": (9, 48),
-    "fn(x), a deadline": (16, 91),
+    "fn(x), a deadline": (14, 91),
     "await fn.acall(x)": (15, 51),
     "await fn(x), aio": (79, 0),
 }

@@ -34,52 +34,32 @@ def test_when_nothing_waits_the_next_caller_comes_at_once() -> None:
     assert times(coming, 1) == [0.5]
 
 
-def test_as_many_items_are_expected_as_came_back_of_late() -> None:
+def apart_s(coming: ComingBack) -> float:
+    coming.all_came()
+    first, second = times(coming, 2)
+    return second - first
+
+
+def test_times_are_further_apart_while_callers_come_back_too_soon() -> None:
+    """As far apart as before once few are refused."""
     coming = ComingBack()
-    assert coming.expected(1.0) == 0
-    for _ in range(100):
-        coming.came(8)
-        coming.started(0, 32.0, 32)
-    assert (coming.expected(1.0), coming.expected(0.25), coming.expected(0.0)) == (8, 2, 0)
-    for _ in range(100):
-        coming.started(0, 32.0, 32)
-    assert coming.expected(1.0) == 0
-
-
-@pytest.mark.parametrize("say_so", [True, False])
-def test_times_are_further_apart_while_callers_come_back_too_soon(say_so: bool) -> None:
-    """Where callers say that they come back, the others that are refused do not count."""
-    coming = ComingBack()
-
-    def apart_s() -> float:
-        coming.all_came()
-        first, second = times(coming, 2)
-        return second - first
-
     for _ in range(20):
-        if say_so:
-            coming.came(16)
-        coming.started(32, 32.0, 32)
-    assert (apart_s() == 1.0) is say_so
+        coming.started(1, 32.0)
+    assert apart_s(coming) == 1.0
     for _ in range(20):
-        if say_so:
-            coming.came(16)
-            coming.refused_again(1)
-        coming.started(32, 32.0, 32)
-    further = apart_s()
-    assert further > 2.0
+        coming.started(32, 32.0)
+    assert apart_s(coming) > 2.0
     for _ in range(500):
-        coming.started(0, 32.0, 32)
-    assert apart_s() == 1.0
+        coming.started(0, 32.0)
+    assert apart_s(coming) == 1.0
 
 
-def test_places_are_kept_for_no_more_than_a_batch() -> None:
-    """However many come back, or however often the same ones do."""
+def test_times_are_further_apart_while_the_queue_is_full_but_not_without_end() -> None:
+    """Callers would wait for long and find room little more often."""
     coming = ComingBack()
     for _ in range(200):
-        coming.came(1000)
-        coming.started(0, 32.0, 32)
-    assert coming.expected(1.0) == 32
+        coming.started(0, 32.0, is_full=True)
+    assert 7.0 < apart_s(coming) < 9.0
 
 
 def test_a_caller_without_a_place_reads_the_line_and_does_not_move_it() -> None:

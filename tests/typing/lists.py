@@ -105,7 +105,7 @@ async def async_calls(items: list[str], source: AsyncIterator[str]) -> None:
 
 
 def views_and_life() -> None:
-    hurried = bare.options(deadline_ms=200, priority="interactive", return_exceptions=True, attempt=2)
+    hurried = bare.options(deadline_ms=200, priority="interactive", return_exceptions=True)
     assert_type(annotated(hurried), BatchedFunction[str, int | Exception])
     assert_type(hurried("one"), int | Exception)
     assert_type(annotated(bare.options(deadline_ms=None, priority=None)), BatchedFunction[str, int])

@@ -17,7 +17,7 @@ FRAMES = {
     "fn(x)": (9, 42),
     "fn(x), a deadline": (15, 85),
     "await fn.acall(x)": (15, 45),
-    "await fn(x), aio": (77, 0),
+    "await fn(x), aio": (64, 0),
 }
 FILES = {"fn(x)": 18, "await fn(x), aio": 20}
 """The modules of the package in which these frames are."""

@@ -62,7 +62,23 @@ class ThreadDispatcher(Dispatcher):
                 parts = batch.split(outputs, self.collator)
         except BaseException as error:  # noqa: BLE001  for the callers to handle, whatever it is
             failure = error
-        found = self._end(batch, parts, failure)
+        found: Batch | float | None = 0.0
+        workers = self.workers
+        with self as batcher:
+            now = monotonic()
+            if failure is None:
+                batcher.finish(batch, parts, now)
+            else:
+                batcher.fail(batch, failure, now)
+            is_alone = workers.most == len(workers.members) == 1  # else another worker may have the turn
+            if is_alone:
+                # A batch is taken only after callers that were answered, and callbacks of their futures, had
+                # a chance to call again or to leave.
+                if self.driver.closed:
+                    batcher.drain()
+                found = batcher.next_unless_answered(now)
+        if failure is not None and not is_alone:
+            workers.wake()  # a half may run in another worker, which is asleep and has the turn
         # An error's traceback leads to this frame, by way of the function's: were the error or its calls
         # still found here, it would keep itself alive, and all that the function had at hand, until the
         # collector comes.
@@ -78,25 +94,6 @@ class ThreadDispatcher(Dispatcher):
             self._await(walk_steps(cast("AsyncGenerator[Any]", steps), step, self.name))
         else:
             run_steps(steps, step, self.name)
-
-    def _end(self, batch: Batch, parts: list[Any], error: BaseException | None) -> Batch | float | None:
-        """Report `batch`, which has ended; return what `run` does."""
-        with self as batcher:
-            now = monotonic()
-            if error is not None:
-                batcher.fail(batch, error, now)
-            else:
-                batcher.finish(batch, parts, now)
-            workers = self.workers
-            if workers.most == len(workers.members) == 1:  # else another worker may have the turn
-                # A batch is taken only after callers that were answered, and callbacks of their futures, had
-                # a chance to call again or to leave.
-                if self.driver.closed:
-                    batcher.drain()
-                return batcher.next_unless_answered(now)
-        if error is not None:
-            self.workers.wake()  # a half may run in another worker, which is asleep and has the turn
-        return 0.0
 
     def _await(self, awaitable: Any) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""

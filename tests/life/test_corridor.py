@@ -14,10 +14,10 @@ from tests.kit.script import run_script
 
 FRAMES = {
     # kind of call: frames of the package for its caller, and for the worker or the loop
-    "fn(x)": (9, 42),
-    "fn(x), a deadline": (15, 85),
-    "await fn.acall(x)": (15, 45),
-    "await fn(x), aio": (64, 0),
+    "fn(x)": (9, 40),
+    "fn(x), a deadline": (15, 83),
+    "await fn.acall(x)": (15, 43),
+    "await fn(x), aio": (63, 0),
 }
 FILES = {"fn(x)": 18, "await fn(x), aio": 20}
 """The modules of the package in which these frames are."""

@@ -222,8 +222,9 @@ class ThreadDriver(Driver):
             if call.deadline is None:
                 call.waiter.acquire()
             else:
-                while not call.waiter.acquire(True, _seconds_left(call)) and _seconds_left(call):  # noqa: FBT003
-                    pass  # the wait has ended early
+                left = max(call.deadline - monotonic(), 0.0)
+                while not call.waiter.acquire(True, left) and left:  # noqa: FBT003
+                    left = max(call.deadline - monotonic(), 0.0)  # perhaps the wait has ended early
         except BaseException:  # Ctrl-C
             self.cancel(call)
             raise

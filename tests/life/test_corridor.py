@@ -15,7 +15,7 @@ from tests.kit.script import run_script
 FRAMES = {
     # kind of call: frames of the package for its caller, and for the worker or the loop
     "fn(x)": (9, 40),
-    "fn(x), a deadline": (15, 83),
+    "fn(x), a deadline": (14, 83),
     "await fn.acall(x)": (15, 43),
     "await fn(x), aio": (63, 0),
 }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import types
 from asyncio import Task
+from collections.abc import Callable, Generator
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import ref
 
 from batched._core.batch import Batch
@@ -15,35 +15,75 @@ from batched._drivers.current_batch import RUNNING
 from batched._drivers.generators import walk_steps
 from batched._drivers.private_python import end_silently
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
 
-    from batched._drivers.loop_dispatcher import LoopDispatcher
+class Batches(Protocol):
+    """Where a task gets its batches, and reports them."""
+
+    batches: set[Batch]
+    """The batches that tasks run."""
+    has_answered: bool
+    """Whether the last batch has answered a call: its caller is to have a turn, to call again or to leave."""
+    collator: Any
+    name: str
+    streams: bool
+
+    def next(self, loop: asyncio.AbstractEventLoop, task: object, *, is_full: bool = False) -> Batch | None:
+        """Remove and return the next batch; None if the task is to end.
+
+        With `is_full` only a full batch; None if there is none: the task is to ask again.
+        """
+        ...
+
+    def step(self, batch: Batch, pieces: Any) -> bool:
+        """Hand the callers of `batch`, which streams, their next pieces; return whether any wants more."""
+        ...
+
+    def end(  # noqa: PLR0913
+        self,
+        batch: Batch | None,
+        parts: list[Any],
+        error: BaseException | None,
+        loop: asyncio.AbstractEventLoop,
+        task: object,
+        *,
+        can_go_on: bool,
+    ) -> bool:
+        """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on."""
+        ...
+
+    def lost(self, batch: Batch | None, error: BaseException, task: object) -> None:
+        """Note that `task`, perhaps with a `batch`, ends by `error`, a Ctrl-C outside of its function."""
+        ...
+
+
+class _Turn(tuple[None]):
+    """What a task awaits to leave the loop a turn: it yields None once, as `asyncio.sleep(0)` does."""
+
+    __slots__ = ()
+    __await__: Callable[..., Generator[None]] = tuple.__iter__  # type: ignore[assignment]
+
+
+_TURN = _Turn([None])
 
 
 class BatchTask:
     """Runs the next batch of a dispatcher, and further ones as long as they are due at once."""
 
-    __slots__ = ("_context", "_dispatcher", "_loop", "_owes_turn", "_task")
+    __slots__ = ("_context", "_owes_turn", "_task")
 
-    def __init__(self, dispatcher: LoopDispatcher) -> None:
-        self._dispatcher = dispatcher
-
-    def start(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+    def start(self, dispatcher: Batches, loop: asyncio.AbstractEventLoop, name: str) -> None:
         """Start the task; it chooses its first batch in the next turn of the loop."""
-        self._loop = loop
         self._owes_turn = True  # whether the loop is to have a turn before this chooses a batch
         self._context = Context()  # empty: nothing of one caller's reaches the function or other callers
         self._task: Callable[[], Task[None] | None] = _no_task  # a Ctrl-C may come as it is created
-        work = self._work()
+        work = self._work(dispatcher, loop)
         work.send(None)  # so that a cancel before the task's first step is raised in it, not instead of it
         # Not by the loop's factory, which may run the task at once, before others have come.
         task = Task(work, loop=loop, name=name, context=self._context)
         end_silently(task)  # its loop may be closed
         self._task = ref(task)  # to ask asyncio for the running task takes three times as long
 
-    async def _work(self) -> None:
-        dispatcher = self._dispatcher
+    async def _work(self, dispatcher: Batches, loop: asyncio.AbstractEventLoop) -> None:
         goes_on = True
         batch: Batch | None = None
         try:
@@ -52,17 +92,19 @@ class BatchTask:
                 parts: list[Any] = []
                 error: BaseException | None = None
                 try:
-                    if not self._hurries():
-                        await _turn()  # calls of the same turn of the loop share the batch
-                        self._owes_turn = False
-                    batch = dispatcher.next(self._loop, self)
+                    if not (self._owes_turn or dispatcher.has_answered):
+                        batch = self._next_in_this_turn(dispatcher, loop)
                     if batch is None:
-                        return
+                        await _TURN  # calls of the same turn of the loop share the batch
+                        self._owes_turn = False
+                        batch = dispatcher.next(loop, self)
+                        if batch is None:
+                            return
                     dispatcher.batches.add(batch)  # here: one that no task knows is lost, and given up
                     RUNNING.set(batch)
                     if dispatcher.streams:
                         step = partial(dispatcher.step, batch)
-                        await walk_steps(batch.run(dispatcher.collator), step, dispatcher.name, _turn)
+                        await walk_steps(batch.run(dispatcher.collator), step, dispatcher.name, _TURN)
                     else:
                         parts = batch.split(await batch.run(dispatcher.collator), dispatcher.collator)
                 except BaseException as raised:  # noqa: BLE001  for the callers to handle, whatever it is
@@ -75,27 +117,24 @@ class BatchTask:
                 # what the function has set in its context would stay.
                 is_ended = self._is_cancelled() or (error is not None and not isinstance(error, Exception))
                 can_go_on = not is_ended and len(self._context) <= 1
-                goes_on = dispatcher.end(batch, parts, error, self._loop, self, can_go_on=can_go_on)
-                # An error would keep itself alive if its calls were found by way of this frame.
-                error = None
-                if batch is not None:
-                    batch.clear()
+                goes_on = dispatcher.end(batch, parts, error, loop, self, can_go_on=can_go_on)
+                error = None  # found by way of this frame, it would keep itself alive
         except GeneratorExit:
             raise
         except BaseException as interrupt:  # Ctrl-C in the lines above
             dispatcher.lost(batch, interrupt, self)
             raise
 
-    def _hurries(self) -> bool:
-        """Whether to take the next batch in this turn: a full one, in the midst of a list.
+    def _next_in_this_turn(self, dispatcher: Batches, loop: asyncio.AbstractEventLoop) -> Batch | None:
+        """Return a full batch, if one waits in the midst of a list.
 
         A function that never waits still leaves the loop a turn after every other batch.
         """
-        if self._owes_turn or not self._dispatcher.is_amid_list() or self._is_cancelled():
-            return False
-        self._owes_turn = True
-        self._loop.call_soon(self._had_turn, context=self._context)
-        return True
+        batch = dispatcher.next(loop, self, is_full=True)
+        if batch is not None:
+            self._owes_turn = True
+            loop.call_soon(self._had_turn, context=self._context)
+        return batch
 
     def _had_turn(self) -> None:
         self._owes_turn = False
@@ -108,9 +147,3 @@ class BatchTask:
 
 def _no_task() -> None:
     """Stand for the reference to a task that is not known."""
-
-
-@types.coroutine
-def _turn() -> Generator[None, None, Any]:
-    """Wait for the next turn of the loop."""
-    yield

@@ -96,23 +96,23 @@ class DeadlineWatch:
             if self._is_stopped or not self._added:
                 return
 
-    def _take_in(self, calls: DeadlineHeap[ref[Call]]) -> None:
-        """Move the calls that were added to `calls`."""
+    def _take_in(self, heap: DeadlineHeap[ref[Call]]) -> None:
+        """Move the calls that were added to the `heap`."""
         with contextlib.suppress(IndexError):  # empty
             while True:
                 watched, deadline = self._added.popleft()
                 call = watched()
                 if call is not None:  # else the reference has no hash
-                    calls.add(watched, deadline)
+                    heap.add(watched, deadline)
 
     def _watch(self) -> None:
         """Report late calls until no call is watched."""
-        calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)
+        heap: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)
         while not self._is_stopped:
-            self._take_in(calls)
+            self._take_in(heap)
             now = monotonic()
-            late = [call for each in calls.passed(now) for call in [each()] if call is not None]
-            until = calls.next()
+            late = [call for each in heap.passed(now) for call in [each()] if call is not None]
+            until = heap.next()
             if late:
                 try:
                     self._report(late)

@@ -59,7 +59,7 @@ class Dispatcher(ABC):
                 self.lock.release()
             if effects is not None:
                 interrupt = self._carry_out(effects)
-                self._spare = effects.done()
+                self._spare = effects
         except BaseException:  # Ctrl-C, or a fault of this library
             self.lock.free()
             if effects is not None:
@@ -72,18 +72,25 @@ class Dispatcher(ABC):
             raise interrupt
 
     def _carry_out(self, effects: Effects) -> BaseException | None:
-        """Do what follows from a step, without the lock; return a Ctrl-C that came in the user's cache."""
+        """Do what follows from a step, without the lock; return a Ctrl-C that came in the user's cache.
+
+        What has been done is dropped from `effects`.
+        """
         interrupt = None
         if effects.gone:
             log_faults(effects.gone)
             effects.gone = []
         if effects.released:  # first: a caller that has its answer finds its instance kept by no batch
             release_inputs(effects.released)
+            effects.released = []
         if effects.landed:
             interrupt = self.collator.store(effects.landed)  # before callers can ask again
+            effects.landed = []
         if effects.answered:
             self._wake_callers(effects.answered)
+            effects.answered = []
         if effects.has_moved:
+            effects.has_moved = False
             self._moved()
         return interrupt
 

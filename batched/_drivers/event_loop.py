@@ -49,7 +49,6 @@ class LoopDriver(Driver):
         self, options: Options, queue: NewQueue, collator: Collator, name: str, *, streams: bool
     ) -> None:
         super().__init__(options, queue, collator, name, streams=streams)
-        self.task_name: str = f"batched: {name}"
         self._begin()
         register(self)
 
@@ -105,7 +104,7 @@ class LoopDriver(Driver):
                 self._follow(changes)
                 dispatchers = self.dispatchers()
                 for dispatcher in dispatchers:
-                    dispatcher.batcher.configure(self.options)
+                    dispatcher.configure(self.options)
         except BaseException as error:
             for dispatcher in dispatchers:
                 dispatcher.recover(error)
@@ -244,11 +243,22 @@ class LoopDriver(Driver):
         if is_own and lessons != NOTHING and lessons.cohorts >= self._gone.cohorts:
             self._gone = lessons
 
+    def _count_anew(self) -> None:
+        """Put the counters right after a step of one loop was broken off. Needs the lock."""
+        self.counters.balance(sum(dispatcher.batcher.unfinished for dispatcher in self.dispatchers()))
+
     def _new_dispatcher(self, loop: asyncio.AbstractEventLoop) -> LoopDispatcher:
         """Return a dispatcher for `loop`, which has none."""
         key = id(loop)
         gone: Callable[[object], None] = partial(_forget_loop, self.resting, key)
-        dispatcher = LoopDispatcher(self, key, weakref.ref(loop, gone))
+        dispatcher = LoopDispatcher(
+            self,
+            weakref.ref(loop, gone),
+            key,
+            resting=self.resting,
+            keep=self.keep,
+            count_anew=self._count_anew,
+        )
         reference = weakref.ref(dispatcher, partial(_forget, self._dispatchers, key))
         with self.lock.later, self.lock:
             self._dispatchers[key] = reference

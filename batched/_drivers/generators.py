@@ -30,7 +30,7 @@ async def walk_steps(
     steps: AsyncGenerator[Any],
     step: Callable[[Any], bool],
     name: str,
-    turn: Callable[[], Awaitable[object]] | None = None,
+    turn: Awaitable[object] | None = None,
 ) -> None:
     """Hand all that `steps` yields to `step`, all of it in one task, with a `turn` for others in between."""
     try:
@@ -38,7 +38,7 @@ async def walk_steps(
             if not step(pieces):
                 break
             if turn is not None:
-                await turn()
+                await turn
     finally:
         try:
             await steps.aclose()

@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import weakref
 from asyncio import get_running_loop
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
+from batched._core.batcher import Batcher
+from batched._core.call import Call
+from batched._core.options import Options
 from batched._drivers.batch_task import BatchTask
 from batched._drivers.dispatcher import Dispatcher
+from batched._drivers.driver import Driver
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
-
-if TYPE_CHECKING:
-    import weakref
-    from collections.abc import Callable
-
-    from batched._core.call import Call
-    from batched._drivers.event_loop import LoopDriver
 
 _logger = logging.getLogger("batched")
 
@@ -30,25 +29,47 @@ class LoopDispatcher(Dispatcher):
 
     raises_interrupts = True
 
-    def __init__(self, driver: LoopDriver, key: int, loop: weakref.ref[asyncio.AbstractEventLoop]) -> None:
+    def __init__(  # noqa: PLR0913
+        self,
+        driver: Driver,
+        loop: weakref.ref[asyncio.AbstractEventLoop],
+        key: int,
+        *,
+        resting: dict[int, LoopDispatcher],
+        keep: Callable[[Batcher], object],
+        count_anew: Callable[[], object],
+    ) -> None:
+        """Make one for `loop`, which is in `resting`, by its `key`, while it rests.
+
+        It has its lessons kept as it is collected. `count_anew` counts what all loops have.
+        """
         super().__init__(driver)
         self.batcher.wake_after = 1
         self.batches: set[Batch] = set()
-        self.loop = loop
-        self._driver = driver
+        self.has_answered: bool = True
+        self.loop: weakref.ref[asyncio.AbstractEventLoop] = loop
+        self._most = driver.options.max_concurrent_batches
+        self._task_name = f"batched: {driver.name}"
+        self._resting = resting
         self._key = key
+        self._count_all = count_anew
         # Tasks, by a number of each: unlike a count, these can be noted twice, as after Ctrl-C.
         self._busy: set[int] = set()
-        self._has_answered = True  # whether the last batch has answered a call
         self._is_to_replan = False  # whether the loop has been asked to, and has not begun
         self._timer: Timer | None = None
         self._when_resting: list[Callable[[], object]] = []
+        self._keep = keep
 
     def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
-        if hasattr(self, "_driver") and not _is_exit():  # a Ctrl-C in `__init__`; modules that are half gone
-            self._driver.keep(self.batcher)
+        if hasattr(self, "_keep") and not _is_exit():  # a Ctrl-C in `__init__`; modules that are half gone
+            self._keep(self.batcher)
 
     # -- from any thread ----------------------------------------------------------------------------------
+
+    def configure(self, options: Options) -> None:
+        """Follow new options from the next batch on. Needs the lock; `replan` is to follow."""
+        self._most = options.max_concurrent_batches
+        self.batcher.configure(options)
 
     def has_loop(self) -> bool:
         """Whether the loop is there, and can still run."""
@@ -105,12 +126,13 @@ class LoopDispatcher(Dispatcher):
         """Start a task that chooses and runs the next batch."""
         task = None
         try:
-            task = BatchTask(self)
+            task = BatchTask()
             self._busy.add(id(task))
-            self._stop_timer()
+            if self._timer is not None:
+                self._stop_timer(self._timer)
             self.batcher.wake_after = None
-            self._driver.resting.pop(self._key, None)
-            task.start(loop, self._driver.task_name)
+            self._resting.pop(self._key, None)
+            task.start(self, loop, self._task_name)
         except BaseException:  # Ctrl-C
             self._busy.discard(id(task))
             self.batcher.wake_after = 1
@@ -119,37 +141,30 @@ class LoopDispatcher(Dispatcher):
 
     # -- for the tasks ------------------------------------------------------------------------------------
 
-    def is_amid_list(self) -> bool:
-        """Whether the last batch has answered no call, and a full one waits.
+    def next(self, loop: asyncio.AbstractEventLoop, task: object, *, is_full: bool = False) -> Batch | None:
+        """Remove and return the next batch of `task`; None if none is due: the task is to end.
 
-        Else callers that have just been answered are to have a turn: they may call again, or leave.
+        With `is_full` only a full batch; None if there is none: the task is to ask again.
         """
-        if self._has_answered:
-            return False
-        try:
-            with self.lock:
-                full = self.batcher.is_full()
-        except BaseException:  # Ctrl-C
-            self.lock.free()
-            raise
-        return full
-
-    def next(self, loop: asyncio.AbstractEventLoop, task: BatchTask) -> Batch | None:
-        """Remove and return the next batch of `task`; None if none is due: the task is to end."""
+        found: Batch | float | None = None
         try:
             with self as batcher:
-                found = batcher.next(monotonic())
+                if not is_full or batcher.is_full():
+                    found = batcher.next(monotonic())
         except BaseException as error:
             if not self._gives_up(error):
                 raise
             found = None
-        if not isinstance(found, Batch):
+        if isinstance(found, Batch):
+            if len(self._busy) < self._most:
+                self.plan(loop)
+            return found
+        if is_full:
+            self.batcher.wake_after = None
+        else:
             self._busy.discard(id(task))
             self._wait(found, loop)
-            return None
-        if len(self._busy) < self._driver.options.max_concurrent_batches:
-            self.plan(loop)
-        return found
+        return None
 
     def end(  # noqa: PLR0913
         self,
@@ -157,7 +172,7 @@ class LoopDispatcher(Dispatcher):
         parts: list[Any],
         error: BaseException | None,
         loop: asyncio.AbstractEventLoop,
-        task: BatchTask,
+        task: object,
         *,
         can_go_on: bool,
     ) -> bool:
@@ -170,10 +185,21 @@ class LoopDispatcher(Dispatcher):
         try:
             if batch is not None:
                 self.batches.discard(batch)
-                self._report(batch, parts, error)
+                self.has_answered = False
+                try:
+                    with self as batcher:
+                        if error is None:
+                            batcher.finish(batch, parts, monotonic())
+                        else:
+                            batcher.fail(batch, error, monotonic())
+                except BaseException as raised:
+                    self.has_answered = True
+                    if not self._gives_up(raised, batch):
+                        raise
+                batch.clear()  # an error would keep itself alive if its calls were found by its frames
             elif error is not None:  # perhaps a Ctrl-C while the batch was taken
                 self._give_up_after(error, None)
-            goes_on = can_go_on and len(self._busy) <= self._driver.options.max_concurrent_batches
+            goes_on = can_go_on and len(self._busy) <= self._most
         finally:  # also after a Ctrl-C
             if goes_on:
                 self.batcher.wake_after = None
@@ -182,7 +208,7 @@ class LoopDispatcher(Dispatcher):
                 self.plan(loop)
         return goes_on
 
-    def lost(self, batch: Batch | None, error: BaseException, task: BatchTask) -> None:
+    def lost(self, batch: Batch | None, error: BaseException, task: object) -> None:
         """Note that `task`, perhaps with a `batch`, ends by `error`, a Ctrl-C outside of its function."""
         if batch is not None:
             self.batches.discard(batch)
@@ -202,20 +228,6 @@ class LoopDispatcher(Dispatcher):
             self.recover(interrupt)
             raise
 
-    def _report(self, batch: Batch, parts: list[Any], error: BaseException | None) -> None:
-        self._has_answered = False
-        try:
-            with self as batcher:
-                if error is not None:
-                    batcher.fail(batch, error, monotonic())
-                else:
-                    batcher.finish(batch, parts, monotonic())
-                batcher.is_looked_at()  # its task looks, or plans, in any case
-        except BaseException as raised:
-            self._has_answered = True
-            if not self._gives_up(raised, batch):
-                raise
-
     def _gives_up(self, error: BaseException, batch: Batch | None = None) -> bool:
         """Free the lock after `error` in a step; return whether calls have it as their answer.
 
@@ -231,8 +243,7 @@ class LoopDispatcher(Dispatcher):
         return True
 
     def _count_anew(self) -> None:
-        batchers = [dispatcher.batcher for dispatcher in self._driver.dispatchers()]
-        self._driver.counters.balance(sum(batcher.unfinished for batcher in batchers))
+        self._count_all()
 
     def _give_up(self, error: BaseException, batch: Batch | None = None) -> None:
         """Answer `batch`, or else all calls, with `error`, a fault of this library. Needs the lock."""
@@ -265,12 +276,18 @@ class LoopDispatcher(Dispatcher):
 
     def _wait(self, delay: float | None, loop: asyncio.AbstractEventLoop) -> None:
         """Have a task start after `delay` seconds, at the next call if that is None, if there may be one."""
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer(self._timer)
         try:
-            if len(self._busy) >= self._driver.options.max_concurrent_batches:
+            if len(self._busy) >= self._most:
                 self.batcher.wake_after = None
             elif delay is None:
-                self._rest()
+                self.batcher.wake_after = 1
+                if not self._busy:
+                    self._resting[self._key] = self
+                    then, self._when_resting = self._when_resting, []
+                    for callback in then:
+                        callback()
             elif delay > 0.0:
                 self._timer = call_later(loop, delay, self.start, loop)
             else:
@@ -279,7 +296,7 @@ class LoopDispatcher(Dispatcher):
             pass
 
     def _wake_callers(self, calls: list[Call]) -> None:
-        self._has_answered = True
+        self.has_answered = True
         loop = self.loop()
         if self.streams:
             _tell(calls)
@@ -292,18 +309,9 @@ class LoopDispatcher(Dispatcher):
     def _moved(self) -> None:
         self._replan()
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _rest(self) -> None:
-        self.batcher.wake_after = 1
-        if not self._busy:
-            self._driver.resting[self._key] = self
-            then, self._when_resting = self._when_resting, []
-            for callback in then:
-                callback()
+    def _stop_timer(self, timer: Timer) -> None:
+        timer.cancel()
+        self._timer = None
 
 
 def _tell(calls: list[Call]) -> None:

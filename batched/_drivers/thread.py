@@ -26,7 +26,6 @@ from batched._drivers.blocking import LoopWarning
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
-from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.stream_wakeups import Bell, tell
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import ask, set_unless_done
@@ -58,7 +57,7 @@ class ThreadDriver(Driver):
         awaits: bool = True,
     ) -> None:
         super().__init__(options, queue, collator, name, streams=streams)
-        self.awaits = awaits  # whether a function may be `async def`: it would run on a loop of this thread
+        self._awaits = awaits
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._owner = weakref.ref(owner, self._retire)
         self._begin()
@@ -66,7 +65,9 @@ class ThreadDriver(Driver):
 
     def _begin(self) -> None:
         self.deadline_watch: DeadlineWatch = DeadlineWatch(self.name, partial(_drop_late, weakref.ref(self)))
-        self.dispatcher: ThreadDispatcher = ThreadDispatcher(self, self.deadline_watch.stop)
+        self.dispatcher: ThreadDispatcher = ThreadDispatcher(
+            self, self.deadline_watch.stop, awaits=self._awaits
+        )
         self.batcher: Batcher = self.dispatcher.batcher
         self.workers: Workers = self.dispatcher.workers
         self.idents: set[int] = self.workers.idents
@@ -86,15 +87,6 @@ class ThreadDriver(Driver):
         _inherited.append(self.dispatcher.runners)
         self._begin_anew()
         self._begin()
-
-    def renew_locks(self) -> None:
-        """Make all locks anew: there is no worker, and a library has put locks of its own in Python's place.
-
-        gevent and eventlet do so. A green thread that waits for a lock of Python's own stops all others.
-        """
-        self.lock: StepLock = new_step_lock()
-        self.dispatcher.lock = self.lock
-        self.workers.renew_locks()
 
     # -- options and stats --------------------------------------------------------------------------------
 
@@ -231,8 +223,9 @@ class ThreadDriver(Driver):
             if call.deadline is None:
                 call.waiter.acquire()
             else:
-                while not call.waiter.acquire(True, _seconds_left(call)) and _seconds_left(call):  # noqa: FBT003
-                    pass  # the wait has ended early
+                left = max(call.deadline - monotonic(), 0.0)
+                while not call.waiter.acquire(True, left) and left:  # noqa: FBT003
+                    left = max(call.deadline - monotonic(), 0.0)  # perhaps the wait has ended early
         except BaseException:  # Ctrl-C
             self.cancel(call)
             raise
@@ -269,7 +262,7 @@ class ThreadDriver(Driver):
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         with self.lock.later, self.lock:
-            if not len(self.workers) and not self.idents:
+            if not self.workers.members and not self.idents:
                 return
             self.workers.then.append(partial(ask, loop, set_unless_done, ended))
         await ended

@@ -6,25 +6,23 @@ import _thread
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncGenerator, Callable
 from contextvars import copy_context
 from functools import partial
 from inspect import isasyncgen
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from batched._clock import monotonic
+from batched._core.batch import Batch
+from batched._core.call import Call
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.dispatcher import Dispatcher
+from batched._drivers.driver import Driver
 from batched._drivers.generators import run_steps, walk_steps
+from batched._drivers.step_lock import new_step_lock
 from batched._drivers.stream_wakeups import tell
 from batched._drivers.wakeups import settle, wake
 from batched._drivers.workers import Workers
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-
-    from batched._core.batch import Batch
-    from batched._core.call import Call
-    from batched._drivers.thread import ThreadDriver
 
 _logger = logging.getLogger("batched")
 
@@ -32,10 +30,11 @@ _logger = logging.getLogger("batched")
 class ThreadDispatcher(Dispatcher):
     """Asks the batcher for batches, and runs them, in the threads of `workers`."""
 
-    def __init__(self, driver: ThreadDriver, when_ended: Callable[[], object]) -> None:
+    def __init__(self, driver: Driver, when_ended: Callable[[], object], *, awaits: bool) -> None:
         super().__init__(driver)
         self.batcher.wake_after = 0  # there is no worker
-        self.driver: ThreadDriver = driver
+        self.driver: Driver = driver
+        self._awaits = awaits  # whether a function may be `async def`: it would run on a loop of its thread
         self.workers: Workers = Workers(self, driver.options.max_concurrent_batches, when_ended)
         self.blocked: dict[Call, _thread.LockType] = {}
         """For each `submit` that waits for room, the lock that is released when there is some."""
@@ -48,34 +47,46 @@ class ThreadDispatcher(Dispatcher):
         """Prepare this thread, which begins, for batches."""
         DROP_DEPARTED.set(self.drop_departed)
 
-    def look(self) -> Batch | float | None:
-        """Return the next batch, or the seconds until it is due, None if no call waits."""
-        with self as batcher:
-            if self.driver.closed:
-                batcher.drain()
-            return batcher.next(monotonic())
-
     def run(self, batch: Batch) -> Batch | float | None:
-        """Run `batch` and answer its calls; return what `look` does, 0.0 if it is to be asked."""
+        """Run `batch` and answer its calls; return what the next look would find, 0.0 if there was none."""
         IN_THREAD[_thread.get_ident()] = batch
+        parts: list[Any] = []
+        failure: BaseException | None = None
         try:
-            parts = self._run_stream(batch) if self.streams else self._run_once(batch)
+            if self.streams:
+                self._run_stream(batch)
+            else:
+                outputs = batch.run(self.collator)
+                if type(outputs) is not list and hasattr(outputs, "__await__"):
+                    outputs = self._await(outputs)
+                parts = batch.split(outputs, self.collator)
         except BaseException as error:  # noqa: BLE001  for the callers to handle, whatever it is
-            found = self._end(batch, [], error)
-        else:
-            found = self._end(batch, parts, None)
-        # An error's traceback leads to this frame, by way of the function's: were its calls still found here,
-        # the error would keep itself alive, and all that the function had at hand, until the collector comes.
+            failure = error
+        found: Batch | float | None = 0.0
+        workers = self.workers
+        with self as batcher:
+            now = monotonic()
+            if failure is None:
+                batcher.finish(batch, parts, now)
+            else:
+                batcher.fail(batch, failure, now)
+            is_alone = workers.most == len(workers.members) == 1  # else another worker may have the turn
+            if is_alone:
+                # A batch is taken only after callers that were answered, and callbacks of their futures, had
+                # a chance to call again or to leave.
+                if self.driver.closed:
+                    batcher.drain()
+                found = batcher.next_unless_answered(now)
+        if failure is not None and not is_alone:
+            workers.wake()  # a half may run in another worker, which is asleep and has the turn
+        # An error's traceback leads to this frame, by way of the function's: were the error or its calls
+        # still found here, it would keep itself alive, and all that the function had at hand, until the
+        # collector comes.
+        failure = None
         batch.clear()
         return found
 
-    def _run_once(self, batch: Batch) -> list[Any]:
-        outputs = batch.run(self.collator)
-        if type(outputs) is not list and hasattr(outputs, "__await__"):
-            outputs = self._await(outputs)
-        return batch.split(outputs, self.collator)
-
-    def _run_stream(self, batch: Batch) -> list[Any]:
+    def _run_stream(self, batch: Batch) -> None:
         """Run a function that yields, for each item, its next piece."""
         step = partial(self.step, batch)
         steps = batch.run(self.collator)
@@ -83,29 +94,10 @@ class ThreadDispatcher(Dispatcher):
             self._await(walk_steps(cast("AsyncGenerator[Any]", steps), step, self.name))
         else:
             run_steps(steps, step, self.name)
-        return []
-
-    def _end(self, batch: Batch, parts: list[Any], error: BaseException | None) -> Batch | float | None:
-        """Report `batch`, which has ended; return what `run` does."""
-        with self as batcher:
-            now = monotonic()
-            if error is not None:
-                batcher.fail(batch, error, now)
-            else:
-                batcher.finish(batch, parts, now)
-            if self.workers.is_alone():  # else another worker may have the turn
-                # A batch is taken only after callers that were answered, and callbacks of their futures, had
-                # a chance to call again or to leave.
-                if self.driver.closed:
-                    batcher.drain()
-                return batcher.next_unless_answered(now)
-        if error is not None:
-            self.workers.wake()  # a half may run in another worker, which is asleep and has the turn
-        return 0.0
 
     def _await(self, awaitable: Any) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
-        if not self.driver.awaits:
+        if not self._awaits:
             IN_THREAD[_thread.get_ident()].returned = None
             if hasattr(awaitable, "close"):
                 awaitable.close()  # a coroutine would warn that it was never awaited
@@ -147,7 +139,7 @@ class ThreadDispatcher(Dispatcher):
         lost = [] if batch is None else [batch]
         with self as batcher:
             is_all = batch is None or batch not in batcher.running  # the fault came as it looked for more
-            if len(self.workers) == 1:  # else some of the batches are the others'
+            if len(self.workers.members) == 1:  # else some of the batches are the others'
                 lost += [each for each in batcher.running if each is not batch]
             for each in lost:
                 batcher.give_up(error, each)
@@ -181,6 +173,14 @@ class ThreadDispatcher(Dispatcher):
                 runner.close()
             except BaseException:  # of a task that the function has left behind
                 _logger.exception("%s: the event loop of a worker could not be closed", self.name)
+
+    def renew_locks(self) -> None:
+        """Make all locks anew: there is no worker, and a library has put locks of its own in Python's place.
+
+        gevent and eventlet do so. A green thread that waits for a lock of Python's own stops all others.
+        """
+        self.lock = self.driver.lock = new_step_lock()
+        self.workers.renew_locks()
 
     # -- for callers --------------------------------------------------------------------------------------
 

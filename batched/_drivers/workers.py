@@ -7,35 +7,75 @@ import contextlib
 import logging
 import threading
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
+from batched._core.batcher import Batcher
+from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
-from batched._drivers.step_lock import is_outdated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from batched._drivers.thread_dispatcher import ThreadDispatcher
+from batched._drivers.step_lock import StepLock, is_outdated
 
 _logger = logging.getLogger("batched")
+
+
+class Work(Protocol):
+    """What workers do: they take batches in a step, `with work as batcher`, and run them."""
+
+    batcher: Batcher
+    lock: StepLock
+    name: str
+    driver: Driver
+
+    def __enter__(self) -> Batcher:
+        """Take the lock."""
+        ...
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the lock, and do what follows from the step."""
+        ...
+
+    def begin_thread(self) -> None:
+        """Prepare this thread, which begins, for batches."""
+        ...
+
+    def run(self, batch: Batch) -> Batch | float | None:
+        """Run `batch` and answer its calls; return what the next look would find, 0.0 if there was none."""
+        ...
+
+    def give_up(self, batch: Batch | None, error: BaseException) -> None:
+        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
+        ...
+
+    def turn_away(self, error: BaseException | None) -> None:
+        """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
+        ...
+
+    def renew_locks(self) -> None:
+        """Make all locks anew, as a library has put locks of its own in Python's place."""
+        ...
+
+    def end_thread(self) -> None:
+        """Release what belongs to this thread, which ends."""
+        ...
 
 
 class Workers:
     """Up to `most` threads. Of those one at a time looks for the next batch, and leaves with it.
 
-    So a burst that fits into one batch is not divided among idle workers. The lock is the dispatcher's.
+    So a burst that fits into one batch is not divided among idle workers. The lock is that of their work.
     """
 
-    def __init__(self, dispatcher: ThreadDispatcher, most: int, when_ended: Callable[[], object]) -> None:
-        self._dispatcher = dispatcher
-        self._batcher = dispatcher.batcher
+    def __init__(self, work: Work, most: int, when_ended: Callable[[], object]) -> None:
+        self._work = work
+        self._batcher = work.batcher
         self._when_last_ended = when_ended
         self.most: int = most
         self.threads: list[threading.Thread] = []  # all that may be alive; `join` waits for them
-        self._members: set[threading.Thread] = set()  # those of them that may take a batch
+        self.members: set[threading.Thread] = set()
+        """Those of them that may take a batch."""
         self.idents: set[int] = set()
         self.waiting_for_turn: int = 0
         self._last_look = 0  # the worker that has looked last: what it has found still holds
@@ -46,18 +86,11 @@ class Workers:
         self.renew_locks()
 
     def renew_locks(self) -> None:
-        """Make the locks anew, as `ThreadDriver.renew_locks` does. Only while there is no worker."""
-        self._lock = self._dispatcher.lock
+        """Make the locks anew; that of the work is new already. Only while there is no worker."""
+        self._lock = self._work.lock
         self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
         self._wake.acquire()
         self._turn = _thread.allocate_lock()  # held by the worker that looks for the next batch
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def is_alone(self) -> bool:
-        """Whether there is one worker and may be no other, so that it always has the turn. Needs the lock."""
-        return self.most == 1 and len(self._members) == 1
 
     # -- for callers, without the lock --------------------------------------------------------------------
 
@@ -103,7 +136,7 @@ class Workers:
             self._lock.later.append(self.end)
             return
         with self._lock.later, self._lock:  # `_start` holds it until the thread has started
-            is_idle = not self._members
+            is_idle = not self.members
             self.ended = self.ended or is_idle  # a call at the door starts no worker then
         if not is_idle:
             self.wake()
@@ -114,117 +147,119 @@ class Workers:
             self._lock.later.append(self._start)
             return
         if is_outdated(self._wake):
-            self._dispatcher.driver.renew_locks()
+            self._work.renew_locks()
         error: BaseException | None = None
         with self._lock.later, self._lock:
             if not self.ended:
-                if any(thread.is_alive() for thread in self._members):
+                if any(thread.is_alive() for thread in self.members):
                     return
-                self._members.clear()
+                self.members.clear()
                 try:
                     self._start_thread()
                 except RuntimeError as no_thread:  # the process has too many
                     error = no_thread
                 else:
                     return
-        self._dispatcher.turn_away(error)
+        self._work.turn_away(error)
 
     def _start_another(self) -> None:
         """Start one more worker, if all workers are busy and there may be more. Needs the lock."""
         self._may_start = False
-        if not self.waiting_for_turn and 0 < len(self._members) < self.most:
+        if not self.waiting_for_turn and 0 < len(self.members) < self.most:
             with contextlib.suppress(RuntimeError):  # too many threads: the present workers run all batches
                 self._start_thread()
 
     def _start_thread(self) -> None:
         """Start one more worker. Needs the lock."""
         # A daemon thread outlives the main thread only as long as `at_exit` waits for it.
-        thread = threading.Thread(
-            target=self._work, name=f"batched: {self._dispatcher.name}", daemon=HAS_DAEMONS
-        )
+        thread = threading.Thread(target=self._run, name=f"batched: {self._work.name}", daemon=HAS_DAEMONS)
         try:
-            self._members.add(thread)
+            self.members.add(thread)
             start_thread(thread)
             self.threads = [*(other for other in self.threads if other.is_alive()), thread]
         except BaseException:  # Ctrl-C, or too many threads. A thread that runs all the same ends at once
-            self._members.discard(thread)
+            self.members.discard(thread)
             raise
 
     # -- the workers --------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         with self._lock.later, self._lock:
-            if threading.current_thread() not in self._members:
+            if threading.current_thread() not in self.members:
                 return  # Ctrl-C came while this thread was started
             self.idents.add(_thread.get_ident())
             if self._batcher.wake_after == 0:  # else another worker, asleep by now, has set it
                 self._batcher.wake_after = None
-        self._dispatcher.begin_thread()
+        self._work.begin_thread()
         found: Batch | float | None = 0.0
         while True:
             batch = None
             try:
-                batch = found if isinstance(found, Batch) else self._next_in_turn(found)
+                batch = found if isinstance(found, Batch) else self._next(found)
+                if self._may_start:
+                    with self._lock.later, self._lock:
+                        self._start_another()
                 if batch is None:
                     break
-                found = self._dispatcher.run(batch)
+                found = self._work.run(batch)
             except BaseException as error:
                 # A fault of this library, or an exception thrown into this thread: answer and go on.
-                _logger.exception("%s: the worker failed", self._dispatcher.name)
-                self._dispatcher.give_up(batch, error)
+                _logger.exception("%s: the worker failed", self._work.name)
+                self._work.give_up(batch, error)
                 found = 0.0
         self._end()
 
-    def _next_in_turn(self, found: float | None) -> Batch | None:
-        """Wait for the turn and the next batch, and give the turn back; None if this worker is to end."""
+    def _next(self, found: float | None) -> Batch | None:
+        """Wait for the turn and the next batch, and give the turn back; None if this worker is to end.
+
+        `found` is what the last look has found, 0.0 if there was none.
+        """
+        work, batcher = self._work, self._batcher
+        me = _thread.get_ident()
         if not self._turn.acquire(False):  # noqa: FBT003
-            with self._lock.later, self._lock:
-                self.waiting_for_turn += 1
-            self._turn.acquire()
-            with self._lock.later, self._lock:
-                self.waiting_for_turn -= 1
+            self._wait_for_turn()
         try:
-            batch = self._next(found if self._last_look == _thread.get_ident() else 0.0)
-            if self.most > 1 and batch is not None:
+            look: Batch | float | None = found if self._last_look == me else 0.0
+            while not isinstance(look, Batch):
+                if len(self.members) > self.most:  # `set_most` has lowered the number
+                    with self._lock.later, self._lock:
+                        self.members.discard(threading.current_thread())
+                    return None
+                # Callers read `wake_after` after they have filled `arriving`: one of the two sees the other.
+                if look != 0.0 and not batcher.arriving:
+                    if not work.driver.closed:
+                        # Callbacks of futures may have taken some time since that look.
+                        left = -1 if look is None else max(batcher.until - monotonic(), 0.0)
+                        self._wake.acquire(True, left)  # noqa: FBT003
+                    elif look is None:
+                        return None
+                batcher.wake_after = None
+                self._last_look = me
+                with work:
+                    if work.driver.closed:
+                        batcher.drain()
+                    look = batcher.next(monotonic())
+            if self.most > 1:
                 with self._lock.later, self._lock:
                     self._start_another()
         finally:
             self._turn.release()
-        if self._may_start:
-            with self._lock.later, self._lock:
-                self._start_another()
-        return batch
+        return look
 
-    def _next(self, found: float | None) -> Batch | None:
-        """Return the next batch; `found` is what the last look has found, 0.0 if there was none."""
-        dispatcher = self._dispatcher
-        batcher = self._batcher
-        while True:
-            if len(self._members) > self.most:  # `set_most` has lowered the number
-                with self._lock.later, self._lock:
-                    self._members.discard(threading.current_thread())
-                return None
-            # Callers read `wake_after` after they have filled `arriving`, so one of the two sees the other.
-            if found != 0.0 and not batcher.arriving:
-                if not dispatcher.driver.closed:
-                    # Callbacks of futures may have taken some time since that look.
-                    left = -1 if found is None else max(batcher.until - monotonic(), 0.0)
-                    self._wake.acquire(True, left)  # noqa: FBT003
-                elif found is None:
-                    return None
-            batcher.wake_after = None
-            self._last_look = _thread.get_ident()
-            look = dispatcher.look()
-            if isinstance(look, Batch):
-                return look
-            found = look
+    def _wait_for_turn(self) -> None:
+        """Wait until no other worker looks for its next batch."""
+        with self._lock.later, self._lock:
+            self.waiting_for_turn += 1
+        self._turn.acquire()
+        with self._lock.later, self._lock:
+            self.waiting_for_turn -= 1
 
     def _end(self) -> None:
-        self._dispatcher.end_thread()
+        self._work.end_thread()
         with self._lock.later, self._lock:
             self.idents.discard(_thread.get_ident())
-            self._members.discard(threading.current_thread())
-            if self._members:
+            self.members.discard(threading.current_thread())
+            if self.members:
                 return
             self.ended = True
             self._batcher.wake_after = 0

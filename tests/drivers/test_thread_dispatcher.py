@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import batched
-from batched._drivers import wakeups
+from batched._drivers import thread_dispatcher
 from batched._drivers.deadline_watch import DeadlineWatch
 from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.kept import driver_of
@@ -79,7 +79,7 @@ def test_a_batch_is_not_lost_where_answering_those_who_are_late_fails(
         monkeypatch.undo()
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(wakeups, "wake", fail)
+    monkeypatch.setattr(thread_dispatcher, "wake", fail)
     monkeypatch.setattr(DeadlineWatch, "add", lambda *_: None)  # so that the worker finds the late call
     late = fn.options(deadline_ms=1e-6).submit(3)
     due = fn.submit(4)

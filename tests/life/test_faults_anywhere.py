@@ -61,7 +61,7 @@ def test_no_fault_in_a_worker_loses_a_call(option: str) -> None:
 
         fn = batched.dynamically(echo, batch_size=4, timeout_ms=0, **OPTIONS[option]())
         ask = fn.options(deadline_ms=PATIENCE_S * 1000) if option == "deadline" else fn
-        fault = Fault(at, {"ThreadDispatcher.look", "ThreadDispatcher.run"}, Broken("a fault"))
+        fault = Fault(at, {"Workers._next", "ThreadDispatcher.run"}, Broken("a fault"))
         threading.settrace(fault)  # type: ignore[arg-type]
         try:
             futures: list[Future[Any]] = [ask.submit(0)]

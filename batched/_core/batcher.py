@@ -820,10 +820,6 @@ class Batcher(Inbox):
 
     # -- what is there ------------------------------------------------------------------------------------
 
-    def is_looked_at(self) -> None:
-        """Note that the driver is about to ask what is next, so that it need not be told."""
-        self.effects.has_moved = False
-
     def put_back(self, effects: Effects) -> None:
         """Have what follows from a step be done after the next one: an error has come in the way."""
         self.effects.put_back(effects)

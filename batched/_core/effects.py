@@ -33,17 +33,6 @@ class Effects:
         self.has_moved: bool = False
         """Whether calls have left the inbox since `wake_after` was set, so that it is too many."""
 
-    def done(self) -> Effects:
-        """Forget what has been done; return this, to be used again."""
-        if self.answered:
-            self.answered = []
-        if self.released:
-            self.released = []
-        if self.landed:
-            self.landed = []
-        self.has_moved = False
-        return self
-
     def put_back(self, others: Effects) -> None:
         """Have what an error has broken off be done after the next step."""
         self.answered[:0] = others.answered

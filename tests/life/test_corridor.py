@@ -15,7 +15,7 @@ from tests.kit.script import run_script
 FRAMES = {
     # kind of call: frames of the package for its caller, and for the worker or the loop
     "fn(x)": (9, 34),
-    "fn(x), a deadline": (14, 77),
+    "fn(x), a deadline": (13, 76),
     "await fn.acall(x)": (15, 37),
     "await fn(x), aio": (57, 0),
 }

@@ -411,13 +411,15 @@ class Batcher(Inbox):
         delay: float | None = None
         if self.first:
             delay = 0.0
+        elif not queue.items:
+            pass
         elif queue.is_full():
             self._reason = StartReason.FULL
             delay = 0.0
-        elif queue.items and self.window.is_immediate and not self.admission.awaiting_room:
+        elif self.window.is_immediate and not self.admission.awaiting_room:
             self._reason = self.window.reason
             delay = 0.0
-        elif queue.items:
+        else:
             start = self._start_at(queue.oldest(), now)
             for sooner in self._start:
                 start, self._reason = sooner(start, self._reason, now)
@@ -606,10 +608,11 @@ class Batcher(Inbox):
                 self.answer(done)
             else:
                 self.effects.answered += done
-            if batch.failed or len(done) < len(batch.slices):
-                self._release(batch)
-            else:
+            slices = batch.slices
+            if len(done) == len(slices) and not batch.failed:
                 self.effects.released += done
+            elif batch.failed or len(slices) > 1 or not slices[0][0].missing:  # else it is amid a list
+                self._release(batch)
 
     def _learn(self, run: Run) -> None:
         """Tell the features of a run; and those that learn from it, if it is a lesson."""
@@ -619,7 +622,8 @@ class Batcher(Inbox):
         if run.is_lesson:
             for lesson in lessons:
                 lesson(run)
-            self._gate.at_rest = all(feature.is_at_rest for feature in self._features)
+            at_rest = [feature.is_at_rest for feature in self._features]
+            self._gate.at_rest = all(at_rest)
 
     def end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
         """Answer the calls of `batch`, which does not run, with `error`."""

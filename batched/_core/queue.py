@@ -220,10 +220,9 @@ class Queue:
         self._credit = min(self._most_saved, credit)
         left = room
         large = self._large_items
-        if large:
-            large = min(self._most_large(small_items, room), large)
-        else:
-            self._without_small = 0
+        self._without_small = 0 if small_items else self._without_small + 1
+        if large and self.large_limit is not None:
+            large = min(self._most_large(room), large)
         if small_items >= room and large:
             # At least one item in the end, however small the batches.
             reserved = min(int(self._credit), max(int(room * PAID_OUT), 1), large)
@@ -239,12 +238,11 @@ class Queue:
             self._clear()
         return Batch(slices, room - left)
 
-    def _most_large(self, small_items: int, room: int) -> int:
+    def _most_large(self, room: int) -> int:
         """Return how many items of large calls the next batch may have."""
-        self._without_small = 0 if small_items else self._without_small + 1
-        return (
-            room if self.large_limit is None or self._without_small > _LATELY else min(self.large_limit, room)
-        )
+        if self.large_limit is None or self._without_small > _LATELY:
+            return room
+        return min(self.large_limit, room)
 
     def _take_large(self, room: int, slices: list[Slice]) -> int:
         taken = self._large.take(room, slices)

@@ -368,31 +368,26 @@ class Batcher(Inbox):
 
     # -- the next batch -----------------------------------------------------------------------------------
 
-    def next(self, now: float) -> Batch | float | None:
+    def next(self, now: float, *, answers_first: bool = False) -> Batch | float | None:
         """Remove and return the next batch if it is due.
 
-        Else return the seconds until it is worth asking again, None if no call waits. Raises a fault of this
-        library that calls met while they were queued; the driver then has to `give_up`.
+        Else return the seconds until it is worth asking again, None if no call waits: only the next call is
+        reason to look. If it `answers_first`, callers that have their answers are to be told before, and have
+        a chance to call again, or to leave: then 0.0, and this is to be asked after that. Raises a fault of
+        this library that calls met while they were queued; the driver then has to `give_up`.
         """
+        waits = self.arriving or self.leaving or self.later or self.queue.items or self.first
+        if not (waits or self.fault or self.admission.awaiting_room):
+            self.wake_after = 1
+            self.effects.has_moved = False
+            return None
+        if answers_first and (self.effects.answered or self.effects.released):
+            return 0.0
         while (delay := self.plan(now)) == 0.0:
             batch = self.pop(now)
             if batch.size:
                 return batch
         return delay
-
-    def next_unless_answered(self, now: float) -> Batch | float | None:
-        """Return what `next` does; but if callers are to be told first, 0.0: it is to be asked after that.
-
-        They, and callbacks of their futures, are to have a chance to call again, or to leave. None if no call
-        waits: only the next call is reason to look.
-        """
-        if not (self.effects.answered or self.effects.released):
-            return self.next(now)
-        is_at_rest = not (self.arriving or self.leaving or self.queue.items or self.fault or self.first)
-        if not is_at_rest or self.admission.awaiting_room:
-            return 0.0
-        self.wake_after = 1
-        return None
 
     def plan(self, now: float) -> float | None:  # noqa: C901  in one frame, as each call passes it
         """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits.

@@ -19,7 +19,7 @@ FRAMES = {
     "await fn.acall(x)": (15, 36),
     "await fn(x), aio": (54, 0),
 }
-FILES = {"fn(x)": 18, "await fn(x), aio": 20}
+FILES = {"fn(x)": 17, "await fn(x), aio": 19}
 """The modules of the package in which these frames are."""
 
 COUNT = """

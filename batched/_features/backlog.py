@@ -32,7 +32,7 @@ from batched._policy.window import StartReason
 from batched.errors import OverloadError
 
 _FLOOD = 16  # batches in a row before which calls were turned away: then a long queue only adds to waits
-_LATELY = 1 / 16
+_WEIGHT = 1 / 16  # of one batch in what is learned of late
 _SPARE = 0.5  # of the time of one item: where a slot was free for longer, this is no flood
 _MARGIN = 0.15  # batches: so much later than it is expected to start, it has started in most cases
 _LOOK_AHEAD = 64  # batches, of a large call's wait; beyond, the rest goes on as they did
@@ -134,10 +134,10 @@ class Backlog(Feature):
             # Where only the rule of floods turns calls away, nothing else would end it.
             is_spare = now - self._ended > _SPARE * self.times.seconds(1)
             self._flooded = 0 if is_spare else self._flooded + 1
-            self.times.caution += _LATELY * (1.0 - self.times.caution)
+            self.times.caution += _WEIGHT * (1.0 - self.times.caution)
         else:
             self._flooded = 0
-            self.times.caution -= _LATELY * self.times.caution
+            self.times.caution -= _WEIGHT * self.times.caution
         self._turned_away = self._without_room = 0
         if not self.river.queue.items:
             self._coming_back.all_came()
@@ -158,9 +158,9 @@ class Backlog(Feature):
             for call, start, stop in batch.slices:
                 if call.large:
                     small -= stop - start
-            self._small += _LATELY * (small - self._small)
-            self._items += _LATELY * (batch.size - self._items)
-            self._cycle_s += _LATELY * (now - (self._ended or started) - self._cycle_s)
+            self._small += _WEIGHT * (small - self._small)
+            self._items += _WEIGHT * (batch.size - self._items)
+            self._cycle_s += _WEIGHT * (now - (self._ended or started) - self._cycle_s)
             self._ended = now
         self._now = max(self._now, now)
         if self.times.is_known:

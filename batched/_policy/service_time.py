@@ -25,7 +25,7 @@ from math import exp, log, sqrt
 
 from batched._policy.batch_cost import TOO_SHORT_S
 
-_FEW = 3  # batches: fewer tell nothing
+_LEAST_BATCHES = 3  # batches: fewer tell nothing
 _OWN = 1 / 64  # the weight of one batch in its level, at least, ...
 _ALL = 1 / 128  # ... and in all levels
 _FIRST = 0.5  # the variance of a guess at a level of which no batch ran yet, as a logarithm
@@ -87,7 +87,7 @@ class ServiceTime:
         else:
             self._learn(level, size, log(seconds / _at(self._usual, size)))
         level.seen_at = self._batches
-        self.is_known = self._batches >= _FEW
+        self.is_known = self._batches >= _LEAST_BATCHES
         level.ratio = level.mean.value(self._mean.value(1.0, 0.0), _OTHERS)
         if not self._batches % _FORGET:
             since = self._batches - _FORGET

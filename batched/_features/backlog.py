@@ -41,6 +41,9 @@ _OF_LATE = 64  # batches: what came with them comes now
 _IDLE = 8  # batches that could have run since the last one: what was learned may be wrong by now
 
 
+_USED = ("door", "took", "ended")
+
+
 class Backlog(Feature):
     """What waits and what runs, as the time that it takes.
 
@@ -75,6 +78,8 @@ class Backlog(Feature):
     def begin(self, river: River, options: Options) -> None:
         """Go on with what is known, for a new queue."""
         super().begin(river, options)
+        if self._is_asked:  # Ctrl-C may have come before it took part
+            self.hooks = _USED
         self.configure(options)
 
     def configure(self, options: Options) -> None:
@@ -88,8 +93,8 @@ class Backlog(Feature):
     def use(self) -> None:
         """Take part from now on."""
         self._is_asked = True
-        if "took" not in self.hooks:
-            self.have("door", "took", "ended")
+        if self.hooks != _USED:
+            self.have(*_USED)
 
     def learn(self) -> None:
         """Learn from now on, and from the last batches that ran, of all loops."""
@@ -269,8 +274,8 @@ class Backlog(Feature):
     def door(self, call: Call, now: float) -> None:
         """Raise an `OverloadError` if `call`, which has a deadline, cannot be answered in time."""
         if not self._is_asked:
+            self.river.later.append(self.use)  # first: another caller relies on it, and Ctrl-C may come
             self._is_asked = True
-            self.river.later.append(self.use)
         river, deadline = self.river, call.deadline
         if deadline is None or not (river.running or river.queue.items or river.arriving or call.size > 1):
             return  # without a deadline, or it runs at once

@@ -26,6 +26,9 @@ from batched._policy.window import StartReason
 from batched.errors import OverloadError
 
 
+_USED = ("queued", "look", "urgent", "start", "room")
+
+
 class KnowsWaits(Protocol):
     """What knows how long batches take, and calls wait."""
 
@@ -55,16 +58,18 @@ class WithDeadlines(Feature):
         """Begin with the deadlines of the new queue, which has none."""
         super().begin(river, options)
         self._deadlines.clear()
+        if self._is_used:  # Ctrl-C may have come before it took part
+            self.hooks = _USED
         self._early_drop = EarlyDrop(river, self._deadlines, self._waits)
 
     def door(self, call: Call, now: float) -> None:  # noqa: ARG002  as for every feature
         """Take part from the first call on."""
         if not self._is_used:
+            self.river.later.append(self._use)  # first: another caller relies on it, and Ctrl-C may come
             self._is_used = True
-            self.river.later.append(self._use)
 
     def _use(self) -> None:
-        self.have("queued", "look", "urgent", "start", "room")
+        self.have(*_USED)
 
     def queued(self, calls: list[Call]) -> None:
         """Watch those that have a deadline."""

@@ -357,3 +357,14 @@ def test_a_call_that_the_batcher_does_not_answer_does_not_count_as_given_up() ->
     call = alone.single(1)
     alone.feature.look(NOW)
     assert (alone.given_up, alone.river.counters.given_up) == ([call], 0)
+
+
+def test_a_feature_that_was_asked_for_takes_part_after_a_step_that_was_broken_off() -> None:
+    """Ctrl-C may come after the request has been taken, and before it was heard."""
+    alone = Alone()
+    feature = WithDeadlines(alone.deadlines, alone.waits)
+    feature.begin(alone.river, Options())
+    feature.door(alone.single(1), NOW)
+    alone.river.later.clear()
+    feature.begin(alone.river, Options())
+    assert "look" in feature.hooks

@@ -313,7 +313,7 @@ class Batcher(Inbox):
                 if not part.missing:
                     done.append(part)
                     self.effects.released.append(part)  # nothing of it runs
-                self._note_dropped()
+                self.admit_waiting()
         return done
 
     def _end_wait_for_room(self, call: Call) -> None:
@@ -348,10 +348,7 @@ class Batcher(Inbox):
                 self.counters.rejected += dropped
             else:
                 self.counters.cancelled += dropped
-            self._note_dropped()
-
-    def _note_dropped(self) -> None:
-        self.admit_waiting()
+            self.admit_waiting()
 
     def expire(self, call: Call, error: TimeoutError | None = None) -> None:
         """Answer `call`, which is late or will be, with `error` or else a `TimeoutError`.

@@ -51,7 +51,7 @@ class Backlog(Feature):
     `wait_s` need no lock: they look at figures that the steps keep up to date.
     """
 
-    hooks = ("door",)
+    hooks: tuple[str, ...] = ("door",)
 
     def __init__(self, deadlines: Deadlines, name: str, *, streams: bool = False) -> None:
         self._deadlines = deadlines

@@ -25,7 +25,6 @@ from batched._policy.service_time import ServiceTime
 from batched._policy.window import StartReason
 from batched.errors import OverloadError
 
-
 _USED = ("queued", "look", "urgent", "start", "room")
 
 
@@ -47,7 +46,7 @@ class KnowsWaits(Protocol):
 class WithDeadlines(Feature):
     """Watches the calls that have a deadline; begins with the first one."""
 
-    hooks = ("door",)
+    hooks: tuple[str, ...] = ("door",)
 
     def __init__(self, deadlines: Deadlines, waits: KnowsWaits) -> None:
         self._deadlines = deadlines

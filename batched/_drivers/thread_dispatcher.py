@@ -19,7 +19,7 @@ from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.generators import run_steps, walk_steps
-from batched._drivers.step_lock import new_step_lock
+from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.stream_wakeups import tell
 from batched._drivers.wakeups import settle, wake
 from batched._drivers.workers import Workers
@@ -179,7 +179,8 @@ class ThreadDispatcher(Dispatcher):
 
         gevent and eventlet do so. A green thread that waits for a lock of Python's own stops all others.
         """
-        self.lock = self.driver.lock = new_step_lock()
+        self.lock: StepLock = new_step_lock()
+        self.driver.lock = self.lock
         self.workers.renew_locks()
 
     # -- for callers --------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ SHARED = [
     )
 ]
 """Rooms of tests that run the package itself, not pages or benchmarks."""
+FEATURES = ("FitsMemory", "Isolation", "Waiting", "LearnedLengths", "WithDeadlines", "Backlog")
 PYTHONS = Path("/var/tmp/batched-pythons")  # noqa: S108  as `.ci/pythons` has it
 """Where `.ci/pythons` has the Pythons that it gets."""
 VERSION = """
@@ -153,6 +154,17 @@ def public(session: nox.Session) -> None:
     """The tests of all flavours and of the drivers, with nothing of asyncio that it does not promise."""
     rooms = ("tests/contract", "tests/drivers")
     must_pass(session, sys.executable, "--public-asyncio", *rooms, *session.posargs)
+
+
+@nox.session
+def without(session: nox.Session) -> None:
+    """The tests of what every flavour promises, once without each feature: by `submit` and with `aio`.
+
+    Those that ask for the feature are left out; the default suite is without `BestSizes` in any case.
+    """
+    flavours = ("-k", "not threads and not acall and not aio-plain")
+    for name in session.posargs or FEATURES:
+        must_pass(session, sys.executable, "tests/contract", f"--without={name}", *flavours)
 
 
 @nox.session

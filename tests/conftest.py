@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from batched._core.task_awaitable import TaskAwaitable
-from batched._policy import best_size
+from tests.kit.asks_for import ASKS_FOR
 from tests.kit.effort import FULL, QUICK
 from tests.kit.flavours import FLAVOURS, STREAMING, Flavour
 from tests.kit.gate import PATIENCE_S
+from tests.kit.left_out import KINDS, leave_out
 
 # A busy machine, or a tracer, is no failure. `--hypothesis-profile=soak` has the full numbers.
 for name, examples in (("quick", QUICK), ("soak", FULL)):
@@ -26,29 +27,20 @@ for name, examples in (("quick", QUICK), ("soak", FULL)):
     )
 settings.load_profile("quick")
 
-# On a busy machine a batch may take so long that another size is tried, and tests count batches. Those of
-# sizes have a clock of their own, and this as it is.
-SHORT_S = best_size.SHORT_S
-best_size.SHORT_S = 1e6
-
-
-@pytest.fixture
-def batches_are_long() -> Iterator[None]:
-    """Have batches of a millisecond count as long enough for a trial, as they do outside of tests."""
-    best_size.SHORT_S, usual = SHORT_S, best_size.SHORT_S
-    yield
-    best_size.SHORT_S = usual
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the switch that forces the public way, as on a Python without what asyncio does not promise."""
     parser.addoption("--public-asyncio", action="store_true", help="use no private part of asyncio")
+    parser.addoption(
+        "--without", action="append", default=[], choices=[*KINDS], help="build batchers without this feature"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Turn the switch before any test."""
     if config.getoption("--public-asyncio"):
         TaskAwaitable.wait = TaskAwaitable.wait_by_future  # type: ignore[method-assign]
+    leave_out(config.getoption("--without"))
 
 
 STATE_MACHINE = "Hypothesis has its source parsed, which threads cannot at once"
@@ -56,11 +48,15 @@ SHARED = {"caplog": "all threads write to one log", "registry": "a page has the 
 """Fixtures that a test cannot use in several threads at once, and why."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests that have parameters of torch where there is none; mark what one thread runs at a time."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests of what is not there, torch or a feature; mark what one thread runs at a time."""
     from tests.kit.optional import is_missing  # has torch: the process that only hands out tests needs none
 
+    asking = {test: name for name in config.getoption("--without") for test in ASKS_FOR[name]}
     for item in items:
+        asked = asking.keys() & {item.path.name, getattr(item, "originalname", item.name)}
+        if asked and item.path.parent.name == "contract":
+            item.add_marker(pytest.mark.skip(reason=f"asks for {asking[asked.pop()]}"))
         if issubclass(getattr(item, "cls", None) or object, unittest.TestCase):
             item.add_marker(pytest.mark.thread_unsafe(reason=STATE_MACHINE))
         for name in SHARED.keys() & set(getattr(item, "fixturenames", ())):

@@ -128,7 +128,10 @@ class Batcher(Inbox):
 
     def feature(self, kind: type[FeatureT]) -> FeatureT:
         """Return the feature of this kind."""
-        return next(feature for feature in self._features if isinstance(feature, kind))
+        for feature in self._features:
+            if isinstance(feature, kind):
+                return feature
+        raise LookupError(f"this batcher was made without {kind.__name__}")
 
     def resize(self) -> None:
         """Have the queue know how many items a batch has, at most."""

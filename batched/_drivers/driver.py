@@ -67,7 +67,7 @@ class Driver(ABC):
             in_flight=InFlight() if isinstance(self.collator, CachingCollator) else None,
             streams=self.streams,
             features=found,
-            waits=next(each for each in found if isinstance(each, Backlog)),
+            waits=next((each for each in found if isinstance(each, Backlog)), None),
         )
 
     @property

@@ -21,6 +21,9 @@ class Waiting(Feature):
     window: Any
     """A `Window`, or what stands for one in a simulation."""
 
+    def __init__(self) -> None:
+        self.window = Window(0.0)  # lengths tell it of costs, also where it takes no part
+
     def begin(self, river: River, options: Options) -> None:
         """Begin with a new window."""
         super().begin(river, options)

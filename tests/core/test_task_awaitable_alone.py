@@ -61,6 +61,11 @@ class Task:
         return made
 
 
+async def awaited(wait: Wait, waiter: TaskAwaitable) -> None:
+    """Wait, as a coroutine: from Python 3.12 on a task takes no generator."""
+    await wait(waiter)
+
+
 @pytest.fixture(params=[TaskAwaitable.wait, TaskAwaitable.wait_by_future], ids=["itself", "by a future"])
 def wait(request: pytest.FixtureRequest) -> Wait:
     """Each way to wait."""
@@ -157,7 +162,7 @@ def test_a_task_goes_on_only_once_it_has_been_woken(wait: Wait, run: Run) -> Non
         shown = loop.create_future()
         shown.set_result(None)
         waiters = [awaitable(loop) for _ in range(3)]
-        tasks = [loop.create_task(wait(waiter)) for waiter in waiters]
+        tasks = [loop.create_task(awaited(wait, waiter)) for waiter in waiters]
         for woken in ([], [1, 2], [0]):
             loop.call_soon(wake_all, [waiters[at] for at in woken], shown)
             before = [task.done() for task in tasks]
@@ -181,7 +186,7 @@ def test_a_task_that_is_cancelled_raises_the_reason_and_is_woken_no_more(wait: W
     async def main() -> None:
         loop = asyncio.get_running_loop()
         waiter = awaitable(loop)
-        task = loop.create_task(wait(waiter))
+        task = loop.create_task(awaited(wait, waiter))
         await asyncio.sleep(0)
         task.cancel("enough")
         with pytest.raises(asyncio.CancelledError, match="enough"):

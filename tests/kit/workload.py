@@ -17,6 +17,7 @@ from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.stats import Stats
 from batched._drivers.manual_clock import ManualDriver
+from batched._features.best_size import BestSizes
 from batched._policy.auto_lengths import AutoLengths
 from batched.errors import OverloadError, QueueFullError
 from tests.kit.batcher_rules import COLLATOR, echo
@@ -63,7 +64,7 @@ class Workload:
 
     def __init__(self, cost: Cost, queue: Any = Queue, *, fault: Fault | None = None, **options: Any) -> None:
         self.options = Options(**options)
-        self.driver = ManualDriver(self.options, queue, COLLATOR)
+        self.driver = ManualDriver(self.options, queue, COLLATOR, without=(BestSizes,))
         self.cost = cost
         self.fault: Fault = fault or (lambda _: None)
         self.now = 1000.0

@@ -18,8 +18,6 @@ from tests.kit.effort import times
 
 Cost = Callable[[int], float]
 
-pytestmark = pytest.mark.usefixtures("batches_are_long")
-
 KNEE = 8
 
 

@@ -83,7 +83,7 @@ class Alone:
 
 
 def test_without_features_no_hook_has_a_method() -> None:
-    """So nothing but the queue and the window is on the path of a call; no door refuses, nothing is learned."""
+    """Only the queue and the window are on the path of a call; no door refuses, and nothing is learned."""
     batcher = Alone().batcher
     assert {name: getattr(batcher, f"_{name}") for name in HOOKS} == dict.fromkeys(HOOKS, ())
     assert (batcher.queue.batch_size, batcher.lessons, batcher.figures()) == (4, NOTHING, {})

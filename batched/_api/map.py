@@ -6,6 +6,7 @@ queued ahead of the consumer, as calls of one or several elements.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -33,6 +34,7 @@ class ReadAhead(ABC):
         self._errors: list[BaseException] = []
         self._flow = MapFlow()
         self._items = 0
+        self._passed = 0  # elements of which the consumer has the answers
 
     @abstractmethod
     def _post(self, call: Call) -> None:
@@ -98,13 +100,16 @@ class ReadAhead(ABC):
     def answers(self, call: Call, presentable: Callable[[BaseException], BaseException]) -> Iterator[Any]:
         """Yield the answers of `call`, and raise an error at its place."""
         is_own = getattr(call, "owns_error", False)
-        for answer in call.results if call.many else (call.results,):
+        for at, answer in enumerate(call.results if call.many else (call.results,)):
             if not isinstance(answer, BaseException):
                 yield answer
             elif self._options.return_exceptions:
                 yield copied(answer, is_own=is_own)
             else:
-                raise_as_was(presentable(copied(answer, is_own=is_own)))
+                error = presentable(copied(answer, is_own=is_own))
+                with contextlib.suppress(Exception):  # a class may refuse attributes
+                    error.add_note(f"item {self._passed + at + 1} of a map of {self._driver.name}")
+                raise_as_was(error)
 
     def late(self, call: Call, error: TimeoutError) -> list[Any]:
         """Return the answer of `call`, of one element, that is late or timed out otherwise."""
@@ -114,7 +119,9 @@ class ReadAhead(ABC):
 
     def pop(self) -> None:
         """Drop the oldest call: the consumer has its answers."""
-        self._items -= self.calls.popleft().size
+        size = self.calls.popleft().size
+        self._items -= size
+        self._passed += size
 
     def end(self, error: BaseException | None = None) -> None:
         """Read no more, and have `finish` raise `error`. Only the first end counts."""

@@ -15,7 +15,7 @@ from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _SCALARS = (bool, int, float, complex, str, bytes)
 _LISTS = re.compile(
     r"\b(list|List|tuple|Tuple|Sequence|MutableSequence|Collection|Iterable|ndarray|NDArray|ArrayLike|Tensor)\b"
@@ -34,7 +34,7 @@ def parameters_of(func: Callable[..., Any], *, bound: bool) -> list[inspect.Para
 
 def takes_columns(parameters: list[inspect.Parameter]) -> bool:
     """Whether a function with these parameters takes columns, not one list."""
-    return len(parameters) > 1 or any(parameter.kind in _MANY for parameter in parameters)
+    return len(parameters) > 1 or any(parameter.kind in _VARIADIC for parameter in parameters)
 
 
 def is_setting(parameter: inspect.Parameter) -> bool:
@@ -107,7 +107,7 @@ class ColumnCollator:
 
     def _refused(self, why: str) -> TypeError:
         """Return the error for arguments that the function itself would not accept."""
-        names = [name for name, at in self._signature.parameters.items() if at.kind not in _MANY]
+        names = [name for name, at in self._signature.parameters.items() if at.kind not in _VARIADIC]
         return TypeError(f"{self._name} takes the parameters {', '.join(names)}: {why}")
 
     def _setting_given(self, arguments: dict[str, Any], rest: dict[str, Any]) -> TypeError:

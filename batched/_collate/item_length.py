@@ -20,7 +20,7 @@ _NUMBERS = frozenset({int, float, bool})
 _ARRAYS = frozenset({"numpy", "torch"})  # the modules that their types are in
 _WITH_FIELDS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_validator__")
 _DEEPEST = 3  # so many containers in each other are looked into
-_FEW = 8  # parts: of more, the first one tells whether they are numbers
+_LOOKED_AT = 8  # parts: of more, the first one tells whether they are numbers
 _MOST = 64  # parts that are looked at: those of a longer list stand for the others
 
 
@@ -71,7 +71,7 @@ def _of_sequence(item: Sequence[Any], size: int, depth: int) -> int:
         return size
     # Not the methods of a class of the user's.
     part_at: Any = list.__getitem__ if isinstance(item, list) else tuple.__getitem__
-    if size > _FEW and type(part_at(item, 0)) in _NUMBERS:
+    if size > _LOOKED_AT and type(part_at(item, 0)) in _NUMBERS:
         return size
     parts = part_at(item, slice(None, None, -(-size // _MOST)))
     total = sum(map(len, parts)) if _STRINGS.issuperset(map(type, parts)) else _together(parts, depth - 1)

@@ -184,7 +184,12 @@ class Batch:
                 if owners is None:
                     owners = self._owners(parts)
                 _note_owner(call, part, owners)
-            if stop - start < call.size or isinstance(part, BaseException):
+            if call.many and stop - start < call.size and not isinstance(part, BaseException):
+                if call.missing:  # else its caller has left
+                    call.missing -= stop - start
+                    if not call.missing:
+                        done.append(call)
+            elif stop - start < call.size or isinstance(part, BaseException):
                 if self._answer_part((call, start, stop), part, collator):
                     done.append(call)
             elif call.missing:  # else its caller has left

@@ -313,7 +313,7 @@ class Batcher(Inbox):
                 if not part.missing:
                     done.append(part)
                     self.effects.released.append(part)  # nothing of it runs
-                self._note_dropped()
+                self.admit_waiting()
         return done
 
     def _end_wait_for_room(self, call: Call) -> None:
@@ -348,10 +348,7 @@ class Batcher(Inbox):
                 self.counters.rejected += dropped
             else:
                 self.counters.cancelled += dropped
-            self._note_dropped()
-
-    def _note_dropped(self) -> None:
-        self.admit_waiting()
+            self.admit_waiting()
 
     def expire(self, call: Call, error: TimeoutError | None = None) -> None:
         """Answer `call`, which is late or will be, with `error` or else a `TimeoutError`.
@@ -368,31 +365,26 @@ class Batcher(Inbox):
 
     # -- the next batch -----------------------------------------------------------------------------------
 
-    def next(self, now: float) -> Batch | float | None:
+    def next(self, now: float, *, answers_first: bool = False) -> Batch | float | None:
         """Remove and return the next batch if it is due.
 
-        Else return the seconds until it is worth asking again, None if no call waits. Raises a fault of this
-        library that calls met while they were queued; the driver then has to `give_up`.
+        Else return the seconds until it is worth asking again, None if no call waits: only the next call is
+        reason to look. If it `answers_first`, callers that have their answers are to be told before, and have
+        a chance to call again, or to leave: then 0.0, and this is to be asked after that. Raises a fault of
+        this library that calls met while they were queued; the driver then has to `give_up`.
         """
+        waits = self.arriving or self.leaving or self.later or self.queue.items or self.first
+        if not (waits or self.fault or self.admission.awaiting_room):
+            self.wake_after = 1
+            self.effects.has_moved = False
+            return None
+        if answers_first and (self.effects.answered or self.effects.released):
+            return 0.0
         while (delay := self.plan(now)) == 0.0:
             batch = self.pop(now)
             if batch.size:
                 return batch
         return delay
-
-    def next_unless_answered(self, now: float) -> Batch | float | None:
-        """Return what `next` does; but if callers are to be told first, 0.0: it is to be asked after that.
-
-        They, and callbacks of their futures, are to have a chance to call again, or to leave. None if no call
-        waits: only the next call is reason to look.
-        """
-        if not (self.effects.answered or self.effects.released):
-            return self.next(now)
-        is_at_rest = not (self.arriving or self.leaving or self.queue.items or self.fault or self.first)
-        if not is_at_rest or self.admission.awaiting_room:
-            return 0.0
-        self.wake_after = 1
-        return None
 
     def plan(self, now: float) -> float | None:  # noqa: C901  in one frame, as each call passes it
         """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits.
@@ -411,13 +403,15 @@ class Batcher(Inbox):
         delay: float | None = None
         if self.first:
             delay = 0.0
+        elif not queue.items:
+            pass
         elif queue.is_full():
             self._reason = StartReason.FULL
             delay = 0.0
-        elif queue.items and self.window.is_immediate and not self.admission.awaiting_room:
+        elif self.window.is_immediate and not self.admission.awaiting_room:
             self._reason = self.window.reason
             delay = 0.0
-        elif queue.items:
+        else:
             start = self._start_at(queue.oldest(), now)
             for sooner in self._start:
                 start, self._reason = sooner(start, self._reason, now)
@@ -606,10 +600,11 @@ class Batcher(Inbox):
                 self.answer(done)
             else:
                 self.effects.answered += done
-            if batch.failed or len(done) < len(batch.slices):
-                self._release(batch)
-            else:
+            slices = batch.slices
+            if len(done) == len(slices) and not batch.failed:
                 self.effects.released += done
+            elif batch.failed or len(slices) > 1 or not slices[0][0].missing:  # else it is amid a list
+                self._release(batch)
 
     def _learn(self, run: Run) -> None:
         """Tell the features of a run; and those that learn from it, if it is a lesson."""
@@ -619,7 +614,8 @@ class Batcher(Inbox):
         if run.is_lesson:
             for lesson in lessons:
                 lesson(run)
-            self._gate.at_rest = all(feature.is_at_rest for feature in self._features)
+            at_rest = [feature.is_at_rest for feature in self._features]
+            self._gate.at_rest = all(at_rest)
 
     def end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
         """Answer the calls of `batch`, which does not run, with `error`."""

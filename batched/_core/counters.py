@@ -83,8 +83,17 @@ class Counters:
         runs.append((batch.reason, batch.size, len(batch.slices), started, now, worked))
         if len(runs) == _RUNS:
             self._count_runs()
-        if not again:
+        if again:
+            return
+        if batch.size > 1:
             self.left(batch.slices, batch.size, started, batch.failed)
+            return
+        self.processed += 1
+        self.failed += batch.failed
+        self._waits[1].append(started - batch.slices[0][0].arrived)
+        self._waited += 1
+        if self._waited >= _WAITS:
+            self._count_waits()
 
     def last_runs(self) -> list[tuple[int, int, float, float]]:
         """Return of the last runs that worked the items and slices, and when they started and ended."""
@@ -95,9 +104,7 @@ class Counters:
         """Count `items` of a batch that has `started`, which will not run again, and how long they waited."""
         self.processed += items
         self.failed += failed
-        if items == 1:
-            self._waits[1].append(started - slices[0][0].arrived)
-        elif len(slices) == items:
+        if len(slices) == items:
             self._waits[1] += [started - call.arrived for call, _, _ in slices]
         else:
             for call, start, stop in slices:

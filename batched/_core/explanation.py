@@ -9,9 +9,9 @@ from batched._core.stats import Stats
 from batched._policy.lengths import Choice
 from batched._policy.window import Learned, StartReason, short
 
-_FEW = 12  # batches: until then little is known
+_LEAST_BATCHES = 12  # batches: until then little is known
 _ALONE = 1.1  # items: batches of fewer have next to nothing to share
-_MANY = 0.5  # of the batches
+_MOST_OF_THEM = 0.5  # of the batches
 _COSTLY = 0.2  # of the time
 _FELT = 0.05  # of the time
 _UNLIKE = 1.0  # percent of padding: with less, lengths hardly differ
@@ -84,7 +84,7 @@ def _cost(stats: Stats, options: Options) -> Iterator[str]:
     yield f"A batch costs {short(learned.batch_ms)} ms, and {each}."
     size = _most(stats, options)
     saved = _fixed_share(learned, 1) * (1 - 1 / size)
-    if stats.total_batches >= _FEW and size > 1 and saved < _FELT:
+    if stats.total_batches >= _LEAST_BATCHES and size > 1 and saved < _FELT:
         yield "Items cost nearly all of that, so that to share batches saves next to nothing."
 
 
@@ -146,7 +146,7 @@ def _length(stats: Stats, options: Options) -> Iterator[str]:
         yield "Lengths are not looked at, because of length=None."
     elif not knows_lengths(options):
         yield from _looked_at(stats)
-    elif stats.total_batches < _FEW or not _has_worked(stats):
+    elif stats.total_batches < _LEAST_BATCHES or not _has_worked(stats):
         return
     elif not (isinstance(options, ArrayOptions) or callable(options.length)):
         yield "Lengths only keep batches within max_batch_length: items go in order of arrival."
@@ -161,7 +161,7 @@ def _looked_at(stats: Stats) -> Iterator[str]:
     """Say what batches that were looked at tell of lengths."""
     looked = _count(stats.padding.batches, "batch", "batches")
     if not stats.padding.padded:
-        if stats.total_batches < _FEW or not _has_worked(stats):
+        if stats.total_batches < _LEAST_BATCHES or not _has_worked(stats):
             return
         if stats.processing_time.percentile(50) < _SHORT_S:
             yield "Lengths are hardly looked at: batches take too little time for that."
@@ -222,7 +222,7 @@ def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # no
     if best is not None and (fits is None or best <= fits):
         size = _count(best, "item", "items")
         yield f"Batches of {size} seem to serve best: now none has more, but for rare trials."
-    if best is not None or stats.total_batches < _FEW:
+    if best is not None or stats.total_batches < _LEAST_BATCHES:
         return
     apart = stats.apart_time / stats.processing_time.sum if stats.apart_time else 0.0
     limit = options.max_batch_length
@@ -230,9 +230,11 @@ def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # no
         yield _why_apart(apart, options)
     elif mean < _ALONE and most > 1 and _has_all(stats, options):
         yield "Callers have come one at a time: there was next to nothing to share."
-    elif limit is not None and fits is None and full > _MANY and mean < most / 2 and not _losing(stats):
+    elif (
+        limit is not None and fits is None and full > _MOST_OF_THEM and mean < most / 2 and not _losing(stats)
+    ):
         yield f"Most batches are full before they have {most} items, because of max_batch_length={limit}."
-    elif mean > most / 2 and full > _MANY and not streams and _has_room_for_more(stats, options):
+    elif mean > most / 2 and full > _MOST_OF_THEM and not streams and _has_room_for_more(stats, options):
         yield from _larger(stats, most)
 
 
@@ -258,7 +260,10 @@ def _would_be_on_time(stats: Stats, options: Options) -> bool:
 def _has_all(stats: Stats, options: Options) -> bool:
     """Whether most batches had all items that waited, and items that wait can meet."""
     waits = options.max_concurrent_batches == 1 or options.timeout_ms > 0
-    return waits and sum(stats.closed.get(reason, 0) for reason in _WITH_ALL) > _MANY * stats.total_batches
+    return (
+        waits
+        and sum(stats.closed.get(reason, 0) for reason in _WITH_ALL) > _MOST_OF_THEM * stats.total_batches
+    )
 
 
 def _why_apart(apart: float, options: Options) -> str:

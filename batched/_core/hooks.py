@@ -7,8 +7,8 @@
 | `look(now)` | before each decision on the next batch; it may expire calls |
 | `urgent(now)` | asked for a call that has to be in the batch which starts now |
 | `start(start, reason, now)` | asked when the next batch starts, and why: what it is given, or sooner |
-| `room(queue, room, now)` | asked how many items the next batch of a queue has: what it is given, or others |
-| `took(batch, now)` | a batch is about to run; it may become less |
+| `room(queue, room, now)` | asked how many items the next batch has, at most: what it is given, or another |
+| `took(batch, now)` | a batch is about to run, from the queue or from `River.first`; it may become less |
 | `failed(batch, error, started, now)` | asked whether its items run again; then no other is asked |
 | `ended(run)` | a run has ended |
 | `lesson(run)` | likewise, if it is one to learn from |

@@ -12,7 +12,7 @@ from weakref import ref
 
 from batched._core.call import Call
 
-FEW = 64
+LEAST_LIMIT = 64  # entries: beyond, those without a rank are cleared away
 
 EntryT = TypeVar("EntryT")
 RankT = TypeVar("RankT", float, tuple[float, int])
@@ -30,7 +30,7 @@ class LazyHeap(Generic[EntryT, RankT]):
         self.entries: list[tuple[RankT, int, EntryT]] = []
         self._known: set[EntryT] = set()
         self._rank_of: Callable[[EntryT], RankT | None] = rank_of
-        self._limit = FEW
+        self._limit = LEAST_LIMIT
         self._order = count()
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class LazyHeap(Generic[EntryT, RankT]):
             heap[:] = [each for each in heap if self._rank_of(each[2]) is not None]
             heapify(heap)
             self._known = {each[2] for each in heap}
-            self._limit = max(FEW, 2 * len(heap))
+            self._limit = max(LEAST_LIMIT, 2 * len(heap))
 
     def first(self) -> EntryT | None:
         """Return the entry of the least rank, None if there is no entry."""
@@ -97,10 +97,10 @@ class Deadlines:
     """
 
     def __init__(self) -> None:
-        self._heap: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)
+        self._heap: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_while_waiting)
         self.entries: list[tuple[float, int, ref[Call]]] = self._heap.entries
         self._lists: deque[ref[Call]] = deque()
-        self._limit = FEW
+        self._limit = LEAST_LIMIT
 
     def add(self, call: Call, deadline: float) -> None:
         """Watch `call`."""
@@ -109,8 +109,10 @@ class Deadlines:
             self._lists.append(ref(call))
             if len(self._lists) > self._limit:
                 # Calls of which nothing waits would pile up behind one of which something does.
-                self._lists = deque([each for each in self._lists if _deadline_of(each) is not None])
-                self._limit = max(FEW, 2 * len(self._lists))
+                self._lists = deque(
+                    [each for each in self._lists if _deadline_while_waiting(each) is not None]
+                )
+                self._limit = max(LEAST_LIMIT, 2 * len(self._lists))
 
     def clear(self) -> None:
         """Forget all calls."""
@@ -138,7 +140,7 @@ class Deadlines:
         lists = self._lists
         while lists and ((first := lists[0]()) is None or not first.waiting):
             lists.popleft()
-        oldest = (each() for each in islice(lists, FEW))
+        oldest = (each() for each in islice(lists, LEAST_LIMIT))
         return [call for call in oldest if call is not None and call.waiting]
 
     def first(self) -> Call | None:
@@ -158,6 +160,6 @@ class Deadlines:
                 yield call
 
 
-def _deadline_of(reference: ref[Call]) -> float | None:
+def _deadline_while_waiting(reference: ref[Call]) -> float | None:
     call = reference()
     return call.deadline if call is not None and call.waiting else None

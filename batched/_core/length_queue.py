@@ -191,7 +191,8 @@ class LengthQueue(Queue):
 
     def _most_of(self, large: list[Item], small_items: int, room: int) -> int:
         """Return how many items of `large`, the waiting ones of large calls, the next batch may have."""
-        most = self._most_large(small_items, room)
+        self._without_small = 0 if small_items else self._without_small + 1
+        most = self._most_large(room)
         cost = self.lengths.cost
         if not large or not cost.each or self.large_limit is None or most > self.large_limit:
             return most

@@ -23,7 +23,7 @@ from batched._policy.lengths import Lengths
 
 RESERVE = 1 / 8
 _SAVED = 4  # batches
-_LATELY = 100  # batches
+_FORGOTTEN = 100  # batches without a small call: then large ones are not limited for small ones any more
 PAID_OUT = 1 / 4
 _READ_AHEAD = 3  # batches: so many items of a `map` wait at most
 
@@ -68,7 +68,7 @@ class Queue:
         self._large_items = 0
         self.large_limit: int | None = None
         """So many items of large calls at most share a batch while small calls come, if that is limited."""
-        self._without_small = _LATELY  # batches since one found small calls waiting
+        self._without_small = _FORGOTTEN  # batches since one found small calls waiting
         self._credit = 0.0  # items of the reserve that large calls have not used
         self.resize(batch_size, threshold)
 
@@ -220,10 +220,9 @@ class Queue:
         self._credit = min(self._most_saved, credit)
         left = room
         large = self._large_items
-        if large:
-            large = min(self._most_large(small_items, room), large)
-        else:
-            self._without_small = 0
+        self._without_small = 0 if small_items else self._without_small + 1
+        if large and self.large_limit is not None:
+            large = min(self._most_large(room), large)
         if small_items >= room and large:
             # At least one item in the end, however small the batches.
             reserved = min(int(self._credit), max(int(room * PAID_OUT), 1), large)
@@ -239,12 +238,11 @@ class Queue:
             self._clear()
         return Batch(slices, room - left)
 
-    def _most_large(self, small_items: int, room: int) -> int:
+    def _most_large(self, room: int) -> int:
         """Return how many items of large calls the next batch may have."""
-        self._without_small = 0 if small_items else self._without_small + 1
-        return (
-            room if self.large_limit is None or self._without_small > _LATELY else min(self.large_limit, room)
-        )
+        if self.large_limit is None or self._without_small > _FORGOTTEN:
+            return room
+        return min(self.large_limit, room)
 
     def _take_large(self, room: int, slices: list[Slice]) -> int:
         taken = self._large.take(room, slices)

@@ -14,7 +14,11 @@ from batched._policy.window import Window
 
 
 class River(Protocol):
-    """The calls on their way, for what decides on them: it reads these, and writes what it says of itself."""
+    """The calls on their way, as features see them.
+
+    They read the queue, what runs and what is to run `first`. They write into `first`, `later` and `batch_s`,
+    and their own figures into `counters`; all else is said by a method.
+    """
 
     arriving: list[Call]
     later: deque[Callable[[], None]]

@@ -29,7 +29,7 @@ class _Alarm:
     __slots__ = ("__weakref__", "_calls", "_timer", "_when")
 
     def __init__(self) -> None:
-        self._calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)  # keeps no call alive
+        self._calls: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_while_asleep)  # keeps no call alive
         self._when = inf  # when the timer goes off
         self._timer: Timer | None = None
 
@@ -61,7 +61,7 @@ class _Alarm:
                 self._start(following, loop, _TURN_S)
 
 
-def _deadline_of(watched: ref[Call]) -> float | None:
+def _deadline_while_asleep(watched: ref[Call]) -> float | None:
     call = watched()
     return None if call is None or call.is_woken else call.deadline
 

@@ -22,7 +22,7 @@ from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS
 from batched._drivers.step_lock import is_outdated
 
-_MANY = 1024
+_MOST_ADDED = 1024
 
 _logger = logging.getLogger("batched")
 
@@ -51,7 +51,7 @@ class DeadlineWatch:
         """Report `call` when `deadline`, a time of `monotonic`, has passed, unless it is answered by then."""
         self._added.append((ref(call), deadline))
         # The thread writes `_until` before and after it empties `_added`, so either side sees the other.
-        if deadline < self._until or len(self._added) > _MANY:
+        if deadline < self._until or len(self._added) > _MOST_ADDED:
             self._look()
         if not self._has_thread:
             self._start()
@@ -107,7 +107,7 @@ class DeadlineWatch:
 
     def _watch(self) -> None:
         """Report late calls until no call is watched."""
-        heap: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_of)
+        heap: DeadlineHeap[ref[Call]] = DeadlineHeap(_deadline_while_unanswered)
         while not self._is_stopped:
             self._take_in(heap)
             now = monotonic()
@@ -127,6 +127,6 @@ class DeadlineWatch:
                 self._until = inf
 
 
-def _deadline_of(watched: ref[Call]) -> float | None:
+def _deadline_while_unanswered(watched: ref[Call]) -> float | None:
     call = watched()
     return call.deadline if call is not None and call.missing else None

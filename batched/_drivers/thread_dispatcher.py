@@ -76,7 +76,7 @@ class ThreadDispatcher(Dispatcher):
                 # a chance to call again or to leave.
                 if self.driver.closed:
                     batcher.drain()
-                found = batcher.next_unless_answered(now)
+                found = batcher.next(now, answers_first=True)
         if failure is not None and not is_alone:
             workers.wake()  # a half may run in another worker, which is asleep and has the turn
         # An error's traceback leads to this frame, by way of the function's: were the error or its calls

@@ -17,7 +17,7 @@ from batched._core.task_awaitable import TaskAwaitable, still_asleep, wake_all
 from batched._drivers.fork_and_exit import park_at_exit
 from batched.errors import BatchError, copied, for_event_loop
 
-_FEW = 1024
+_MOST_OUTBOXES = 1024
 _logger = logging.getLogger("batched")
 
 FUTURE = object()
@@ -171,7 +171,7 @@ def _send(loop: asyncio.AbstractEventLoop, calls: list[Call]) -> None:
     outbox = None if known is None else known()
     if outbox is None or outbox.loop() is not loop:
         outbox = _Outbox(loop)
-        if len(_outboxes) > _FEW:
+        if len(_outboxes) > _MOST_OUTBOXES:
             _outboxes.clear()  # of loops that are gone, most of them
         # Of two at once, as after this or of two threads, each does its work.
         _outboxes[id(loop)] = ref(outbox)

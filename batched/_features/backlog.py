@@ -16,7 +16,7 @@ longer queue would only add to the latency of all, also for long after.
 from __future__ import annotations
 
 from functools import partial
-from math import ceil
+from math import ceil, inf
 
 from batched._core.batch import Batch
 from batched._core.call import Call
@@ -32,13 +32,16 @@ from batched._policy.window import StartReason
 from batched.errors import OverloadError
 
 _FLOOD = 16  # batches in a row before which calls were turned away: then a long queue only adds to waits
-_LATELY = 1 / 16
+_WEIGHT = 1 / 16  # of one batch in what is learned of late
 _SPARE = 0.5  # of the time of one item: where a slot was free for longer, this is no flood
 _MARGIN = 0.15  # batches: so much later than it is expected to start, it has started in most cases
 _LOOK_AHEAD = 64  # batches, of a large call's wait; beyond, the rest goes on as they did
 _LEAST = 0.01  # of an item
 _OF_LATE = 64  # batches: what came with them comes now
 _IDLE = 8  # batches that could have run since the last one: what was learned may be wrong by now
+
+
+_USED = ("door", "took", "ended")
 
 
 class Backlog(Feature):
@@ -48,7 +51,7 @@ class Backlog(Feature):
     `wait_s` need no lock: they look at figures that the steps keep up to date.
     """
 
-    hooks = ("door",)
+    hooks: tuple[str, ...] = ("door",)
 
     def __init__(self, deadlines: Deadlines, name: str, *, streams: bool = False) -> None:
         self._deadlines = deadlines
@@ -75,6 +78,8 @@ class Backlog(Feature):
     def begin(self, river: River, options: Options) -> None:
         """Go on with what is known, for a new queue."""
         super().begin(river, options)
+        if self._is_asked:  # Ctrl-C may have come before it took part
+            self.hooks = _USED
         self.configure(options)
 
     def configure(self, options: Options) -> None:
@@ -88,8 +93,8 @@ class Backlog(Feature):
     def use(self) -> None:
         """Take part from now on."""
         self._is_asked = True
-        if "took" not in self.hooks:
-            self.have("door", "took", "ended")
+        if self.hooks != _USED:
+            self.have(*_USED)
 
     def learn(self) -> None:
         """Learn from now on, and from the last batches that ran, of all loops."""
@@ -123,24 +128,24 @@ class Backlog(Feature):
         """Note that a batch starts."""
         if not self.times.is_known:
             self.learn()
-        self.note(now)
-        if self.times.is_known:
-            self._free_at = self._next_end(now)
-            self._losing_before = self._free_at + self.times.safe_seconds(self.river.queue.batch_size)
-            self._losing = self._count_losing()
-            self._note_overload(now)
-            if not self.river.queue.items:
-                self._coming_back.all_came()
-
-    def _note_overload(self, now: float) -> None:
-        """Note whether calls were turned away since the last batch started."""
-        turned_away = self._turned_away > 0
-        # Where only the rule of floods turns calls away, nothing else would end it.
-        is_spare = now - self._ended > _SPARE * self.times.seconds(1)
-        self._flooded = self._flooded + 1 if turned_away and not is_spare else 0
+        self._now = max(self._now, now)
+        if not self.times.is_known:
+            return
+        self._free_at = self._next_end(now)
+        self._losing_before = self._free_at + self.times.safe_seconds(self.river.queue.batch_size)
+        self._losing = 0 if self._deadlines.are_after(self._losing_before) else self._count_losing()
         self._coming_back.started(self._turned_away, self._items, is_full=self._without_room > 0)
+        if self._turned_away:
+            # Where only the rule of floods turns calls away, nothing else would end it.
+            is_spare = now - self._ended > _SPARE * self.times.seconds(1)
+            self._flooded = 0 if is_spare else self._flooded + 1
+            self.times.caution += _WEIGHT * (1.0 - self.times.caution)
+        else:
+            self._flooded = 0
+            self.times.caution -= _WEIGHT * self.times.caution
         self._turned_away = self._without_room = 0
-        self.times.caution += _LATELY * (turned_away - self.times.caution)
+        if not self.river.queue.items:
+            self._coming_back.all_came()
 
     def ended(self, run: Run) -> None:
         """Note that a batch has ended; learn from it, if it is a lesson, what batches take."""
@@ -154,12 +159,15 @@ class Backlog(Feature):
                 self._learn(batch.size, now - started)
             if run.is_lesson or batch.failed:
                 self._note_run(batch, now - started)
-            small = batch.size - sum([stop - start for call, start, stop in batch.slices if call.large])
-            self._small += _LATELY * (small - self._small)
-            self._items += _LATELY * (batch.size - self._items)
-            self._cycle_s += _LATELY * (now - (self._ended or started) - self._cycle_s)
+            small = batch.size
+            for call, start, stop in batch.slices:
+                if call.large:
+                    small -= stop - start
+            self._small += _WEIGHT * (small - self._small)
+            self._items += _WEIGHT * (batch.size - self._items)
+            self._cycle_s += _WEIGHT * (now - (self._ended or started) - self._cycle_s)
             self._ended = now
-        self.note(now)
+        self._now = max(self._now, now)
         if self.times.is_known:
             self._free_at = self._next_end(now)
 
@@ -193,19 +201,17 @@ class Backlog(Feature):
             self._extra.left_s = 0.0
         if len(self.river.running) < self.slots:
             return now + again_s
-        ends = [
-            since
-            + self.times.seconds(batch.size)
-            * (1.0 if batch.reason == StartReason.RETRY else self._extra.factor)
-            for batch, since in self.river.running.items()
-        ]
-        return min(ends) + again_s
+        first = inf
+        for batch, since in self.river.running.items():
+            factor = 1.0 if batch.reason == StartReason.RETRY else self._extra.factor
+            first = min(first, since + self.times.seconds(batch.size) * factor)
+        return first + again_s
 
     def _count_losing(self) -> int:
         """Return how many small items that wait will be too late for the next batch if that is full."""
         losing = 0
         deadlines = self._deadlines
-        if not deadlines.are_after(self._losing_before) and deadlines.next() < self._losing_before:
+        if deadlines.next() < self._losing_before:
             for call in self.river.queue.small_calls():
                 if call.waiting and (call.deadline is None or call.deadline >= self._losing_before):
                     break  # those that follow came later
@@ -268,8 +274,8 @@ class Backlog(Feature):
     def door(self, call: Call, now: float) -> None:
         """Raise an `OverloadError` if `call`, which has a deadline, cannot be answered in time."""
         if not self._is_asked:
+            self.river.later.append(self.use)  # first: another caller relies on it, and Ctrl-C may come
             self._is_asked = True
-            self.river.later.append(self.use)
         river, deadline = self.river, call.deadline
         if deadline is None or not (river.running or river.queue.items or river.arriving or call.size > 1):
             return  # without a deadline, or it runs at once

@@ -25,6 +25,8 @@ from batched._policy.service_time import ServiceTime
 from batched._policy.window import StartReason
 from batched.errors import OverloadError
 
+_USED = ("queued", "look", "urgent", "start", "room")
+
 
 class KnowsWaits(Protocol):
     """What knows how long batches take, and calls wait."""
@@ -44,7 +46,7 @@ class KnowsWaits(Protocol):
 class WithDeadlines(Feature):
     """Watches the calls that have a deadline; begins with the first one."""
 
-    hooks = ("door",)
+    hooks: tuple[str, ...] = ("door",)
 
     def __init__(self, deadlines: Deadlines, waits: KnowsWaits) -> None:
         self._deadlines = deadlines
@@ -55,16 +57,18 @@ class WithDeadlines(Feature):
         """Begin with the deadlines of the new queue, which has none."""
         super().begin(river, options)
         self._deadlines.clear()
+        if self._is_used:  # Ctrl-C may have come before it took part
+            self.hooks = _USED
         self._early_drop = EarlyDrop(river, self._deadlines, self._waits)
 
     def door(self, call: Call, now: float) -> None:  # noqa: ARG002  as for every feature
         """Take part from the first call on."""
         if not self._is_used:
+            self.river.later.append(self._use)  # first: another caller relies on it, and Ctrl-C may come
             self._is_used = True
-            self.river.later.append(self._use)
 
     def _use(self) -> None:
-        self.have("queued", "look", "urgent", "start", "room")
+        self.have(*_USED)
 
     def queued(self, calls: list[Call]) -> None:
         """Watch those that have a deadline."""
@@ -78,7 +82,7 @@ class WithDeadlines(Feature):
         if not deadlines.are_far(now + self.river.batch_s):
             for call in deadlines.passed(now):
                 self.river.expire(call)
-            if self._early_drop.is_on:
+            if self._waits.times.is_known:
                 self._early_drop.give_up_late(now)
 
     def start(self, start: float, reason: StartReason, _now: float) -> tuple[float, StartReason]:
@@ -91,7 +95,7 @@ class WithDeadlines(Feature):
         """Return when to start for the call with the next deadline."""
         queue = self.river.queue
         start = self._deadlines.start()
-        if self._early_drop.is_on:
+        if self._waits.times.is_known:
             start = min(start, self._early_drop.latest_start(min(queue.items, queue.batch_size)))
         return start
 
@@ -102,7 +106,8 @@ class WithDeadlines(Feature):
 
     def room(self, queue: Any, room: int, now: float) -> int:
         """Return how many items can be answered in time."""
-        if self._early_drop.is_on and not self._early_drop.are_in_time(room, now):
+        times = self._waits.times
+        if times.is_known and not self._deadlines.are_after(now + times.safe_seconds(room)):
             room = min(self._early_drop.choose(queue, room, now), queue.items)
         return room
 
@@ -114,15 +119,6 @@ class EarlyDrop:
         self._river = river
         self._deadlines = deadlines
         self._waits = waits
-
-    @property
-    def is_on(self) -> bool:
-        """Whether it is known how long batches take: asked where calls with deadlines wait."""
-        return self._waits.times.is_known
-
-    def are_in_time(self, size: int, now: float) -> bool:
-        """Whether no call is late if a batch of `size` items starts now; False may be wrong."""
-        return self._deadlines.are_after(self._ends(now, size))
 
     def latest_start(self, items: int) -> float:
         """Return when a batch of `items` has to start, for the call with the next deadline."""

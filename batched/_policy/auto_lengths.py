@@ -24,7 +24,9 @@ _FIRST = 24  # so many batches are looked at one after another, ...
 _LAST = 96  # ... or up to so many, while it may turn out that padding costs time, ...
 _EVERY = 16  # ... and then each of so many
 _ENOUGH = 12  # looks, ...
-_FEW = 4  # batches of several items, of which twice as many are among them; errors of the first do not count
+_LEAST_LOOKS = (
+    4  # batches of several items, of which twice as many are among them; errors of the first do not count
+)
 _STEP = 1 / 24  # the means are those of about so many looks
 _PAYS = 0.1  # of the time: as much as padding takes where it pays to do something about it
 _PAYS_NOT = 0.05  # of the time: as little as all length takes where it does not pay any more
@@ -140,10 +142,10 @@ class AutoLengths(Lengths):
         self._decide()
         ours = self._by_longest
         least = min(self._by_sum.error, self._number.error + _SLIGHT)
-        is_likely = self._looks < 2 * _FEW or ours.error <= least
+        is_likely = self._looks < 2 * _LEAST_LOOKS or ours.error <= least
         self.is_open = not self.is_used and self._share > _PAYS and is_likely and self._looks < _LAST
         most = _FIRST if ours.beats(self._number) else _TRIED
-        self._try(may=self.is_open and self._looks >= _FEW and self._tried < most)
+        self._try(may=self.is_open and self._looks >= _LEAST_LOOKS and self._tried < most)
         grows = share > _PAYS and ours.beats(self._by_sum)  # other callers have come
         self.looks = self.is_used or self._looks < _FIRST or self.is_open or grows
         self._left = _EVERY
@@ -153,7 +155,7 @@ class AutoLengths(Lengths):
         size = batch.size
         longest, mean = batch.padded / size, batch.real / size
         fade = max(_STEP, 1 / self._looks)
-        of_error = max(_STEP, 1 / max(self._looks - _FEW, 1))
+        of_error = max(_STEP, 1 / max(self._looks - _LEAST_LOOKS, 1))
         for explanation, length in zip(self._all, (longest, mean, 0.0, size), strict=True):
             explanation.ran(size, length, duration, of_error)
         padding = 1 - batch.real / batch.padded
@@ -175,9 +177,9 @@ class AutoLengths(Lengths):
                 self._begin()
         elif self._looks > 2 * _FIRST and min(ours.error, self._by_sum.error, number.error) > _WRONG:
             self._begin()
-        elif self._looks >= 2 * _FEW and self._looks + self._singles >= _ENOUGH:
+        elif self._looks >= 2 * _LEAST_LOOKS and self._looks + self._singles >= _ENOUGH:
             # Of errors that lie as normal ones do, so many of this share have that likelihood.
-            chance = exp(-_CHANCE * max(_STEP, 1 / (self._looks - _FEW)))
+            chance = exp(-_CHANCE * max(_STEP, 1 / (self._looks - _LEAST_LOOKS)))
             explains = ours.beats(number, chance) and ours.beats(self._by_sum, min(_BETTER, chance**0.5))
             self._use(pays=self._share > _PAYS and explains)
 

@@ -33,7 +33,7 @@ from __future__ import annotations
 from math import inf, sqrt
 
 from batched._policy.batch_cost import OVERHEAD_S
-from batched._policy.size_times import FEW, OUTLIER, Seen
+from batched._policy.size_times import LEAST_BATCHES, OUTLIER, Seen
 
 SHORT_S = 500e-6  # a full batch that takes no longer costs little more than handing it out
 
@@ -59,7 +59,7 @@ _RAREST = 1024
 _UNDECIDED = 1.01  # the gap grows by that while it is not sure which size is better
 _EACH = 8  # batches from one decision to the next, if there was no trial
 _COMPILED = 2.0  # times what was expected
-_LATELY = 1 / 16
+_WEIGHT = 1 / 16  # of one batch in the drift
 _CHANGED = 0.2  # of the time of a batch: a function that has changed by less has not changed
 _CHANGED_SURE = 6.0  # standard errors
 _SETTLED = 32  # batches of a level: then a change shows
@@ -130,7 +130,7 @@ class BestSize:
     def _is_known_worse(self, level: int) -> bool:
         """Whether batches below `level` were so much worse as they came that no trial is needed."""
         small, large = self._larger[level - 1], self._larger[level]
-        if self._full[level - 1].is_known or small.batches < 2 * FEW or not large.is_known:
+        if self._full[level - 1].is_known or small.batches < 2 * LEAST_BATCHES or not large.is_known:
             return False
         apart = small.each - large.each
         return apart > _SURE * self._error(small, large) and apart > _FAR * large.each
@@ -197,8 +197,8 @@ class BestSize:
         self._noise += ((ratio - 1.0) ** 2 - self._noise) / (2 * _SETTLED)
         if seen.batches < _SETTLED:
             return
-        self._drift += _LATELY * (ratio - self._drift)
-        squared = max(self._noise, seen.variance / seen.seconds**2) * _LATELY / (2 - _LATELY)
+        self._drift += _WEIGHT * (ratio - self._drift)
+        squared = max(self._noise, seen.variance / seen.seconds**2) * _WEIGHT / (2 - _WEIGHT)
         if abs(self._drift - 1.0) > max(_CHANGED, _CHANGED_SURE * sqrt(squared)):
             self._forget()
 
@@ -268,7 +268,7 @@ class BestSize:
         full, about = self._full[level], self._larger[level]
         if full.is_known:
             return full
-        return about if about.batches >= 2 * FEW else None
+        return about if about.batches >= 2 * LEAST_BATCHES else None
 
     def _error(self, one: Seen, other: Seen) -> float:
         """Return the standard error of the difference of what an item takes."""

@@ -10,7 +10,7 @@ _LONGEST_S = 60.0  # after which a caller may come back
 _FURTHER, _CLOSER = 1.1, 1.01
 _MOST_SPACING = 64.0
 _SPACING_WHERE_FULL = 8.0  # beyond, callers would wait for long and find room little more often
-_FEW = 1 / 20  # of the items of a batch: if more are refused, callers come back too soon
+_MOST_REFUSED = 1 / 20  # of the items of a batch: if more are refused, callers come back too soon
 
 
 class ComingBack:
@@ -25,7 +25,7 @@ class ComingBack:
 
         Where the queue `is_full`, calls were refused for want of room: those that come back first find it.
         """
-        is_too_soon = refused > _FEW * items or (is_full and self._spacing < _SPACING_WHERE_FULL)
+        is_too_soon = refused > _MOST_REFUSED * items or (is_full and self._spacing < _SPACING_WHERE_FULL)
         spacing = self._spacing * _FURTHER if is_too_soon else self._spacing / _CLOSER
         self._spacing = min(max(spacing, 1.0), _MOST_SPACING)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_LATELY = 1 / 16  # the weight of one first run
+_WEIGHT = 1 / 16  # the weight of one first run
 _OWN = 0.75  # of its batch's extra runs are over, on average, when a call has its answer
 
 
@@ -16,7 +16,7 @@ class ExtraRuns:
     @property
     def factor(self) -> float:
         """The time of all runs of a batch, relative to that of one."""
-        return max(self._all / self._first, _LATELY) if self._first else 1.0
+        return max(self._all / self._first, _WEIGHT) if self._first else 1.0
 
     @property
     def until_answer(self) -> float:
@@ -25,7 +25,7 @@ class ExtraRuns:
 
     def ran(self, expected: float, seconds: float, *, divided: bool) -> None:
         """Note the first run of a batch, which took so many seconds, and failed if it is `divided`."""
-        fade = 1.0 - _LATELY
+        fade = 1.0 - _WEIGHT
         self._first = self._first * fade + expected
         self._all = self._all * fade + seconds
         if divided:

@@ -25,7 +25,7 @@ from math import exp, log, sqrt
 
 from batched._policy.batch_cost import TOO_SHORT_S
 
-_FEW = 3  # batches: fewer tell nothing
+_LEAST_BATCHES = 3  # batches: fewer tell nothing
 _OWN = 1 / 64  # the weight of one batch in its level, at least, ...
 _ALL = 1 / 128  # ... and in all levels
 _FIRST = 0.5  # the variance of a guess at a level of which no batch ran yet, as a logarithm
@@ -49,6 +49,8 @@ class ServiceTime:
 
     def __init__(self) -> None:
         self._batches = 0
+        self.is_known: bool = False
+        """Whether there were enough batches to tell anything."""
         self.speed: float = 1.0
         """Of late, relative to what the levels say."""
         self._least = self._most = 0  # sizes of batches that ran
@@ -68,11 +70,6 @@ class ServiceTime:
         # What batches take in the mean, by size, none faster than a smaller one; it is read elsewhere.
         self._curve: _Curve = [], []
 
-    @property
-    def is_known(self) -> bool:
-        """Whether there were enough batches to tell anything."""
-        return self._batches >= _FEW
-
     def ran(self, size: int, seconds: float) -> None:
         """Learn from a batch of `size` items."""
         self._batches += 1
@@ -90,6 +87,7 @@ class ServiceTime:
         else:
             self._learn(level, size, log(seconds / _at(self._usual, size)))
         level.seen_at = self._batches
+        self.is_known = self._batches >= _LEAST_BATCHES
         level.ratio = level.mean.value(self._mean.value(1.0, 0.0), _OTHERS)
         if not self._batches % _FORGET:
             since = self._batches - _FORGET
@@ -208,7 +206,9 @@ class ServiceTime:
 
     def safe_seconds(self, size: int) -> float:
         """Return what few batches exceed, as far as `caution` asks for it, handing the batch out included."""
-        return self.seconds(size) * (1.0 + self.caution * _SAFE * sqrt(self._variance)) + _HAND_OUT_S
+        seen = min(max(size, self._least), self._most)
+        seconds = _at(self._curve, seen) * min(size / seen, 1.0)
+        return seconds * (1.0 + self.caution * _SAFE * sqrt(self._variance)) + _HAND_OUT_S
 
 
 def _level_of(size: int) -> int:

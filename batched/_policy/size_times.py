@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-FEW = 4  # batches: fewer tell nothing
+LEAST_BATCHES = 4  # batches: fewer tell nothing
 OUTLIER = 8.0  # times the expected: no batch counts for more
 
 _MEMORY = 1024  # the means are those of about so many batches of a level
@@ -28,7 +28,7 @@ class Seen:
         self.batches += 1
         if not self.batches:
             return
-        if self.batches > FEW:
+        if self.batches > LEAST_BATCHES:
             seconds = min(seconds, OUTLIER * self.each * size)
         elif self.batches > 1 and 2.0 * seconds < self.seconds and 2.0 * seconds < self.each * size:
             self.batches = 1  # those before compiled something too
@@ -42,7 +42,7 @@ class Seen:
     @property
     def is_known(self) -> bool:
         """Whether there were enough batches."""
-        return self.batches >= FEW
+        return self.batches >= LEAST_BATCHES
 
     @property
     def each(self) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.kit.flavours import Flavour
+from tests.kit.maps import read
 
 
 def halves(numbers: list[Any]) -> list[Any]:
@@ -83,3 +84,14 @@ def test_notes_are_of_one_caller(flavour: Flavour) -> None:
     for _ in range(2):
         assert len(notes_of(flavour, fn, [1, 2])) == 1
     assert not hasattr(error, "__notes__")
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 4}, {"deadline_ms": 60_000}])
+def test_the_error_of_a_map_says_at_which_item_it_ended(flavour: Flavour, options: dict[str, Any]) -> None:
+    """Counted from the first that was read, however many of them share a call."""
+    deadline_ms = options.pop("deadline_ms", None)
+    fn = flavour.decorate(halves, name="embed", timeout_ms=0, **options)
+    answers, error = read(flavour, fn.options(deadline_ms=deadline_ms), [*range(10), 13, 1, 13])
+    assert answers == [number / 2 for number in range(10)]
+    assert isinstance(error, ValueError)
+    assert error.__notes__ == ["item 11 of a map of embed"]

@@ -83,7 +83,7 @@ class Alone:
 
 
 def test_without_features_no_hook_has_a_method() -> None:
-    """Only the queue and the window are on the path of a call; no door refuses, and nothing is learned."""
+    """So nothing but queue and window is on the path of a call; no door refuses, nothing is learned."""
     batcher = Alone().batcher
     assert {name: getattr(batcher, f"_{name}") for name in HOOKS} == dict.fromkeys(HOOKS, ())
     assert (batcher.queue.batch_size, batcher.lessons, batcher.figures()) == (4, NOTHING, {})
@@ -132,11 +132,11 @@ def test_callers_are_told_before_the_next_batch_is_looked_for() -> None:
     batcher = alone.batcher
     alone.arrive(single())
     alone.finish(alone.next())
-    assert (batcher.next_unless_answered(2.0), batcher.wake_after) == (None, 1)
+    assert (batcher.next(2.0, answers_first=True), batcher.wake_after) == (None, 1)
     alone.arrive(call := single())
-    assert batcher.next_unless_answered(2.0) == 0.0
+    assert batcher.next(2.0, answers_first=True) == 0.0
     batcher.effects = type(batcher.effects)()
-    batch = batcher.next_unless_answered(2.0)
+    batch = batcher.next(2.0, answers_first=True)
     assert isinstance(batch, Batch)
     assert batch.calls == [call]
 

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from batched._core.call import Call
-from batched._core.lazy_heap import FEW, Deadlines
+from batched._core.lazy_heap import LEAST_LIMIT, Deadlines
 
 
 def call_with(deadline: float, size: int = 1, arrived: float = 0.0) -> Call:
@@ -86,12 +86,12 @@ def test_what_is_said_to_be_after_a_time_is_after_it() -> None:
 def test_lists_are_those_that_have_waited_longest_and_no_more_than_a_few() -> None:
     """Single calls are none of them, nor lists that have started to the end."""
     calls = [call_with(9.0, size) for size in (1, 2, 3)]
-    lists = [call_with(9.0, 2) for _ in range(2 * FEW)]
+    lists = [call_with(9.0, 2) for _ in range(2 * LEAST_LIMIT)]
     deadlines = watched(*calls, *lists)
-    assert deadlines.lists() == [*calls[1:], *lists][:FEW]
+    assert deadlines.lists() == [*calls[1:], *lists][:LEAST_LIMIT]
     calls[1].waiting = 0
     calls[2].waiting = 1
-    assert deadlines.lists() == [calls[2], *lists][:FEW]
+    assert deadlines.lists() == [calls[2], *lists][:LEAST_LIMIT]
 
 
 def test_a_deadline_that_is_put_off_makes_way_for_the_next() -> None:

@@ -117,7 +117,7 @@ def test_everybody_is_woken_at_their_own_deadline(
     with pytest.MonkeyPatch.context() as patch:
         loop = Loop()
         patch.setattr(alarms, "monotonic", lambda: loop.now)
-        patch.setattr(lazy_heap, "FEW", few)
+        patch.setattr(lazy_heap, "LEAST_LIMIT", few)
         expected: list[tuple[Sleeper, float]] = []
         for pause, allowed, answered_after in calls:
             loop.run(loop.now + pause)

@@ -369,15 +369,6 @@ def test_a_large_call_that_is_late_for_the_batch_is_not_given_up_for_its_size() 
     assert alone.river.expired == []
 
 
-@pytest.mark.parametrize(("allowed_s", "in_time"), [(3.0, False), (3.1, True)])
-def test_whether_a_batch_is_in_time_is_told_by_the_next_deadline(allowed_s: float, in_time: bool) -> None:
-    alone = Alone()
-    assert alone.early_drop.are_in_time(2, NOW)
-    alone.single(99)
-    alone.single(allowed_s)
-    assert alone.early_drop.are_in_time(2, NOW) is in_time
-
-
 def test_a_call_that_the_batcher_does_not_answer_does_not_count_as_given_up() -> None:
     """All of it may have started by then."""
     alone = Alone()
@@ -386,3 +377,14 @@ def test_a_call_that_the_batcher_does_not_answer_does_not_count_as_given_up() ->
     call = alone.single(1)
     alone.feature.look(NOW)
     assert (alone.given_up, alone.river.counters.given_up) == ([call], 0)
+
+
+def test_a_feature_that_was_asked_for_takes_part_after_a_step_that_was_broken_off() -> None:
+    """Ctrl-C may come after the request has been taken, and before it was heard."""
+    alone = Alone()
+    feature = WithDeadlines(alone.deadlines, alone.waits)
+    feature.begin(alone.river, Options())
+    feature.door(alone.single(1), NOW)
+    alone.river.later.clear()
+    feature.begin(alone.river, Options())
+    assert "look" in feature.hooks

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from batched._core.batch import Batch
+from batched._core.hooks import Run
 from batched._core.options import Options
 from batched._features.waiting import Waiting, new_window
 from batched._policy.adaptive import AdaptiveWindow
@@ -150,7 +152,7 @@ def test_a_window_that_goes_on_holds_batches_and_hears_of_all_again() -> None:
 @pytest.mark.parametrize(
     ("run", "has_company"),
     [
-        (run_of(2), True),
+        (Run(Batch([(listed(1, 11.0), 0, 1)] * 2, 2), 10.0, 10.5, 2, None), True),
         (run_of_list(0, 3, arrived=9.0), True),
         (run_of_list(0, 3, arrived=11.0), False),
         (run_of_list(3, 5, arrived=9.0), False),
@@ -164,7 +166,7 @@ def test_a_suspended_window_hears_of_a_run_and_whether_its_call_has_company(
     feature, _ = alone(window=(window := Heard(is_suspended=True)))
     feature.lesson(run_of(1))
     feature.lesson(run)
-    assert window.heard("ran_suspended")[1] == (run.size, 0.5, has_company)
+    assert window.heard("ran_suspended") == [(1, 0.5, False), (run.size, 0.5, has_company)]
 
 
 def test_a_suspended_window_hears_nothing_of_a_run_of_which_no_item_worked() -> None:
@@ -214,7 +216,9 @@ def test_costs_that_are_learned_elsewhere_are_those_of_each_new_window(monkeypat
         feature.configure(options)
     assert told == [None, cost, cost]
     feature.begin(river, OPTIONS)
-    assert told[3:] == [None]
+    for options in (PLAIN, OPTIONS):
+        feature.configure(options)
+    assert told[3:] == [None, None]
 
 
 def test_what_it_has_learned_is_what_the_window_has() -> None:

@@ -77,11 +77,11 @@ def test_without_a_bound_there_is_always_room() -> None:
 
 @pytest.mark.parametrize("size", [0, 3])
 def test_a_call_has_room_if_it_fits_beside_what_waits_and_what_is_on_its_way(size: int) -> None:
-    """A call of nothing fits in any case."""
+    """A call of nothing fits in any case, though more wait than may: the bound may have been lowered."""
     alone = Alone()
     alone.queued, alone.admission.arriving = 4, 1
     assert alone.come(listed(size), wait=False)
-    alone.queued, alone.admission.arriving = 4, 2
+    alone.queued, alone.admission.arriving = 7, 2
     assert alone.come(listed(size)) is (size == 0)
 
 
@@ -173,6 +173,16 @@ def test_room_that_is_promised_to_a_call_is_no_others_until_it_leaves() -> None:
     assert alone.admission.leave(waits) == []
 
 
+def test_room_is_promised_in_an_empty_queue_too() -> None:
+    alone = Alone()
+    alone.queued = BOUND
+    assert not alone.come(listed(4))
+    alone.queued = 0
+    with pytest.raises(QueueFullError):
+        alone.come(listed(5), wait=False)
+    assert alone.come(listed(4), wait=False)
+
+
 def test_items_on_their_way_count_where_a_call_waits_for_room() -> None:
     alone = Alone()
     alone.queued = 6
@@ -252,6 +262,7 @@ def test_maps_together_fill_half_of_the_queue_and_others_find_room() -> None:
 
 
 def test_a_map_goes_on_as_its_items_start() -> None:
+    """What was let in counts in its half."""
     alone = Alone()
     first = listed(4)
     first.flow = alone.flow
@@ -261,6 +272,7 @@ def test_a_map_goes_on_as_its_items_start() -> None:
     assert alone.let_in() == []
     first.waiting, alone.queued = 2, 2
     assert alone.let_in() == [waits]
+    assert alone.come_of_map(1) is not None
 
 
 def test_one_call_of_a_map_may_be_larger_than_half_where_no_map_waits() -> None:
@@ -325,7 +337,7 @@ def test_small_calls_do_not_go_ahead_of_a_map_for_ever() -> None:
     alone.queued = 7
     assert alone.let_in() == [small]
     alone.queued = BOUND
-    assert alone.come_of_map(1) is not None
+    assert alone.come_of_map(2) is not None
     small = alone.small_that_waits()
     assert alone.admission.next(7) == (small, [small])
 
@@ -346,12 +358,23 @@ def test_a_map_that_leaves_takes_its_promise_along_and_a_call_in_its_place_is_of
     alone.queued = BOUND
     of_map, other = alone.come_of_map(4), listed(4)
     assert of_map is not None
+    assert alone.come_of_map(1) is not None
     alone.admission.hand_over(of_map, other)
     alone.queued = 5
     with pytest.raises(QueueFullError):
-        alone.come(listed(1), large=True, wait=False)
+        alone.come(listed(2), large=True, wait=False)
     assert alone.admission.leave(other) == [of_map]
-    assert alone.come(listed(1), large=True, wait=False)
+    with pytest.raises(QueueFullError, match="and 1 more wait for room"):
+        alone.come(listed(3), large=True, wait=False)
+    assert alone.come(listed(2), large=True, wait=False)
+
+
+def test_a_map_does_not_go_ahead_of_another_that_waits_for_room() -> None:
+    alone = Alone()
+    alone.queued = BOUND
+    assert alone.come_of_map(4) is not None
+    alone.queued = 4
+    assert alone.come_of_map(1, MapFlow()) is not None
 
 
 # -- tenants ------------------------------------------------------------------------------------------------
@@ -397,6 +420,25 @@ def test_a_tenant_within_its_share_need_not_wait_behind_others_that_do() -> None
     alone, _, _ = with_tenants(many=7)
     assert not alone.come(of_tenant("many", 2))
     assert alone.come(of_tenant("few", 1), wait=False)
+    assert alone.admission.in_the_way == []
+
+
+def test_a_tenant_with_less_than_its_share_is_refused_too_where_no_call_can_make_room() -> None:
+    """A call that has begun cannot."""
+    alone, _, calls = with_tenants(many=8)
+    calls["many"].size += 1
+    with pytest.raises(QueueFullError):
+        alone.come(of_tenant("few", 2), wait=False)
+
+
+def test_a_call_that_waits_for_room_belongs_to_the_tenant_of_its_first_part() -> None:
+    """One that does not wait is no tenant's there."""
+    alone, _, _ = with_tenants(many=8)
+    call, part = listed(1), of_tenant("few", 1)
+    assert not alone.admission.admit(call, [part], alone.queued, large=False, wait=True)
+    assert call.tenant == "few"
+    assert alone.admission.leave(call) == [part]
+    assert alone.admission.leave(call) == []
 
 
 def test_of_calls_that_wait_for_room_that_of_the_tenant_with_least_comes_first() -> None:

@@ -185,6 +185,18 @@ def test_a_batcher_that_drains_holds_nothing_back_whatever_window_it_is_told() -
     assert alone.batcher.window.is_immediate
 
 
+def test_what_callers_leave_to_be_done_is_done_before_their_calls_are_queued() -> None:
+    """And once; also where no call comes."""
+    alone = Alone()
+    waiting = []
+    for calls in ([single()], []):
+        alone.arrive(*calls)
+        alone.batcher.later.append(lambda: waiting.append(alone.batcher.waiting()))
+        alone.batcher.next(1.0)
+        alone.batcher.next(1.0)
+    assert waiting == [[], []]
+
+
 # -- a batch fails ------------------------------------------------------------------------------------------
 
 
@@ -304,6 +316,14 @@ def test_a_call_is_refused_or_waits_for_room_and_is_let_in_as_a_batch_starts() -
     assert (batcher.effects.let_in, batcher.waiting()) == ([waits], [waits])
     assert alone.next().calls == [waits]
     assert alone.counted == {"accepted": 6, "rejected": 3}
+
+
+def test_while_calls_wait_for_room_no_batch_is_held_back() -> None:
+    alone = Alone(replace(OPTIONS, max_queue_size=2))
+    alone.batcher.use_window(Window(5.0))
+    assert [alone.batcher.admit(listed(2), wait=True) for _ in range(2)] == [True, False]
+    assert alone.next(0.0).reason == StartReason.CROWDED
+    assert alone.batcher.next(0.0) == 5.0
 
 
 def test_new_options_make_room_and_are_those_of_the_next_batch() -> None:

@@ -304,6 +304,26 @@ def test_later_calls_take_the_places_of_those_that_are_given_up() -> None:
     assert alone.given_up == late
 
 
+def test_calls_that_are_late_behind_a_batch_are_not_given_up_for_it() -> None:
+    """They are not in its way, and may be in time for a smaller one."""
+    alone = Alone()
+    late = alone.single(2)
+    for _ in range(4):
+        alone.single(10)
+    alone.single(3)
+    assert alone.room(4) == 4
+    assert alone.given_up == [late]
+
+
+def test_a_call_that_is_given_up_makes_the_batch_no_smaller() -> None:
+    alone = Alone()
+    late = alone.single(1.5)
+    alone.single(99)
+    alone.call(listed(20))
+    assert alone.room(8) == 8
+    assert alone.given_up == [late]
+
+
 def test_a_call_is_late_only_if_the_batch_ends_after_its_deadline() -> None:
     alone = Alone()
     late = alone.single(3.9)

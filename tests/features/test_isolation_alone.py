@@ -316,6 +316,31 @@ def test_in_a_pause_one_call_of_some_batches_runs_ahead_of_the_others() -> None:
     assert tries
 
 
+@pytest.mark.parametrize(
+    ("calls", "sizes"),
+    [([(4, True)], [1]), ([(5, False), (5, False)], [5]), ([(2, True), (3, True)], [2, 3])],
+)
+def test_what_runs_ahead_is_a_call_or_an_item_of_the_only_list_at_any_place(
+    calls: list[tuple[int, bool]], sizes: list[int]
+) -> None:
+    alone = Alone()
+    alone.pause()
+    ahead = set()
+    for _ in range(100):
+        slices = []
+        for size, keep_errors in calls:
+            (piece,) = list_of(size, keep_errors=keep_errors).slices
+            slices.append(piece)
+        given = [*slices]
+        batch = alone.start(Batch(slices, sum(size for size, _ in calls)))
+        if alone.sizes:
+            assert batch.size in sizes
+            [(call, start, _)] = batch.slices
+            ahead.add((next(at for at, piece in enumerate(given) if piece[0] is call), start))
+            alone.river.first.clear()
+    assert len(ahead) == (calls[0][0] if len(calls) == 1 else len(calls))
+
+
 def test_of_one_call_none_runs_ahead_and_no_part_of_another_search_is_divided() -> None:
     alone = Alone()
     alone.pause()
@@ -353,23 +378,25 @@ def test_the_others_run_if_it_is_no_outage_that_made_it_fail(why: str) -> None:
 
 
 def test_if_the_call_that_ran_ahead_works_the_pause_is_over_and_the_others_are_of_no_search() -> None:
-    """Those that run by now, on another slot, too."""
+    """Those that run by now, on another slot, too. What another search is for stays in that."""
     alone = Alone()
     alone.pause()
     batch, rest = ahead_of_some(alone)
     runs = Half([(single(), 0, 1)], 1, None, batch.search)
-    alone.river.running[runs] = BEGAN
+    other = Half([(single(), 0, 1)], 1, None, search := Search(2, 0.0))
+    alone.river.running |= {runs: BEGAN, other: BEGAN}
     alone.work(batch)
-    assert (rest.search, runs.search) == (None, None)
+    assert (rest.search, runs.search, other.search) == (None, None, search)
     assert not alone.feature.is_paused
     assert alone.river.ended[1:] == []
 
 
 def test_after_a_pause_a_search_begins_with_a_single_item_until_a_whole_batch_works() -> None:
-    """A part that works ends the pause, not the caution."""
+    """A part that works ends the pause, not the caution: it goes on watching for such a batch."""
     alone = Alone()
     alone.pause()
     alone.work(Half([(single(), 0, 1)], 1, None, Search(2, 0.0)))
+    assert (alone.feature.is_paused, alone.feature.hooks) == (False, WATCHES)
     alone.fail(batch_of(8))
     assert alone.sizes == [1, 1, 2, 4]
     alone.river.first.clear()
@@ -455,6 +482,14 @@ def test_an_item_that_fails_alone_is_to_blame_and_batches_run_as_a_whole_again()
     alone.work(alone.part())
     assert alone.start(batch_of(4)).size == 4
     assert alone.feature.hooks == AT_REST
+
+
+def test_a_part_of_several_that_fails_does_not_end_it() -> None:
+    """No item is to blame by that."""
+    alone = fails_for_several()
+    alone.fail(Half(batch_of(4).slices, 4, None, Search(8, 0.001, 8, ValueError())))
+    alone.river.first.clear()
+    assert alone.start(batch_of(4)).size == 1
 
 
 # -- a number of results that may be right by chance --------------------------------------------------------

@@ -10,7 +10,7 @@ from batched._core.options import Options
 from batched._core.tenants import Tenants
 from batched.errors import QueueFullError
 
-_PASSED = 8  # times that room came: then small calls do not go ahead of a `map` that waits for room
+_PASSED = 8  # looks at what may come in: then small calls do not go ahead of a `map` that waits for room
 
 
 def admits_with_lock(options: Options) -> bool:
@@ -74,7 +74,7 @@ class Admission:
         self._promised = 0  # items of the calls that wait for room, maps left out
         self._maps: dict[Call, int] = {}  # the calls of maps that wait for room, with their items
         self._flows: WeakSet[MapFlow] = WeakSet()  # the maps of which calls were let in
-        self._passed = 0  # how often room for others came, but none for the oldest call of a map
+        self._passed = 0  # looks that found no room for the oldest call of a map
         self.configure(options)
 
     def configure(self, options: Options) -> None:

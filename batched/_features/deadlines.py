@@ -145,7 +145,8 @@ class EarlyDrop:
 
     def _give_up(self, call: Call, answered: float, now: float) -> None:
         """Give up `call` if it would be `answered` too late."""
-        if call.deadline is not None and answered >= call.deadline:
+        # A list may be found in two ways; the first has dropped it.
+        if call.deadline is not None and call.waiting and answered >= call.deadline:
             counters = self._river.counters
             before = counters.expired
             self._river.expire(call, self._waits.overload(call, answered - call.deadline, now))

@@ -16,6 +16,7 @@ from batched._core.explanation import explain
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.options import Options
 from batched._core.queue import Queue
+from batched._features.backlog import Backlog
 from tests.kit.known_service import FULL, FULL_S, Service
 
 
@@ -133,3 +134,17 @@ def test_of_several_keys_the_one_that_would_be_late_is_next() -> None:
     service.now += delay
     assert service.run() == 1
     assert is_answered(urgent)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_call_that_is_given_up_is_turned_away_once(size: int) -> None:
+    """A small list is found by its deadline and among the lists; else a flood would be seen too soon."""
+    service = Service()
+    for _ in range(FULL):
+        service.push()
+    assert service.start() is not None
+    call = service.push(size, allowed_s=2 * FULL_S)
+    backlog = service.driver.batcher.feature(Backlog)
+    service.driver.delay(service.now + 2 * FULL_S - 0.001)
+    assert isinstance(call.error, OverloadError)
+    assert backlog._turned_away == size  # noqa: SLF001

@@ -14,9 +14,9 @@ import pytest
 import batched
 from batched import aio
 from tests.kit.effort import times
-from tests.kit.gate import PATIENCE_S, turns_until
+from tests.kit.gate import PATIENCE_S, turns_until, until
 from tests.kit.interrupts import Fault
-from tests.kit.stats import check_sums
+from tests.kit.stats import adds_up, check_sums
 
 pytestmark = [
     pytest.mark.thread_unsafe(reason="it traces threads"),
@@ -76,6 +76,7 @@ def test_no_fault_in_a_worker_loses_a_call(option: str) -> None:
             threading.settrace(None)  # type: ignore[arg-type]
         came = fault.came
         assert _later(lambda fn=fn: fn.submit(77).result(PATIENCE_S)) == 77, fault.place
+        until(lambda fn=fn: adds_up(fn.stats))  # a worker counts anew after it has told the callers
         check_sums(fn)
         fn.shutdown()
         at += STRIDE

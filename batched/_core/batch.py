@@ -27,8 +27,9 @@ class Collates(Protocol):
     def place(self, piece: Slice, part: Any) -> None:
         """Keep `part` as the results of a slice that is not its whole call.
 
-        Parts come in any order, the first to a call whose `results` are None; the last one is as large as
-        `call.missing`. With the lock held, but for lists, which are also given the error of a part.
+        The parts of a call come in any order. At the first part `call.results` is None; the last part has as
+        many items as `call.missing`. With the lock held, but for lists, which are also given the error of a
+        part.
         """
 
 

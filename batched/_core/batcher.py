@@ -389,7 +389,7 @@ class Batcher(Inbox):
                 return batch
         return delay
 
-    def plan(self, now: float) -> float | None:  # noqa: C901  in one frame, as each call passes it
+    def plan(self, now: float) -> float | None:
         """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits.
 
         Notes how many more calls are reason to ask earlier; if it is due, none are.
@@ -398,13 +398,11 @@ class Batcher(Inbox):
             self.take_in()
         if self.fault is not None:
             raise self.fault
-        if self.first:
-            self._prune_first(now)
         for look in self._look:
             look(now)
         queue = self.queue
         delay: float | None = None
-        if self.first:
+        if self.first and self._finds_first(now):
             delay = 0.0
         elif not queue.items:
             pass
@@ -441,7 +439,7 @@ class Batcher(Inbox):
 
         It is empty if the keys of all of its calls have changed.
         """
-        if self.first:
+        if self.first and self.first[0].behind not in self.running:
             batch: Batch = self.first[0]
             self.running[batch] = now  # first: so Ctrl-C loses no call
             self.first.popleft()
@@ -505,16 +503,23 @@ class Batcher(Inbox):
             room = limit(queue, room, now)
         return room
 
-    def _prune_first(self, now: float) -> None:
-        """Have what runs before the queue be wanted, of `batch_size` items at most, which may change."""
+    def _finds_first(self, now: float) -> bool:
+        """Have a part come first that may run now; return whether there is one.
+
+        It is wanted, is behind no batch that runs, and has `batch_size` items at most, which may change.
+        """
         first = self.first
-        while first:
-            part = first[0]
+        while (part := next((each for each in first if each.behind not in self.running), None)) is not None:
+            if first[0] is not part:
+                first.appendleft(part)  # before it is taken from its place: so Ctrl-C loses no call
+                del first[first.index(part, 1)]
             self.prune(part, now)
             if 0 < part.size <= self.options.batch_size:
-                return
-            first.popleft()
-            first.extendleft(reversed(halves_of(part, part.error, part.search)))
+                return True
+            halves = halves_of(part, part.error, part.search)
+            first.extendleft(reversed(halves))
+            del first[len(halves)]
+        return False
 
     def _refuse_changed(self, batch: Batch, now: float) -> None:
         """Remove from `batch`, which has just been taken, the calls of which a key has changed; they fail."""
@@ -573,8 +578,7 @@ class Batcher(Inbox):
         at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
         for part in reversed(parts):
             self.first.insert(at, part)
-        run = Run(batch, started, now, 0, error)
-        run.is_divided = True
+        run = Run(batch, started, now, 0, error, is_divided=True)
         for ended in self._ended:
             ended(run)
 
@@ -593,11 +597,11 @@ class Batcher(Inbox):
                 answered = len(done)
                 if self._streams:  # of which some have ended before
                     answered = sum(not call.missing and call.left is None for call in batch.calls)
+                if self.first:  # a part may have waited for this end, while a worker sleeps
+                    self.effects.has_moved = True
                 is_lesson = self._gate.opens(batch, started, now)
                 if is_lesson or self._ended:
-                    run = Run(batch, started, now, answered, error)
-                    run.is_lesson = is_lesson
-                    self._learn(run)
+                    self._learn(Run(batch, started, now, answered, error, is_lesson=is_lesson))
         finally:  # also after a fault of this library
             if self._has_parts or self.admission.awaiting_room:
                 self.answer(done)
@@ -737,6 +741,7 @@ class Batcher(Inbox):
 
     def _lose_batch(self, batch: Batch, error: BaseException) -> None:
         """Answer the calls of `batch` with `error`, a fault of this library."""
+        self.effects.has_moved = True  # a part may have waited for its end
         runs = self.running.pop(batch, None) is not None
         calls = list(dict.fromkeys(batch.calls))
         lost = [call for call in calls if call.missing]

@@ -13,7 +13,7 @@ from batched._policy.window import StartReason
 class Half(Batch):
     """A part of a batch."""
 
-    __slots__ = ("error", "precedes_other_half")
+    __slots__ = ("behind", "error", "precedes_other_half")
 
     def __init__(
         self, slices: list[Slice], size: int, error: BaseException | None, search: Search | None
@@ -22,13 +22,15 @@ class Half(Batch):
         self.error = error
         """What its calls have met: they get it if the search is given up."""
         self.search = search
+        self.behind: Batch | None = None
+        """A batch that is to end before this one runs."""
         self.precedes_other_half: bool = False
         """Whether it is the first of two halves."""
 
     def clear(self) -> None:
         """Drop the references to the calls, and to the errors: a traceback leads to their items."""
         super().clear()
-        self.error = self.search = None
+        self.error = self.search = self.behind = None
 
 
 def halves_of(batch: Batch, error: BaseException | None, search: Search | None) -> list[Half]:

@@ -34,8 +34,16 @@ class Run:
 
     __slots__ = ("answered", "batch", "error", "is_divided", "is_lesson", "now", "size", "started")
 
-    def __init__(
-        self, batch: Batch, started: float, now: float, answered: int, error: BaseException | None
+    def __init__(  # noqa: PLR0913
+        self,
+        batch: Batch,
+        started: float,
+        now: float,
+        answered: int,
+        error: BaseException | None,
+        *,
+        is_divided: bool = False,
+        is_lesson: bool = False,
     ) -> None:
         self.batch: Batch = batch
         self.size: int = batch.size
@@ -45,9 +53,9 @@ class Run:
         """How many calls it has answered."""
         self.error: BaseException | None = error
         """What its function has raised, if it has."""
-        self.is_divided: bool = False
+        self.is_divided: bool = is_divided
         """Whether its items run again."""
-        self.is_lesson: bool = False
+        self.is_lesson: bool = is_lesson
 
 
 class Feature:

@@ -120,10 +120,6 @@ class Backlog(Feature):
         small = [size if size <= threshold * slices else slices - 1 for size, slices, _, _ in runs[1:]]
         self._small = sum(small) / times
 
-    def note(self, now: float) -> None:
-        """Note the time."""
-        self._now = max(self._now, now)
-
     def took(self, batch: Batch, now: float) -> None:  # noqa: ARG002  as for every feature
         """Note that a batch starts."""
         if not self.times.is_known:
@@ -367,7 +363,7 @@ class Backlog(Feature):
 
         None if that is not known.
         """
-        self.note(now)
+        self._now = max(self._now, now)
         self.learn()
         if not self.times.is_known:
             return None

@@ -64,6 +64,8 @@ class Isolation(Feature):
         if parts:
             self.river.first.extendleft(reversed(parts[1:]))
             batch.become(parts[0])
+            if batch.search is not None and batch.search.is_try:
+                parts[1].behind = batch
 
     def _ahead(self, batch: Batch) -> list[Half]:
         """Return what runs of `batch` during a pause: nothing at first but one call, or else all of it."""
@@ -164,4 +166,4 @@ class Isolation(Feature):
 
     def figures(self) -> Mapping[str, Any]:
         """Return whether it pauses."""
-        return {"isolation_paused": self._pause.is_on}
+        return {"isolation_paused": self.is_paused}

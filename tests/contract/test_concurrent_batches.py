@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from batched._core.batcher import Batcher
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.threads import workers
@@ -139,4 +140,39 @@ def test_async_batch_functions_run_at_once(flavour: Flavour) -> None:
     fn = flavour.decorate(together, batch_size=1, timeout_ms=0, max_concurrent_batches=2)
     assert flavour.call(fn, [1, 2]) == [1, 2]
     assert flavour.call(fn, [3, 4]) == [3, 4]
+    flavour.close(fn)
+
+
+@pytest.mark.parametrize("cycle", range(6))
+def test_a_call_that_runs_ahead_amid_an_outage_holds_up_the_others_until_its_end(
+    flavour: Flavour, cycle: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no longer, though the other worker has found nothing to run, and sleeps."""
+    fails, looked, finds = [True], threading.Event(), Batcher._finds_first  # noqa: SLF001
+
+    def noted(batcher: Batcher, now: float) -> bool:
+        found = finds(batcher, now)
+        if not found:
+            looked.set()
+        return found
+
+    def answer(items: list[int]) -> list[int]:
+        if fails[0]:
+            raise RuntimeError("503")
+        if len(items) == 1:
+            assert looked.wait(PATIENCE_S)
+        return items
+
+    monkeypatch.setattr(Batcher, "_finds_first", noted)
+    fn = flavour.decorate(answer, timeout_ms=0, max_concurrent_batches=2)
+    ask = fn.options(return_exceptions=True)
+    for _ in range(cycle + 1):  # by chance, one item of every other batch runs ahead
+        results = flavour.start(ask, [*range(8)]).result(PATIENCE_S)
+        assert all(isinstance(result, RuntimeError) for result in results)
+    assert fn.stats.isolation_paused
+    looked.clear()
+    fails[0] = False
+    results = flavour.start(ask, [*range(8)]).result(PATIENCE_S)
+    assert results == [*range(8)]
+    assert not fn.stats.isolation_paused
     flavour.close(fn)

@@ -1,4 +1,4 @@
-"""The hooks of features: which there are, who has them, and what the page of the house says of them."""
+"""The hooks of features: their number, the features that have each, and what the page of the house says."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_a_percent_that_is_none_is_refused(percent: float, counts: Counts) -> No
 @example({2: 3, 4: 1}, 3)
 @example({2: 3, 4: 1}, 4)
 def test_values_up_to_a_bound_are_those_of_the_buckets_that_lie_below(counts: Counts, power: int) -> None:
-    """All of a bucket whose bound it is, and none of one that it divides."""
+    """A bucket counts if it ends at the value or below; one that has the value inside does not."""
     found = of(counts)
     below = sum(number for each, number in counts.items() if each <= power)
     assert found.at_most(2.0**power) == below

@@ -155,7 +155,7 @@ def test_the_item_that_runs_ahead_works_in_the_first_batch_after_an_outage() -> 
 @pytest.mark.parametrize("slots", [1, 2])
 @pytest.mark.parametrize("leaves", ["the first", "another"])
 def test_calls_of_a_batch_of_which_one_runs_ahead_may_leave(slots: int, leaves: str) -> None:
-    """The error of one that has left says nothing of the others: they run."""
+    """The error of one that has left says nothing of the others: they run, but not before it ends."""
     outage = in_an_outage(max_concurrent_batches=slots)
     driver = outage.driver
     calls = singles(3)
@@ -163,6 +163,7 @@ def test_calls_of_a_batch_of_which_one_runs_ahead_may_leave(slots: int, leaves: 
     ahead = first.calls[0]
     left = ahead if leaves == "the first" else next(call for call in calls if call is not ahead)
     driver.drop(left)
+    assert driver.delay(outage.now) is None
     driver.fail(first, ValueError(), outage.now)
     outage.error = None
     outage.answer([])

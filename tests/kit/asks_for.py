@@ -1,7 +1,7 @@
 """Which tests of what every flavour promises ask for which feature: by file, or by the name of the test.
 
-Without the feature these are skipped (`--without`); all others hold. Tests whose calls share a batch as a
-window gathers them ask for `Waiting`.
+`pytest --without FEATURE` skips the tests that ask for the feature; all others pass without it. A test asks
+for `Waiting` if its calls share a batch only because a window gathers them.
 """
 
 from __future__ import annotations

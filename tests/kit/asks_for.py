@@ -16,6 +16,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_batch_fault.py",
         "test_isolate_errors.py",
         "test_wrong_results.py",
+        "test_a_call_that_runs_ahead_amid_an_outage_holds_up_the_others_until_its_end",
         "test_a_list_raises_the_error_of_its_first_item_that_fails",
         "test_an_error_that_cannot_be_copied_arrives_itself_wherever_there_is_one_caller",
         "test_an_item_that_fails_before_the_first_piece_fails_alone",

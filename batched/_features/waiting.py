@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.hooks import Feature, Run
 from batched._core.options import Options
@@ -27,7 +26,6 @@ class Waiting(Feature):
     def begin(self, river: River, options: Options) -> None:
         """Begin with a new window."""
         super().begin(river, options)
-        self._arrived: list[float] = []  # when the calls came that the window has yet to hear of
         self._ended = 0.0  # when the last run ended
         self._cost: LengthCost | None = None
         self.use(new_window(options))
@@ -61,33 +59,23 @@ class Waiting(Feature):
         if not window.learns:
             self.have()
         elif window.is_suspended:
-            self._arrived.clear()
+            window.came.clear()
             self.have("lesson")
         else:
-            self.have("queued", "look", "took", "ended")
+            self.have("queued", "ended")
 
     def queued(self, calls: list[Call]) -> None:
         """Note when they came; not the calls: an idle batcher keeps none."""
-        self._arrived += [call.arrived for call in calls]
-
-    def look(self, now: float) -> None:  # noqa: ARG002  as for every feature
-        """Tell the window which calls have come."""
-        if self._arrived:
-            self.window.arrived(self._arrived)
-            self._arrived = []
-
-    def took(self, batch: Batch, now: float) -> None:
-        """Tell the window that calls start, which have waited."""
-        if batch.reason != StartReason.RETRY:
-            self.window.popped(now)
+        self.window.came += [call.arrived for call in calls]
 
     def ended(self, run: Run) -> None:
         """Tell the window of a run, and how many calls it has answered."""
-        if run.is_divided:
-            return
         window, batch = self.window, run.batch
+        if run.is_divided:
+            window.let_go(run.started)
+            return
         has_worked = batch.failed < run.size
-        window.done(run.size, len(batch.slices), run.answered, run.now, run.started if has_worked else None)
+        window.done(run.size, len(batch.slices), run.answered, run.started, run.now, has_worked)
         self.river.queue.large_limit = window.large_limit
         self._ended = run.now
         if window.is_suspended:

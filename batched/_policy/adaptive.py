@@ -62,7 +62,9 @@ class AdaptiveWindow(Window):
         # after the answers, because some of the calls that came before are reported only then.
         self._ended = inf
         self._ended_answered = 0
-        self._popped = 0.0  # when a batch started
+        self.came: list[float] = []
+        """When calls came of which it has yet to learn, one after the other; to be added to."""
+        self._started = 0.0  # when the last batch that has ended started
         self._alike = 0  # batches that answered no call, or ran while this was suspended
         self._lone = 0  # batches in a row of one call, while no other call came
         self._last_size = 0  # of the batches that worked
@@ -81,8 +83,9 @@ class AdaptiveWindow(Window):
         """Take what batches cost from `cost`, which is learned elsewhere; if that is None, from its own."""
         self._cost = self._own_cost if cost is None else cost
 
-    def arrived(self, times: list[float]) -> None:
-        """Learn that calls, one at least, have come at these `times`, in about this order."""
+    def _catch_up(self) -> None:
+        """Learn that calls, one at least, have come, in about this order."""
+        times, self.came = self.came, []
         ended = self._ended
         if times[0] >= ended:  # the usual case; else a later call may be the first one after the answers
             self._begin_cohort()
@@ -99,6 +102,8 @@ class AdaptiveWindow(Window):
 
     def start_at(self, oldest: float, items: int, now: float) -> float:
         """Return when to start a batch that is not full: `items` wait, the first of them since `oldest`."""
+        if self.came:
+            self._catch_up()
         if self._ended <= now:
             self._begin_cohort()
         cohorts = self._cohorts
@@ -134,29 +139,39 @@ class AdaptiveWindow(Window):
                 self.awaited = ANY_NUMBER
         return min(due, limit)
 
-    def popped(self, now: float) -> None:
-        """Learn that a batch starts."""
-        if self._ended <= now:
+    def let_go(self, started: float) -> None:
+        """Learn that a batch has started; of one that runs again in parts this is all to be learned."""
+        if self.came:
+            self._catch_up()
+        if self._ended <= started:
             self._begin_cohort()
-        self._popped = now
-        self._held.let_go(now)
+        self._started = started
+        self._held.let_go(started)
 
-    def done(self, size: int, calls: int, answered: int, now: float, started: float | None) -> None:
+    def done(  # noqa: PLR0913, PLR0917  flat and positional: it is told of each batch
+        self,
+        size: int,
+        calls: int,
+        answered: int,
+        started: float,
+        now: float,
+        has_worked: bool,  # noqa: FBT001
+    ) -> None:
         """Learn that a batch of `size` items, of `calls` calls, has ended and `answered` of them with it.
 
-        `now` is before the first of their callers could call again. `started` is None if the batch failed.
-        Batches in the midst of a list answer no call. They begin no cohort, and they are alike.
+        `now` is before the first of their callers could call again. Batches in the midst of a list answer no
+        call. They begin no cohort, and they are alike.
         """
+        self.let_go(started)
         if not answered:
-            if started is not None:
-                self._sample_cost(size, now - started)
+            self._alike += 1
+            if has_worked and self._alike % _OF_ALIKE == 0:
+                self._learn_cost(size, now - started)
             return
-        if self._ended <= now:
-            self._begin_cohort()
         self._ended = now
         self._ended_answered = answered
         self._items_per_call += 0.1 * (size / calls - self._items_per_call)
-        if started is not None:
+        if has_worked:
             self._learn_cost(size, now - started)
         if self._bursts.has_news:
             self._bursts.learn(self._cohorts.unit, self._held.late_s, self._items_per_call)
@@ -180,12 +195,6 @@ class AdaptiveWindow(Window):
         self._ended = inf
         self._cohorts.forget()
         self._bursts.forget()
-
-    def _sample_cost(self, size: int, duration: float) -> None:
-        """Learn what a batch costs from one of several that are alike."""
-        self._alike += 1
-        if self._alike % _OF_ALIKE == 0:
-            self._learn_cost(size, duration)
 
     def _learn_cost(self, size: int, duration: float) -> None:
         """Learn what a batch costs, and so how many items of large calls take a few times the fixed cost."""
@@ -239,7 +248,7 @@ class AdaptiveWindow(Window):
 
     def _begin_cohort(self) -> None:
         """Begin with the cohort of the batch that ended last."""
-        others_waited = self._bursts.last > self._popped
+        others_waited = self._bursts.last > self._started
         self._lone = self._lone + 1 if self._ended_answered == 1 and not others_waited else 0
         self._cohorts.begin(self._ended, self._ended_answered, self._cost.fixed, others_waited=others_waited)
         self._ended = inf

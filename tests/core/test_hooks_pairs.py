@@ -43,7 +43,7 @@ MEET: dict[tuple[type[Feature], type[Feature]], str] = {
     (FitsMemory, Isolation): "test_memory_is_asked_before_items_are_to_blame",
     (FitsMemory, Backlog): "test_waits_are_those_of_batches_that_fit",
     (Isolation, LearnedLengths): "test_lengths_see_what_isolation_lets_run",
-    (Isolation, Waiting): "test_the_window_hears_neither_of_divided_runs_nor_of_the_start_of_parts",
+    (Isolation, Waiting): "test_of_a_divided_run_the_window_hears_only_when_it_started",
     (Isolation, Backlog): "test_waits_are_longer_where_batches_run_again_in_parts",
 }
 """The pairs of which one reads, tells or comes before the other, and the test of that."""
@@ -122,6 +122,7 @@ class Heard:
     reason = StartReason.NO_GAIN
 
     def __init__(self) -> None:
+        self.came: list[float] = []
         self.said: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -285,8 +286,8 @@ def test_lengths_see_what_isolation_lets_run() -> None:
     assert seen == ran
 
 
-def test_the_window_hears_neither_of_divided_runs_nor_of_the_start_of_parts() -> None:
-    """It is told of a batch once, as it starts, and of the parts, as they end."""
+def test_of_a_divided_run_the_window_hears_only_when_it_started() -> None:
+    """And of the parts, as they end."""
     driver = ManualDriver(Options(batch_size=4), Queue, COLLATOR)
     heard = heard_by_window(driver)
     batches(driver, 4)
@@ -294,7 +295,7 @@ def test_the_window_hears_neither_of_divided_runs_nor_of_the_start_of_parts() ->
     assert not heard.heard("done")
     while driver.delay(1.0) == 0.0:
         driver.run(driver.pop(1.0), 1.0)
-    assert heard.heard("popped") == [(0.0,)]
+    assert heard.heard("let_go") == [(0.0,)]
     assert [size for size, *_ in heard.heard("done")] == [2, 2]
 
 

@@ -18,7 +18,7 @@ from tests.kit.river import StandInRiver, batch_of, run_of, run_of_list
 
 OPTIONS = Options(timeout_ms=4.0, batch_size=16)
 PLAIN = Options(adaptive=False)
-HEARS_ALL = ("queued", "look", "took", "ended")
+HEARS_ALL = ("queued", "ended")
 SUSPENDED = ("lesson",)
 
 
@@ -32,6 +32,7 @@ class Heard:
 
     def __init__(self, *, is_suspended: bool = False) -> None:
         self.is_suspended = is_suspended
+        self.came: list[float] = []
         self.said: list[tuple[Any, ...]] = []
         self.turns = False
         """Whether it is suspended, or no longer, with the next batch."""
@@ -91,31 +92,26 @@ def test_where_no_batch_is_held_back_the_batcher_need_not_ask_the_window(
     assert (type(river.windows[-1]), river.windows[-1].reason) == (AtOnce, reason)
 
 
-def test_the_window_hears_when_calls_came_before_the_next_decision() -> None:
-    """All at once, in their order, and each once; if none has come, it hears nothing."""
+def test_the_window_finds_when_calls_came() -> None:
+    """In their order, and each once."""
     feature, _ = alone(window=(window := Heard()))
-    feature.look(0.0)
     feature.queued([listed(2, 1.0), listed(1, 2.0)])
     feature.queued([listed(1, 3.0)])
-    feature.look(4.0)
-    feature.look(5.0)
-    assert window.heard("arrived") == [([1.0, 2.0, 3.0],)]
+    assert window.came == [1.0, 2.0, 3.0]
 
 
-def test_the_window_hears_that_a_batch_starts() -> None:
-    feature, _ = alone(window=(window := Heard()))
-    feature.took(batch_of(2), 7.0)
-    assert window.heard("popped") == [(7.0,)]
-
-
-@pytest.mark.parametrize(("failed", "started"), [(0, 10.0), (2, 10.0), (3, None)])
-def test_the_window_hears_of_a_run_and_since_when_if_an_item_has_worked(
-    failed: int, started: float | None
-) -> None:
+@pytest.mark.parametrize(("failed", "has_worked"), [(0, True), (2, True), (3, False)])
+def test_the_window_hears_of_a_run_and_whether_an_item_has_worked(failed: int, has_worked: bool) -> None:
     feature, _ = alone(window=(window := Heard()))
     feature.ended(run_of(3, 0.5, failed=failed))
     feature.ended(run_of_list(2, 5, arrived=1.0))
-    assert window.heard("done") == [(3, 3, 3, 10.5, started), (3, 1, 0, 10.5, 10.0)]
+    assert window.heard("done") == [(3, 3, 3, 10.0, 10.5, has_worked), (3, 1, 0, 10.0, 10.5, True)]
+
+
+def test_of_a_run_that_is_divided_the_window_hears_when_it_started() -> None:
+    feature, _ = alone(window=(window := Heard()))
+    feature.ended(Run(batch_of(2), 10.0, 10.5, 0, ValueError(), is_divided=True))
+    assert window.said == [("let_go", 10.0)]
 
 
 def test_the_queue_knows_the_limit_on_large_calls_that_the_window_has_learned() -> None:
@@ -135,8 +131,7 @@ def test_a_window_that_is_suspended_hears_of_lessons_alone() -> None:
     feature.queued([single()])
     feature.ended(run_of(3))
     assert (feature.hooks, type(river.windows[-1])) == (SUSPENDED, AtOnce)
-    feature.look(20.0)
-    assert window.heard("arrived") == []
+    assert window.came == []
 
 
 def test_a_window_that_goes_on_holds_batches_and_hears_of_all_again() -> None:
@@ -227,15 +222,13 @@ def test_what_it_has_learned_is_what_the_window_has() -> None:
 
 
 def test_a_batcher_that_begins_anew_has_a_new_window() -> None:
-    """And has forgotten when calls came."""
+    """Which does not know when calls came before."""
     feature, river = alone()
     first = feature.window
     feature.queued([single()])
     feature.begin(river, OPTIONS)
     assert feature.window is not first
-    feature.use(window := Heard())
-    feature.look(1.0)
-    assert window.heard("arrived") == []
+    assert feature.window.came == []
 
 
 @pytest.mark.parametrize(("old", "stays"), [(AdaptiveWindow(0.1, 4), True), (Window(0.1), False)])

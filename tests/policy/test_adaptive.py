@@ -60,7 +60,7 @@ def test_where_a_wait_saves_nothing_nothing_is_learned(monkeypatch: pytest.Monke
     server.slow = 1e-3
     crowd(server, 20)
     server.run(100)
-    for event in ("arrived", "start_at", "popped", "done"):
+    for event in ("let_go", "start_at", "done"):
         monkeypatch.delattr(AdaptiveWindow, event)
         monkeypatch.delattr(Window, event, raising=False)
     server.run(100)
@@ -203,12 +203,11 @@ def test_times_that_make_no_sense_do_no_harm(events: list[tuple[float, float, in
     now = 1.0
     for skew, seconds, size, answered in events:
         now += seconds
-        patience.arrived([now + skew] * size)
+        patience.came += [now + skew] * size
         start = patience.start_at(now - seconds, size, now)
         assert start <= now + TIMEOUT_S
         assert patience.awaited >= 1
-        patience.popped(now)
-        patience.done(size, 1, answered, now, now - abs(skew) if skew > 0 else None)
+        patience.done(size, 1, answered, now - abs(skew), now, skew > 0)
     learned = patience.learned()
     assert learned is None or learned.capacity is None or learned.capacity > 0
 
@@ -266,10 +265,9 @@ def test_it_is_told_whether_sizes_tell_what_an_item_adds(sizes: list[int], diffe
     window = AdaptiveWindow(TIMEOUT_S, 64)
     now = 0.0
     for size in (sizes * 20)[:400]:
-        window.arrived([now])
-        window.popped(now)
+        window.came.append(now)
         started, now = now, now + FIXED_S + EACH_S * size
-        window.done(size, size, size, now, started)
+        window.done(size, size, size, started, now, True)  # noqa: FBT003
         now += 0.001
     learned = window.learned()
     assert learned is not None

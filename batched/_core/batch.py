@@ -148,9 +148,9 @@ class Batch:
                 self.returned = None
             raise
         if self.has_lists:
-            for at, (call, start, stop) in enumerate(self.slices):
-                if stop - start < call.size:
-                    parts[at] = self._place((call, start, stop), parts[at], collator)
+            for at, piece in enumerate(self.slices):
+                if piece[2] - piece[1] < piece[0].size:
+                    parts[at] = self._place(piece, parts[at], collator)
         return parts
 
     def first_error(self, piece: Slice, rows: list[Any], failed: list[int]) -> BaseException:
@@ -179,24 +179,26 @@ class Batch:
         """Hand each call its part, as `split` has returned them; return the calls that are now done."""
         done: list[Call] = []
         owners: dict[int, Call | None] | None = None
-        for at, (call, start, stop) in enumerate(self.slices):
-            part = parts[at]
-            if call.keep_errors or isinstance(part, BaseException):
+        for piece, part in zip(self.slices, parts, strict=True):
+            call, start, stop = piece
+            is_error = isinstance(part, BaseException)
+            if is_error or call.keep_errors:
                 if owners is None:
                     owners = self._owners(parts)
                 _note_owner(call, part, owners)
-            if call.many and stop - start < call.size and not isinstance(part, BaseException):
-                if call.missing:  # else its caller has left
-                    call.missing -= stop - start
-                    if not call.missing:
-                        done.append(call)
-            elif stop - start < call.size or isinstance(part, BaseException):
-                if self._answer_part((call, start, stop), part, collator):
+            if is_error or (stop - start < call.size and not call.many):
+                if self._answer_part(piece, part, collator):
                     done.append(call)
-            elif call.missing:  # else its caller has left
+            elif not call.missing:  # its caller has left
+                pass
+            elif stop - start == call.size:
                 call.results = part
                 call.missing = 0
                 done.append(call)
+            else:
+                call.missing -= stop - start
+                if not call.missing:
+                    done.append(call)
         return done
 
     def _owners(self, parts: list[Any]) -> dict[int, Call | None]:

@@ -180,7 +180,13 @@ class Batcher(Inbox):
             new = self.arriving[:]  # calls that come meanwhile come later
             if self.later:
                 self._do_later()
-            self.add(new)
+            for queued in self._queued:
+                queued(new)
+            try:
+                self.counters.accepted += self.queue.push_all(new)
+            except Exception as fault:  # noqa: BLE001
+                self._in_hand += new
+                self._met_fault(fault, new)
             self.admission.arriving = 0
             del self.arriving[: len(new)]  # last, so that Ctrl-C loses nothing
         if self.later:
@@ -208,11 +214,15 @@ class Batcher(Inbox):
             queued(calls)
         try:
             self.counters.accepted += self.queue.push_all(calls)
-        except Exception as fault:  # noqa: BLE001  of this library: the driver that asks for a batch meets it
-            self.counters.accepted += sum(call.size for call in calls)
-            self.fault = fault
+        except Exception as fault:  # noqa: BLE001
+            self._met_fault(fault, calls)
         if self.fault is None:
             in_hand.clear()
+
+    def _met_fault(self, fault: Exception, calls: list[Call]) -> None:
+        """Note a `fault` of this library while it queued `calls`: the driver that asks for a batch meets it."""
+        self.counters.accepted += sum(call.size for call in calls)
+        self.fault = fault
 
     def enter(self, call: Call) -> list[Call]:
         """Return the calls to queue in the place of `call`; raise if their keys cannot be compared."""

@@ -85,12 +85,13 @@ class Counters:
             self._count_runs()
         if again:
             return
-        if batch.size > 1:
-            self.left(batch.slices, batch.size, started, batch.failed)
+        slices = batch.slices
+        if len(slices) != 1:
+            self.left(slices, batch.size, started, batch.failed)
             return
-        self.processed += 1
+        self.processed += batch.size
         self.failed += batch.failed
-        self._waits[1].append(started - batch.slices[0][0].arrived)
+        self._waits[batch.size].append(started - slices[0][0].arrived)
         self._waited += 1
         if self._waited >= _WAITS:
             self._count_waits()

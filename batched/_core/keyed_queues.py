@@ -87,6 +87,9 @@ class KeyedQueues:
             entry.queue.resize(batch_size, threshold)
             self._update(entry)
 
+    def follow_rule(self) -> None:
+        """Do nothing: the queue of each key looks at the rule by itself."""
+
     def check_key(self, call: Call) -> None:
         """Raise what comparing the keys of `call` with others raises."""
         self._entries.get(call.key)

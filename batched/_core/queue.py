@@ -94,7 +94,7 @@ class Queue:
 
     def push_all(self, calls: list[Call]) -> int:
         """Append `calls`, each to the class that its size or its priority puts it in; return their items."""
-        threshold, small = self.threshold, self._small
+        threshold = self.threshold
         items = large_items = 0
         for call in calls:
             large = call.bulk
@@ -103,10 +103,15 @@ class Queue:
             call.large = large
             items += call.waiting
             if large:
-                self._append_large(call)
                 large_items += call.waiting
-            else:
-                small.append(call)
+        if not large_items:
+            self._small.extend(calls)
+        else:
+            for call in calls:
+                if call.large:
+                    self._append_large(call)
+                else:
+                    self._small.append(call)
         self.items += items
         self._large_items += large_items
         return items

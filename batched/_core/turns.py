@@ -13,7 +13,7 @@ it is not cut into quanta.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeAlias, Union
 
 from batched._core.call import Call, Slice
@@ -134,6 +134,11 @@ class Turns:
         flow.append(call)
         flow.items += call.waiting
         self._ages[call] = flow
+
+    def extend(self, calls: Iterable[Call]) -> None:
+        """Append `calls`, each to its flow."""
+        for call in calls:
+            self.append(call)
 
     def oldest(self) -> float:
         """Return when the oldest waiting call arrived. At least one must wait."""

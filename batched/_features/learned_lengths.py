@@ -61,6 +61,7 @@ class LearnedLengths(Feature):
             if self.hooks:
                 self.have()
             return
+        self.river.queue.follow_rule()
         if self._is_used != lengths.is_used:
             self._is_used = lengths.is_used
             self._waiting.follow_cost(lengths.cost if lengths.is_used else None)

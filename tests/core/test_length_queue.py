@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from batched._core.call import Call
 from batched._core.length_queue import LengthQueue
+from batched._core.queue import Queue
 from batched._policy.lengths import Lengths
 from benchmarks.simulated.lengths import Server, by_length, in_order_of_arrival, saturated
 from tests.kit.batcher_rules import COLLATOR, echo
@@ -154,3 +155,24 @@ def test_a_chunk_of_longer_items_than_usual_has_fewer(length: float, items: int)
     queue.push_all([call_of([length] * 100), call_of([length])])
     taken = queue.take(32)
     assert sum(stop - start for call, start, stop in taken.slices if call.size > 1) == items
+
+
+def test_while_the_rule_does_not_choose_the_queue_does_what_a_plain_one_does() -> None:
+    """Not while there is a budget, nor while lists wait of which the rule has chosen items."""
+    rule = known(1.0, 1.0)
+    queue = LengthQueue(2, 2, rule)
+    for chooses, budget in [(False, None), (True, None), (False, 10.0), (False, None)]:
+        rule.chooses, rule.budget = chooses, budget
+        queue.follow_rule()
+        is_plain = not (chooses or budget)
+        assert (type(queue).take is Queue.take, type(queue).is_full is Queue.is_full) == (is_plain, is_plain)
+    rule.chooses = True
+    queue.follow_rule()
+    queue.push_all([call_of([5.0, 50.0, 5.0, 50.0])])
+    assert [start for _, start, _ in queue.take(2).slices] == [0, 2]
+    rule.chooses = False
+    queue.follow_rule()
+    assert type(queue).take is not Queue.take
+    assert queue.take(2).slices[0][1:] == (1, 2)
+    queue.follow_rule()
+    assert type(queue).take is Queue.take

@@ -104,6 +104,14 @@ def test_the_window_hears_at_once_of_lengths_that_are_used_from_the_start() -> N
     assert alone.told == [alone.rule.cost, other.cost]
 
 
+def test_the_queue_is_told_that_the_rule_may_have_changed() -> None:
+    """From the start on, and with each lesson."""
+    alone = Alone()
+    assert alone.river.followed == 1
+    alone.feature.lesson(run_of(2))
+    assert alone.river.followed == 2
+
+
 @pytest.mark.parametrize("is_open", [True, False])
 def test_it_says_whether_lengths_may_soon_be_used(is_open: bool) -> None:
     assert Alone(is_open=is_open).feature.is_open is is_open

@@ -22,7 +22,11 @@ class StandInRiver:
         self.arriving: list[Call] = []
         self.later: deque[Callable[[], None]] = deque()
         self.batch_s = 0.0
-        self.queue: Any = SimpleNamespace(items=0, lengths=lengths, large_limit=None)
+        self.followed = 0
+        """How often its queue was told that the rule of lengths may have changed."""
+        self.queue: Any = SimpleNamespace(
+            items=0, lengths=lengths, large_limit=None, follow_rule=self._follow_rule
+        )
         self.counters: Any = SimpleNamespace(chosen=Counter[str]())
         self.running: dict[Batch, float] = {}
         self.first: deque[Half] = deque()
@@ -39,6 +43,9 @@ class StandInRiver:
         self.ended: list[tuple[Batch, BaseException]] = []
         """The batches that are not to run, and what their calls get."""
         self.reported: list[BaseException] = []
+
+    def _follow_rule(self) -> None:
+        self.followed += 1
 
     def use_window(self, window: Window) -> None:
         """Write down the window."""

@@ -228,16 +228,20 @@ class Queue:
         self._without_small = 0 if small_items else self._without_small + 1
         if large and self.large_limit is not None:
             large = min(self._most_large(room), large)
-        if small_items >= room and large:
+        if small_items >= room:
             # At least one item in the end, however small the batches.
-            reserved = min(int(self._credit), max(int(room * PAID_OUT), 1), large)
-            taken = self._take_large(reserved, slices)
+            large = min(int(self._credit), max(int(room * PAID_OUT), 1), large)
+        else:
+            large = min(room - small_items, large)
+            if small_items:
+                left -= self._small.take(left, slices)
+        if large:
+            taken = self._large.take(large, slices)
             left -= taken
-            large -= taken
-        if small_items and left:
+            self._large_items -= taken
+            self._credit = self._credit - taken if self._credit > taken else 0.0
+        if small_items >= room:
             left -= self._small.take(left, slices)
-        if left and large:
-            left -= self._take_large(min(left, large), slices)
         self.items -= room - left
         if not self.items and (self._small or self._large):  # of these calls nothing waits any more
             self._clear()
@@ -248,12 +252,6 @@ class Queue:
         if self.large_limit is None or self._without_small > _FORGOTTEN:
             return room
         return min(self.large_limit, room)
-
-    def _take_large(self, room: int, slices: list[Slice]) -> int:
-        taken = self._large.take(room, slices)
-        self._large_items -= taken
-        self._credit = self._credit - taken if self._credit > taken else 0.0
-        return taken
 
     def known_calls(self) -> list[Call]:
         """Return all calls that may wait, some twice, also where a step was broken off in the middle."""

@@ -14,6 +14,9 @@ from batched._policy.length_cost import LengthCost
 from batched._policy.window import AtOnce, StartReason, Window
 
 
+_OF_ALIKE = 8  # of so many batches in the midst of lists, the window hears of one
+
+
 class Waiting(Feature):
     """Has the window of a batcher learn. While that is suspended, batches start at once."""
 
@@ -27,6 +30,7 @@ class Waiting(Feature):
         """Begin with a new window."""
         super().begin(river, options)
         self._ended = 0.0  # when the last run ended
+        self._amid_lists = 0  # runs that have answered no call, nor begun a list
         self._cost: LengthCost | None = None
         self.use(new_window(options))
 
@@ -71,6 +75,11 @@ class Waiting(Feature):
     def ended(self, run: Run) -> None:
         """Tell the window of a run, and how many calls it has answered."""
         window, batch = self.window, run.batch
+        if not run.answered and batch.slices[0][1] and not run.is_divided:
+            self._ended = run.now
+            self._amid_lists += 1
+            if self._amid_lists % _OF_ALIKE:
+                return
         if run.is_divided:
             window.let_go(run.started)
             return

@@ -24,7 +24,6 @@ _COLD = 2  # cohorts: until then the plain window holds, ...
 _WARM = 6  # ... and until then no batch waits: sizes must differ to tell the fixed cost from that of an item
 _LATE_S = 100e-6  # how late a sleeper wakes up, until it is measured
 _LARGE = 5.0  # fixed costs that a chunk of a large call may take
-_OF_ALIKE = 8  # of so many batches that are alike, one is learned from
 _LONE = 32  # batches in a row of one call each, while no other call came: a lone caller
 _TOLD = 8  # batches of another size than the one before: fewer leave much to chance, ...
 _SOME = 3  # ... and fewer than that tell nothing
@@ -65,7 +64,6 @@ class AdaptiveWindow(Window):
         self.came: list[float] = []
         """When calls came of which it has yet to learn, one after the other; to be added to."""
         self._started = 0.0  # when the last batch that has ended started
-        self._alike = 0  # batches that answered no call, or ran while this was suspended
         self._lone = 0  # batches in a row of one call, while no other call came
         self._last_size = 0  # of the batches that worked
         self._changes = 0  # of that size
@@ -160,12 +158,11 @@ class AdaptiveWindow(Window):
         """Learn that a batch of `size` items, of `calls` calls, has ended and `answered` of them with it.
 
         `now` is before the first of their callers could call again. Batches in the midst of a list answer no
-        call. They begin no cohort, and they are alike.
+        call, so they begin no cohort. They are alike, and it need be told of some of them only.
         """
         self.let_go(started)
         if not answered:
-            self._alike += 1
-            if has_worked and self._alike % _OF_ALIKE == 0:
+            if has_worked:
                 self._learn_cost(size, now - started)
             return
         self._ended = now

@@ -104,8 +104,18 @@ def test_the_window_finds_when_calls_came() -> None:
 def test_the_window_hears_of_a_run_and_whether_an_item_has_worked(failed: int, has_worked: bool) -> None:
     feature, _ = alone(window=(window := Heard()))
     feature.ended(run_of(3, 0.5, failed=failed))
-    feature.ended(run_of_list(2, 5, arrived=1.0))
-    assert window.heard("done") == [(3, 3, 3, 10.0, 10.5, has_worked), (3, 1, 0, 10.0, 10.5, True)]
+    assert window.heard("done") == [(3, 3, 3, 10.0, 10.5, has_worked)]
+
+
+def test_of_a_list_the_window_hears_of_the_first_and_last_batch_and_of_one_in_eight_between() -> None:
+    """Those between answer no call."""
+    feature, _ = alone(window=(window := Heard()))
+    feature.ended(run_of_list(0, 3, arrived=1.0))
+    for _ in range(16):
+        feature.ended(run_of_list(2, 5, arrived=1.0))
+    feature.ended(run_of_list(9, 10, arrived=1.0))
+    middle = (3, 1, 0, 10.0, 10.5, True)
+    assert window.heard("done") == [middle, middle, middle, (1, 1, 1, 10.0, 10.5, True)]
 
 
 def test_of_a_run_that_is_divided_the_window_hears_when_it_started() -> None:

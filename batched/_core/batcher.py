@@ -220,7 +220,7 @@ class Batcher(Inbox):
             in_hand.clear()
 
     def _met_fault(self, fault: Exception, calls: list[Call]) -> None:
-        """Note a `fault` of this library while it queued `calls`: the driver that asks for a batch meets it."""
+        """Note a `fault` of this library, for the driver that asks for a batch, while it queued `calls`."""
         self.counters.accepted += sum(call.size for call in calls)
         self.fault = fault
 
@@ -611,14 +611,7 @@ class Batcher(Inbox):
                     self.effects.has_moved = True
                 is_lesson = self._gate.opens(batch, started, now)
                 if is_lesson or self._ended:
-                    run = Run(batch, started, now, answered, error, is_lesson=is_lesson)
-                    lessons = self._lesson  # as they were when the batch ended
-                    for ended in self._ended:
-                        ended(run)
-                    if is_lesson:
-                        for lesson in lessons:
-                            lesson(run)
-                        self._gate.at_rest = all([feature.is_at_rest for feature in self._features])
+                    self._learn(Run(batch, started, now, answered, error, is_lesson=is_lesson))
         finally:  # also after a fault of this library
             if self._has_parts or self.admission.awaiting_room:
                 self.answer(done)
@@ -629,6 +622,17 @@ class Batcher(Inbox):
                 self.effects.released += done
             elif batch.failed or len(slices) > 1 or not slices[0][0].missing:  # else it is amid a list
                 self._release(batch)
+
+    def _learn(self, run: Run) -> None:
+        """Tell the features of a run; and those that learn from it, if it is a lesson."""
+        lessons = self._lesson  # as they were when the batch ended
+        for ended in self._ended:
+            ended(run)
+        if run.is_lesson:
+            for lesson in lessons:
+                lesson(run)
+            at_rest = [feature.is_at_rest for feature in self._features]
+            self._gate.at_rest = all(at_rest)
 
     def end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
         """Answer the calls of `batch`, which does not run, with `error`."""

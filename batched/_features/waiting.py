@@ -13,7 +13,6 @@ from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.length_cost import LengthCost
 from batched._policy.window import AtOnce, StartReason, Window
 
-
 _OF_ALIKE = 8  # of so many batches in the midst of lists, the window hears of one
 
 

@@ -29,7 +29,8 @@ _CALLERS: dict[str, Callable[[], Traffic]] = {
 }
 _ALLOWED_BATCH_S, _ALLOWED_CALL_S = 7e-6, 0.4e-6
 
-Told = list[tuple[str, tuple[Any, ...], dict[str, Any]]]
+Told = list[tuple[str, tuple[Any, ...], dict[str, Any], list[float]]]
+"""The methods that are called, each with its arguments and the times of the calls that came before."""
 
 
 @cache
@@ -38,24 +39,16 @@ def _told(words: str, calls: int) -> tuple[Told, int, int]:
     told: Told = []
 
     class Telling(AdaptiveWindow):
-        def arrived(self, times: list[float]) -> None:
-            told.append(("arrived", (times,), {}))
-            super().arrived(times)
-
         def start_at(self, *args: Any) -> float:
-            told.append(("start_at", args, {}))
+            told.append(("start_at", args, {}, self.came[:]))
             return super().start_at(*args)
 
-        def popped(self, *args: Any) -> None:
-            told.append(("popped", args, {}))
-            super().popped(*args)
-
         def done(self, *args: Any) -> None:
-            told.append(("done", args, {}))
+            told.append(("done", args, {}, self.came[:]))
             super().done(*args)
 
         def ran_suspended(self, *args: Any, **named: Any) -> None:
-            told.append(("ran_suspended", args, named))
+            told.append(("ran_suspended", args, named, self.came[:]))
             super().ran_suspended(*args, **named)
 
     outcome = simulate(Shipped(32, Telling(0.005, 32)), _CALLERS[words](), _SERVICE, calls=calls)
@@ -83,10 +76,11 @@ def _allowed(words: str) -> Contender:
 def _replayed(told: Told) -> float:
     """Return the seconds that it takes to hear all of it."""
     window = AdaptiveWindow(0.005, 32)
-    calls = [(getattr(window, name), args, named) for name, args, named in told]
+    calls = [(getattr(window, name), args, named, came[:]) for name, args, named, came in told]
     gc.collect()
     started = perf_counter()
-    for function, args, named in calls:
+    for function, args, named, came in calls:
+        window.came = came
         function(*args, **named)
     return perf_counter() - started
 

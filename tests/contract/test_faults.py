@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from batched._core.batcher import Batcher
-from batched._core.gate import Gate
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.queue import Queue
 from tests.kit.flavours import Flavour
@@ -18,7 +17,7 @@ from tests.kit.kept import batchers
 from tests.kit.stats import check_sums
 
 
-@pytest.mark.parametrize("where", ["finish", "plan", "pop", "opens", "push_all"])
+@pytest.mark.parametrize("where", ["finish", "plan", "pop", "_learn", "push_all"])
 @pytest.mark.parametrize(
     "options",
     [{}, {"max_queue_size": 10}, {"group_by": str}, {"cache": True}, {"length": len}],
@@ -45,7 +44,7 @@ def test_nobody_hangs_on_a_fault_of_this_library(
         def wrong(self: Any, *args: Any, **named: Any) -> Any:
             # A batcher of an earlier test may be about to end meanwhile, and is not to take the fault.
             known = batchers(fn)
-            if not armed or not any(self in (each, each.queue, each._gate) for each in known):
+            if not armed or not any(self in (each, each.queue) for each in known):
                 return right(self, *args, **named)
             if where == "push_all":
                 right(self, *(arg[:1] for arg in args))  # half-way through
@@ -54,7 +53,6 @@ def test_nobody_hangs_on_a_fault_of_this_library(
         monkeypatch.setattr(cls, where, wrong)
 
     places: dict[str, tuple[type, ...]] = {
-        "opens": (Gate,),
         "push_all": (Queue, KeyedQueues),
     }
     for cls in places.get(where, (Batcher,)):

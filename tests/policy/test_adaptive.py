@@ -267,7 +267,7 @@ def test_it_is_told_whether_sizes_tell_what_an_item_adds(sizes: list[int], diffe
     for size in (sizes * 20)[:400]:
         window.came.append(now)
         started, now = now, now + FIXED_S + EACH_S * size
-        window.done(size, size, size, started, now, True)  # noqa: FBT003
+        window.done(size, size, size, started, now, True)
         now += 0.001
     learned = window.learned()
     assert learned is not None

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent
+SOURCE = re.compile(r'(?P<name>src|srcset)="(?P<path>(?!https?:)[^"]+)"')
 LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?P<path>(?!https?:|#)[^)]+)\)")
 
 
@@ -16,6 +17,7 @@ def with_links(text: str, repository: str | None) -> str:
         return text
     link = rf"\g<picture>[\g<text>]({repository}/blob/main/\g<path>)"
     picture = rf"![\g<text>]({repository}/raw/main/\g<path>)"
+    text = SOURCE.sub(rf'\g<name>="{repository}/raw/main/\g<path>"', text)
     return LINK.sub(lambda found: found.expand(picture if found["picture"] else link), text)
 
 

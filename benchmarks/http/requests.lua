@@ -1,11 +1,16 @@
--- What wrk sends: the bodies of a file, one a line, in turn. And what it prints: one line of JSON.
+-- What wrk sends: the lines of a file in turn, each a body to be posted or, with a slash in front, a path to be
+-- got. And what it prints: one line of JSON.
 local requests = {}
 local at = 0
 
 function init(args)
    local headers = { ["Content-Type"] = "application/json" }
-   for body in io.lines(args[1]) do
-      requests[#requests + 1] = wrk.format("POST", nil, headers, body)
+   for line in io.lines(args[1]) do
+      if line:sub(1, 1) == "/" then
+         requests[#requests + 1] = wrk.format("GET", line)
+      else
+         requests[#requests + 1] = wrk.format("POST", nil, headers, line)
+      end
    end
 end
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import re
 import runpy
 import tomllib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import batched
+from tests.kit.gate import PATIENCE_S
 from tests.kit.page import BUILT
 from tests.kit.script import PACKAGE, ROOT
 
@@ -18,29 +25,55 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 
 def test_it_is_one_page() -> None:
     """All else stands in the documentation."""
-    assert len(README.splitlines()) <= 150
-    assert len(README.encode()) <= 8_000
+    assert len(README.splitlines()) <= 110
+    assert len(README.encode()) <= 6_000
 
 
 def test_links_lead_to_files() -> None:
     """They are relative until the address of the repository is known."""
-    paths = re.findall(r"\]\((?!https?:|#)([^)#]+)", README)
+    paths = re.findall(r"\]\((?!https?:|#)([^)#]+)", README) + re.findall(r'src(?:set)?="([^"]+)"', README)
     assert len(paths) > 10
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_links_are_absolute_on_the_package_index_once_there_is_an_address() -> None:
-    """Pictures too; there is one place for the address."""
+    """Pictures too, for light and dark; there is one place for the address."""
     with_links = runpy.run_path(str(ROOT / "setup.py"))["with_links"]
     assert with_links(README, None) == README
     linked = with_links(README, "https://example.org/batched")
     assert re.findall(r"\]\((?!https://example.org/batched/(?:blob|raw)/main/)[^)]*\)", linked) == []
-    assert "![" in linked
-    assert all("/raw/" in line for line in linked.splitlines() if line.startswith("!["))
+    sources = re.findall(r'src(?:set)?="([^"]+)"', linked)
+    assert len(sources) == 2
+    assert all(source.startswith("https://example.org/batched/raw/main/docs/") for source in sources)
+
+
+def test_the_first_lines_run() -> None:
+    """A call from a thread, and one from a handler; the model sees lists."""
+    source = README.partition("```py\n")[2].partition("```\n")[0]
+    assert len([line for line in source.splitlines() if line]) <= 8
+    seen: list[list[str]] = []
+
+    class Model:
+        def encode(self, texts: list[str]) -> np.ndarray:
+            seen.append(texts)
+            return np.array([[float(len(text))] for text in texts])
+
+    names: dict[str, Any] = {"model": Model()}
+    code = compile(source, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", batched.BlockingCallWarning)  # here both are in one place
+
+        async def main() -> None:
+            await eval(code, names)
+
+        asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    assert names["vector"] == [5.0]
+    assert seen == [["hello"], ["hello"]]
 
 
 def test_the_two_commands_come_first() -> None:
-    """The demo, then the tests."""
+    """The demo, then the tests, each in a block of its own."""
+    assert not re.search(r"pip install .*? && .*\npip install", README)
     commands = re.findall(r"pip install .*? && .*", README)
     assert [command.split(" && ")[1] for command in commands[:2]] == [
         "python -m batched.demo",
@@ -75,7 +108,7 @@ def test_nothing_is_installed_from_the_index_under_our_name() -> None:
     commands = re.findall(r"pip install([^`\n&;]*)", text)
     assert len(commands) > 10
     assert [command for command in commands if re.search(r"(?<![.\w])batched", command)] == []
-    assert re.search(r"On the package index the name is another project's, `batched` 0\.1\.5", README)
+    assert re.search(r"The `batched` on PyPI \(0\.1\.5\) is \[another project\]", README)
 
 
 def test_every_public_name_is_told() -> None:

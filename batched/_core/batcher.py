@@ -615,7 +615,7 @@ class Batcher(Inbox):
         finally:  # also after a fault of this library
             if self._has_parts or self.admission.awaiting_room:
                 self.answer(done)
-            else:
+            elif done:
                 self.effects.answered += done
             slices = batch.slices
             if len(done) == len(slices) and not batch.failed:

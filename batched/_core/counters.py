@@ -18,8 +18,11 @@ from batched._policy.window import Learned, StartReason
 _RUNS = 256  # counted at once, ...
 _WAITS = 512  # ... as are the waits of slices: together they take a fraction of the time
 
-_Run: TypeAlias = tuple[str, int, int, float, float, bool]
-"""Why a batch started, its items and slices, when it started and ended, and whether it worked."""
+_Run: TypeAlias = tuple[str, int, int, float, float, bool, float | None]
+"""Why a batch started, its items and slices, when it started and ended, and whether it worked.
+
+And of a batch of one slice, unless it runs again, when that came: how long others waited is counted apart.
+"""
 
 
 class Counters:
@@ -78,28 +81,24 @@ class Counters:
             self._looked += batch.size > 1
         if batch.is_apart:
             self._apart_s += now - started
-        worked = not (again or batch.failed)
+        slices = batch.slices
+        failed = batch.failed
+        is_one = len(slices) == 1 and not again
+        arrived = slices[0][0].arrived if is_one else None
         runs = self._runs
-        runs.append((batch.reason, batch.size, len(batch.slices), started, now, worked))
+        runs.append((batch.reason, batch.size, len(slices), started, now, not (again or failed), arrived))
         if len(runs) == _RUNS:
             self._count_runs()
-        if again:
-            return
-        slices = batch.slices
-        if len(slices) != 1:
-            self.left(slices, batch.size, started, batch.failed)
-            return
-        self.processed += batch.size
-        self.failed += batch.failed
-        self._waits[batch.size].append(started - slices[0][0].arrived)
-        self._waited += 1
-        if self._waited >= _WAITS:
-            self._count_waits()
+        if is_one:
+            self.processed += batch.size
+            self.failed += failed
+        elif not again:
+            self.left(slices, batch.size, started, failed)
 
     def last_runs(self) -> list[tuple[int, int, float, float]]:
         """Return of the last runs that worked the items and slices, and when they started and ended."""
         runs = [*self._last_runs, *self._runs]
-        return [run[1:-1] for run in runs if run[-1]]
+        return [run[1:5] for run in runs if run[5]]
 
     def left(self, slices: list[Slice], items: int, started: float, failed: int = 0) -> None:
         """Count `items` of a batch that has `started`, which will not run again, and how long they waited."""
@@ -133,7 +132,11 @@ class Counters:
         if not runs:
             return
         self._last_runs = [*self._last_runs, *runs][-_RUNS:]
-        reasons, sizes, _, starts, ends, _ = zip(*runs, strict=True)
+        reasons, sizes, _, starts, ends, _, arrivals = zip(*runs, strict=True)
+        for size, started, arrived in zip(sizes, starts, arrivals, strict=True):
+            if arrived is not None:
+                self._waits[size].append(started - arrived)
+                self._waited += 1
         for reason, times in Counter(reasons).items():
             self._closed[StartReason(reason)] += times
         for size, times in Counter(sizes).items():

@@ -222,11 +222,22 @@ class Queue:
         self.taking = slices
         small_items = self.items - self._large_items
         credit = self._credit + room * RESERVE
-        self._credit = min(self._most_saved, credit)
+        self._credit = credit if credit < self._most_saved else self._most_saved
+        self._without_small = 0 if small_items else self._without_small + 1
+        if small_items >= room and not self._large_items:
+            taken = self._small.take(room, slices)
+        else:
+            taken = self._take_of_both(room, small_items, slices)
+        self.items -= taken
+        if not self.items and (self._small or self._large):  # of these calls nothing waits any more
+            self._clear()
+        return Batch(slices, taken)
+
+    def _take_of_both(self, room: int, small_items: int, slices: list[Slice]) -> int:
+        """Move up to `room` items of large calls, and of small ones, to `slices`; return how many."""
         left = room
         large = self._large_items
-        self._without_small = 0 if small_items else self._without_small + 1
-        if large and self.large_limit is not None:
+        if self.large_limit is not None:
             large = min(self._most_large(room), large)
         if small_items >= room:
             # At least one item in the end, however small the batches.
@@ -242,10 +253,7 @@ class Queue:
             self._credit = self._credit - taken if self._credit > taken else 0.0
         if small_items >= room:
             left -= self._small.take(left, slices)
-        self.items -= room - left
-        if not self.items and (self._small or self._large):  # of these calls nothing waits any more
-            self._clear()
-        return Batch(slices, room - left)
+        return room - left
 
     def _most_large(self, room: int) -> int:
         """Return how many items of large calls the next batch may have."""

@@ -74,14 +74,14 @@ class Waiting(Feature):
     def ended(self, run: Run) -> None:
         """Tell the window of a run, and how many calls it has answered."""
         window, batch = self.window, run.batch
-        if not run.answered and batch.slices[0][1] and not run.is_divided:
+        if run.is_divided:
+            window.let_go(run.started)
+            return
+        if not run.answered and batch.slices[0][1]:
             self._ended = run.now
             self._amid_lists += 1
             if self._amid_lists % _OF_ALIKE:
                 return
-        if run.is_divided:
-            window.let_go(run.started)
-            return
         has_worked = batch.failed < run.size
         window.done(run.size, len(batch.slices), run.answered, run.started, run.now, has_worked)
         self.river.queue.large_limit = window.large_limit

@@ -118,9 +118,11 @@ def test_of_a_list_the_window_hears_of_the_first_and_last_batch_and_of_one_in_ei
     assert window.heard("done") == [middle, middle, middle, (1, 1, 1, 10.0, 10.5, True)]
 
 
-def test_of_a_run_that_is_divided_the_window_hears_when_it_started() -> None:
+@pytest.mark.parametrize("size", [2, 0])
+def test_of_a_run_that_is_divided_the_window_hears_when_it_started(size: int) -> None:
+    """Also if no caller wants any of its items any more."""
     feature, _ = alone(window=(window := Heard()))
-    feature.ended(Run(batch_of(2), 10.0, 10.5, 0, ValueError(), is_divided=True))
+    feature.ended(Run(batch_of(size), 10.0, 10.5, 0, ValueError(), is_divided=True))
     assert window.said == [("let_go", 10.0)]
 
 

@@ -221,8 +221,7 @@ class Queue:
         slices: list[Slice] = []
         self.taking = slices
         small_items = self.items - self._large_items
-        credit = self._credit + room * RESERVE
-        self._credit = credit if credit < self._most_saved else self._most_saved
+        self._credit = min(self._most_saved, self._credit + room * RESERVE)
         self._without_small = 0 if small_items else self._without_small + 1
         if small_items >= room and not self._large_items:
             taken = self._small.take(room, slices)

@@ -37,6 +37,7 @@ try:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
     from rich.syntax import Syntax
     from rich.table import Table
+    from rich.text import Text
 except ModuleNotFoundError as _missing:
     raise SystemExit(f"The demo needs {_missing.name}: pip install {_missing.name}") from None
 
@@ -51,7 +52,6 @@ CALLS_OF_A_TASK = 14  # fewer: the threads go on alone, and batches of another s
 LENGTH_OF_THE_LIST = 320
 QUICK = 4  # --quick divides these calls and items by it
 
-INDENT = " " * 4
 NOTES = """\
 p50 and p99 are how long a call with one item took; the list is one call.
 All three ran at the same time: items add up, and the slowest sets the seconds.
@@ -205,6 +205,13 @@ def source_of(predict: Batched, crowds: list[Crowd]) -> str:
     return "\n".join([function, *(f"{crowd.call():{width}}  # {crowd.name}" for crowd in crowds)])
 
 
+def highlighted(code: str) -> Text:
+    """Return Python code, indented, in colors that can be read on light terminals and on dark ones."""
+    text = Syntax("", "python", theme="ansi_light").highlight(indent(code, "    "))
+    text.highlight_words(["@batched.dynamically"], "bold magenta")
+    return text
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a crowd got, and how long it took from its first call to its last answer."""
@@ -282,10 +289,9 @@ def main() -> int:
     predict = in_batches(network)
 
     console = Console(highlight=False)
-    python = Syntax("", "python", theme="ansi_dark")  # the terminal's own colors, readable on its background
     console.print(f"A numpy network, {network.megabytes():.0f} MB of weights, on one core. Nothing sleeps.")
     console.print("The same calls, first one item at a time, then in batches, with this code:\n")
-    console.print(python.highlight(indent(source_of(predict, crowds), INDENT)))
+    console.print(highlighted(source_of(predict, crowds)))
 
     network.forward(crowds[0].vectors)  # the first product also waits for memory to be mapped
     alone = run_crowds("one by one", OneByOne(network.forward), crowds, console)
@@ -297,7 +303,7 @@ def main() -> int:
         return 1
     console.print(f"All {len(shared[-1].scores()):,} answers verified against the plain function.\n")
 
-    console.print(python.highlight(f"{INDENT}print(predict.explain())\n"))
+    console.print(highlighted("print(predict.explain())\n"))
     console.print(predict.explain(), markup=False)
     console.print(NEXT_STEPS)
     return 0

@@ -48,7 +48,7 @@ LAYERS = (1024, 4096, 4096, 256)
 THREADS = 16
 CALLS_OF_A_THREAD = 24
 TASKS = 64
-CALLS_OF_A_TASK = 14  # fewer: the threads go on alone, and batches of another size tell what an item costs
+CALLS_OF_A_TASK = 14  # fewer: then threads go on alone, and smaller batches can tell what an item costs
 LENGTH_OF_THE_LIST = 320
 QUICK = 4  # --quick divides these calls and items by it
 

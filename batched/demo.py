@@ -1,14 +1,15 @@
-"""Watch batching pay: `python -m batched.demo`, after `pip install numpy rich`.
+"""See what batching gains: `python -m batched.demo`, after `pip install numpy rich`.
 
-Threads, asyncio tasks and one long list ask the same model at the same time, first one item at a time, then
-batched. The model has random weights but does real work, and nothing sleeps: a call mostly costs the reading
-of 88 MB of weights, be it for one item or for many. That is why batching pays.
+Threads, asyncio tasks, and a long list call the same network at the same time: first one item at a time,
+then in batches. The weights are random, but the work is real, and nothing sleeps. A call with one item spends
+most of its time reading the weights from memory. A batch reads them once for all of its items.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -16,15 +17,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from textwrap import dedent, indent
 from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias
 
 import batched
 
-# One thread for the arithmetic, in both rounds, so that all gain is that of batching. The threads of a BLAS
-# that has one per core wait for each other whenever a caller needs a core, and sometimes take ten times as
-# long. The usual ones read this variable when numpy loads them.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The arithmetic runs in one thread in both rounds, so batching is all that makes a difference. With a thread
+# for each core, the threads of a BLAS wait for each other whenever a caller needs a core, and a call may take
+# ten times as long. The BLAS of numpy reads one of these variables when it is loaded.
+for _blas in ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "BLIS_NUM", "VECLIB_MAXIMUM"):
+    os.environ[f"{_blas}_THREADS"] = "1"
 
 try:
     import numpy as np
@@ -32,22 +35,36 @@ try:
     from rich import box
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+    from rich.syntax import Syntax
     from rich.table import Table
+    from rich.text import Text
 except ModuleNotFoundError as _missing:
     raise SystemExit(f"The demo needs {_missing.name}: pip install {_missing.name}") from None
 
 Vector: TypeAlias = NDArray[np.float32]
+Batched: TypeAlias = batched.BatchedFunction[Vector, Vector]
 
 LAYERS = (1024, 4096, 4096, 256)
 THREADS = 16
+CALLS_OF_A_THREAD = 24
 TASKS = 64
-LIST_SHARE = 32  # the list has as many items as this many threads or tasks together
-ITEMS_EACH = 20
-QUICK_ITEMS_EACH = 2
+CALLS_OF_A_TASK = 14  # fewer: then threads go on alone, and smaller batches can tell what an item costs
+LENGTH_OF_THE_LIST = 320
+QUICK = 4  # --quick divides these calls and items by it
+
+NOTES = """\
+p50 and p99 are how long a call with one item took; the list is one call.
+All three ran at the same time: items add up, and the slowest sets the seconds.
+"""
+NEXT_STEPS = """
+Next:
+  docs/tutorial.md                speed up a web service, step by step
+  docs/reference/options.md       all options; you need none to start
+  python -m batched.demo --quick  this demo again, with a quarter of the items"""
 
 
-class Classifier:
-    """A perceptron of three layers."""
+class Network:
+    """A perceptron with three layers of random weights."""
 
     def __init__(self) -> None:
         random = np.random.default_rng(0)
@@ -63,20 +80,26 @@ class Classifier:
             hidden = np.maximum(hidden @ weights, 0)
         return list(hidden @ self.weights[-1])
 
-    # Beyond 64 the arithmetic outweighs the reading of the weights: little is left to save, and all callers
-    # of a batch wait for its end. The window is about the time that one item takes alone: so a call that
-    # stays alone takes twice that time at most.
-    @batched.dynamically(batch_size=64, timeout_ms=3)
-    def predict(self, vectors: list[Vector]) -> list[Vector]:
-        """Do the same for the vectors of many callers at once."""
-        return self.forward(vectors)
+    def megabytes(self) -> float:
+        """Return the size of the weights."""
+        return sum(weights.nbytes for weights in self.weights) / 1e6
+
+
+def in_batches(network: Network) -> Batched:
+    """Return a function that answers many callers with one batch."""
+
+    @batched.dynamically
+    def predict(vectors: list[Vector]) -> list[Vector]:
+        return network.forward(vectors)
+
+    return predict
 
 
 class OneByOne:
-    """What callers do without batching: take turns, since a model serves one call at a time.
+    """What callers do without batching: they take turns, since a network serves one call at a time.
 
-    The turns are those of a queue. With a bare lock, a caller that has just had a turn often takes the next
-    one too, and part of what batching gains would be fairness.
+    Turns are in order of arrival. With a bare lock, a caller that has just had a turn often gets the next one
+    too, and the demo would measure fairness as well as batching.
     """
 
     def __init__(self, function: Callable[[list[Vector]], list[Vector]]) -> None:
@@ -84,18 +107,18 @@ class OneByOne:
         self._worker = ThreadPoolExecutor(1)
 
     def __call__(self, asked: Any, /) -> Any:
-        """Call the function with a list of one, for each item."""
+        """Call the function once for each item."""
         if isinstance(asked, list):
             return [self(vector) for vector in asked]
         return self._worker.submit(self._function, [asked]).result()[0]
 
     async def acall(self, vector: Vector, /) -> Vector:
-        """Do so without blocking the event loop."""
+        """Call the function without blocking the event loop."""
         scores = await asyncio.wrap_future(self._worker.submit(self._function, [vector]))
         return scores[0]
 
 
-Predict: TypeAlias = OneByOne | batched.BatchedFunction[Vector, Vector]
+Predict: TypeAlias = OneByOne | Batched
 Advance: TypeAlias = Callable[[int], None]
 
 
@@ -107,7 +130,7 @@ class Answer(NamedTuple):
 
 
 def ask_from_threads(predict: Predict, vectors: list[Vector], advance: Advance) -> list[Answer]:
-    """Call from many threads, one item at a time each."""
+    """Call from many threads, each with one item at a time."""
 
     def ask(vector: Vector) -> Answer:
         started = perf_counter()
@@ -121,7 +144,7 @@ def ask_from_threads(predict: Predict, vectors: list[Vector], advance: Advance) 
 
 
 def ask_from_tasks(predict: Predict, vectors: list[Vector], advance: Advance) -> list[Answer]:
-    """Call from one event loop, many tasks at a time."""
+    """Call from many tasks of one event loop, each with one item at a time."""
 
     async def ask(vector: Vector, places: asyncio.Semaphore) -> Answer:
         async with places:
@@ -139,7 +162,7 @@ def ask_from_tasks(predict: Predict, vectors: list[Vector], advance: Advance) ->
 
 
 def ask_as_list(predict: Predict, vectors: list[Vector], advance: Advance) -> list[Answer]:
-    """Call once, with everything."""
+    """Call once, with all items."""
     started = perf_counter()
     scores = predict(vectors)
     seconds = perf_counter() - started
@@ -148,25 +171,45 @@ def ask_as_list(predict: Predict, vectors: list[Vector], advance: Advance) -> li
 
 
 class Crowd(NamedTuple):
-    """One kind of caller, and what it asks."""
+    """One kind of callers, and their items."""
 
     name: str
     ask: Callable[[Predict, list[Vector], Advance], list[Answer]]
     vectors: list[Vector]
 
+    def call(self) -> str:
+        """Return the line of code that calls the network."""
+        lines = [line.strip() for line in inspect.getsource(self.ask).splitlines()]
+        return next(line for line in lines if line.startswith("scores = "))
 
-def make_crowds(items_each: int) -> list[Crowd]:
+
+def make_crowds(divisor: int) -> list[Crowd]:
     """Return the three kinds of callers; no two of their items are equal."""
     random = np.random.default_rng(1)
 
     def vectors(count: int) -> list[Vector]:
         return list(random.standard_normal((count, LAYERS[0]), dtype=np.float32))
 
+    length = LENGTH_OF_THE_LIST // divisor
     return [
-        Crowd(f"{THREADS} threads", ask_from_threads, vectors(THREADS * items_each)),
-        Crowd(f"{TASKS} asyncio tasks", ask_from_tasks, vectors(TASKS * items_each)),
-        Crowd(f"a list of {LIST_SHARE * items_each}", ask_as_list, vectors(LIST_SHARE * items_each)),
+        Crowd(f"{THREADS} threads", ask_from_threads, vectors(THREADS * CALLS_OF_A_THREAD // divisor)),
+        Crowd(f"{TASKS} asyncio tasks", ask_from_tasks, vectors(TASKS * CALLS_OF_A_TASK // divisor)),
+        Crowd(f"a list of {length}", ask_as_list, vectors(length)),
     ]
+
+
+def source_of(predict: Batched, crowds: list[Crowd]) -> str:
+    """Return the code that makes the difference, read from this file: the function and its calls."""
+    function = dedent(inspect.getsource(inspect.unwrap(predict)))
+    width = max(len(crowd.call()) for crowd in crowds)
+    return "\n".join([function, *(f"{crowd.call():{width}}  # {crowd.name}" for crowd in crowds)])
+
+
+def highlighted(code: str) -> Text:
+    """Return Python code, indented, in colors that can be read on light terminals and on dark ones."""
+    text = Syntax("", "python", theme="ansi_light").highlight(indent(code, "    "))
+    text.highlight_words(["@batched.dynamically"], "bold magenta")
+    return text
 
 
 @dataclass(frozen=True)
@@ -184,14 +227,20 @@ class Outcome:
         """Return the items per second."""
         return len(self.scores()) / self.seconds
 
-    def figures(self) -> list[str]:
-        """Return the cells of the rate, and of the 50th, 95th and 99th percentile of the calls' latencies."""
-        latencies_ms = np.percentile([answer.seconds * 1000 for answer in self.answers], [50, 95, 99])
-        return [f"{self.rate():,.0f}", *(f"{latency:,.0f}" for latency in latencies_ms)]
+    def totals(self) -> list[str]:
+        """Return the cells of the items, the seconds, and the items per second."""
+        return [f"{len(self.scores()):,}", f"{self.seconds:.2f}", f"{self.rate():,.0f}"]
+
+    def latencies(self) -> list[str]:
+        """Return the cells of two percentiles of the latencies; empty if a call had many items."""
+        if any(len(answer.scores) > 1 for answer in self.answers):
+            return ["", ""]
+        latencies_ms = np.percentile([answer.seconds * 1000 for answer in self.answers], [50, 99])
+        return [f"{latency:,.0f}" for latency in latencies_ms]
 
 
 def run_crowds(title: str, predict: Predict, crowds: list[Crowd], console: Console) -> list[Outcome]:
-    """Let all crowds ask at the same time; return the outcome of each, and that of all of them together."""
+    """Let all crowds call at the same time; return the outcome of each, and last, that of all together."""
     columns = (TextColumn("{task.description:28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress, ThreadPoolExecutor(len(crowds)) as threads:
 
@@ -206,49 +255,57 @@ def run_crowds(title: str, predict: Predict, crowds: list[Crowd], console: Conso
     return [*outcomes, Outcome(answers, max(outcome.seconds for outcome in outcomes))]
 
 
-def tabulate(names: list[str], alone: list[Outcome], shared: list[Outcome], mean_batch: float) -> Table:
-    """Return the table of both rounds, the last outcome of each being that of all callers."""
+def tabulate(names: list[str], alone: list[Outcome], shared: list[Outcome]) -> Table:
+    """Return the table of both rounds, the last outcome of each being that of all callers together."""
     table = Table(box=box.SIMPLE)
     table.add_column("callers", no_wrap=True)
-    for heading in ("items/s", "p50 ms", "p95 ms", "p99 ms", "mean\nbatch", "speed-up"):
+    for heading in ("items", "seconds", "items/s", "p50 ms", "p99 ms", "speed-up"):
         table.add_column(heading, justify="right")
 
     table.add_row("[bold]one by one")
     for name, outcome in zip(names, alone, strict=True):
-        table.add_row(name, *outcome.figures())
+        table.add_row(name, *outcome.totals(), *outcome.latencies())
     table.add_section()
     table.add_row("[bold]batched")
     for name, outcome, before in zip(names, shared, alone, strict=True):
-        # A batch has items of all kinds of callers, so there is one mean size for all.
-        batch = f"{mean_batch:.1f}" if name == names[-1] else ""
-        table.add_row(name, *outcome.figures(), batch, f"{outcome.rate() / before.rate():.1f} x")
+        table.add_row(
+            name, *outcome.totals(), *outcome.latencies(), f"{outcome.rate() / before.rate():.1f} x"
+        )
     return table
 
 
 def same_scores(alone: Outcome, shared: Outcome) -> bool:
-    """Compare every answer, but for rounding: a batch adds up in another order than a single item."""
+    """Compare all answers, but for rounding: a batch adds up in a different order than a single item."""
     expected, actual = alone.scores(), shared.scores()
     return len(actual) == len(expected) and np.allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 def main() -> int:
     """Run both rounds, print what came of them, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m batched.demo", description="Watch batching pay.")
-    parser.add_argument("--quick", action="store_true", help="do a tenth of the work")
-    crowds = make_crowds(QUICK_ITEMS_EACH if parser.parse_args().quick else ITEMS_EACH)
-
-    model = Classifier()
-    model.forward(crowds[0].vectors)  # the first product also waits for memory to be mapped
+    parser = argparse.ArgumentParser(prog="python -m batched.demo", description="See what batching gains.")
+    parser.add_argument("--quick", action="store_true", help="use a quarter of the items")
+    crowds = make_crowds(QUICK if parser.parse_args().quick else 1)
+    network = Network()
+    predict = in_batches(network)
 
     console = Console(highlight=False)
-    alone = run_crowds("one by one", OneByOne(model.forward), crowds, console)
-    shared = run_crowds("batched", model.predict, crowds, console)
-    names = [*(crowd.name for crowd in crowds), "all of them"]
-    console.print(tabulate(names, alone, shared, model.predict.stats.avg_batch_size))
+    console.print(f"A numpy network, {network.megabytes():.0f} MB of weights, on one core. Nothing sleeps.")
+    console.print("The same calls, first one item at a time, then in batches, with this code:\n")
+    console.print(highlighted(source_of(predict, crowds)))
+
+    network.forward(crowds[0].vectors)  # the first product also waits for memory to be mapped
+    alone = run_crowds("one by one", OneByOne(network.forward), crowds, console)
+    shared = run_crowds("batched", predict, crowds, console)
+    console.print(tabulate([*(crowd.name for crowd in crowds), "all three together"], alone, shared))
+    console.print(NOTES)
     if not same_scores(alone[-1], shared[-1]):
         console.print("Some answers differ from those of the plain function.")
         return 1
-    console.print(f"All {len(shared[-1].scores()):,} answers verified against the plain function.")
+    console.print(f"All {len(shared[-1].scores()):,} answers verified against the plain function.\n")
+
+    console.print(highlighted("print(predict.explain())\n"))
+    console.print(predict.explain(), markup=False)
+    console.print(NEXT_STEPS)
     return 0
 
 

@@ -1,6 +1,6 @@
 """Markdown that is made from the code, so that no page repeats it: options, members, figures, metrics.
 
-A page has a fence such as "{generated} options ArrayOptions": the text that the function `options` returns
+A page has a fence such as "{generated} option batch_size": the text that the function `option` returns
 stands in its place when the site is built. Nothing here needs Sphinx, so tests ask for the same text.
 """
 
@@ -19,7 +19,7 @@ from batched._policy.lengths import Choice
 from batched._policy.window import StartReason
 
 FENCE = re.compile(r"^```\{generated\} (?P<asked>[^\n]+)\n```$", re.MULTILINE)
-OPTIONS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Options, ArrayOptions, CallOptions)}
+OPTIONS: tuple[type[Any], ...] = (Options, ArrayOptions, CallOptions)
 TITLES = {"Args:": "Arguments:", "Raises:": "Raises:"}
 COUNTS: dict[str, type[Any]] = {kind.__name__: kind for kind in (StartReason, Choice)}
 
@@ -37,33 +37,23 @@ def generated(text: str) -> str:
 # -- options ----------------------------------------------------------------------------------------------
 
 
-def options(kind: str) -> str:
-    """Return a table of the options that a kind has of its own, then a section for each with its sentence."""
-    cls = OPTIONS[kind]
-    rows = [row for row in fields(cls) if row.name in vars(cls)["__annotations__"]]
-    table = ["| option | default | type |", "|---|---|---|"]
-    table += [
-        f"| [`{row.name}`](#option-{row.name}) | {_default(row)} | `{_cell(source.OPTION_TYPES[row.name])}` |"
-        for row in rows
-    ]
-    return "\n".join([*table, *(_section(row, cls) for row in rows)])
+def option(name: str) -> str:
+    """Return the section of an option up to its text: what follows, when to set it and how, is on the page."""
+    for cls in OPTIONS:
+        for row in fields(cls):
+            if row.name == name:
+                facts = " ".join(_facts(row, cls))
+                return f"(option-{name})=\n### `{name}`\n\n{facts}\n\n{row.metadata['text']}"
+    raise LookupError(f"there is no option {name!r}")
 
 
-def _section(row: Field[Any], cls: type[Any]) -> str:
-    facts = [f"Default {_default(row)}", f"type `{row.type}`"]
-    if cls is not CallOptions:
-        facts += [f"also called `{other}`" for other, name in cls.other_names.items() if name == row.name]
-        if row.name in live_options(cls):
-            facts.append("changed by `configure` while calls wait")
-    return f"\n(option-{row.name})=\n### `{row.name}`\n\n{', '.join(facts)}.\n\n{row.metadata['text']}"
-
-
-def _default(row: Field[Any]) -> str:
-    return "the function's" if row.name == "name" else f"`{row.default!r}`"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _facts(row: Field[Any], cls: type[Any]) -> Iterator[str]:
+    default = "the function's name" if row.name == "name" else f"`{row.default!r}`"
+    yield f"Default {default}, type `{row.type}`."
+    if cls is CallOptions:
+        yield "Set with `fn.options`."
+    elif row.name in live_options(cls):
+        yield "`fn.configure` can change it."
 
 
 # -- public names -----------------------------------------------------------------------------------------
@@ -166,4 +156,4 @@ def _metrics() -> Iterator[str]:
         yield f"| `{name}` | {family.type} | {labels} | {family.documentation}. |"
 
 
-TABLES: dict[str, Callable[..., str]] = {"api": api, "counts": counts, "metrics": metrics, "options": options}
+TABLES: dict[str, Callable[..., str]] = {"api": api, "counts": counts, "metrics": metrics, "option": option}

@@ -121,11 +121,12 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         from batched import inference
 
         @inference.dynamically
-        def total(features: dict[str, np.ndarray]) -> np.ndarray:
+        def total(features):
             return features["ids"].sum(axis=1)
 
-        assert total(ids=np.array([[1, 2, 3]])) == 6
-        assert total({"ids": [np.array([1]), np.array([2, 3])]}).tolist() == [1, 5]
+        rows = [np.array([1]), np.array([2, 3])]
+        assert total({"ids": rows}).tolist() == [1, 5]
+        assert total(ids=np.array([[4, 5]])) == 9
 
     An item is a row here: `batch_size` counts rows. Rows of similar length share a batch where padding proves
     to cost time.

@@ -47,20 +47,21 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Return the result of one item, or the results of a list; block until they are there.
 
-        It raises what the function raised for these items, and these errors of its own:
-
-        Raises:
-            TypeError: The arguments are none that the function takes.
-            QueueFullError: The queue has no room (`max_queue_size`).
-            OverloadError: It would miss its deadline, so it was refused early. A `TimeoutError`.
-            TimeoutError: It has missed its deadline (`deadline_ms`).
-            BatchError: The function did not return one result per item.
-            ClosedError: The batcher was shut down.
-            RuntimeError: It was called inside the batch function itself, which would wait for itself.
-
         In a thread with a running event loop, await `acall` instead: a call that blocks the loop keeps other
         tasks from joining its batch. The first such call, also of `map` or `stream`, warns with
         `BlockingCallWarning`.
+
+        It raises the function's own error, if these items met one.
+
+        Raises:
+            TypeError: The function takes no such arguments.
+            QueueFullError: The queue has no room (`max_queue_size`).
+            OverloadError: The call would miss its deadline, so it was rejected early. Also a `TimeoutError`.
+            TimeoutError: The call has missed its deadline (`deadline_ms`).
+            BatchError: The function did not return one result per item.
+            ClosedError: The batcher was shut down.
+            RuntimeError: The call came from inside the batch function, and would wait for itself.
+
         """
         shared = self._shared
         driver = shared.driver or self._find()

@@ -49,13 +49,13 @@ class Changes(TypedDict, total=False):
 class KeywordOptions(Changes, total=False):
     """The options of all decorators."""
 
-    fair_by: Callable[..., Hashable] | None
-    """Default: None. A function that returns an item's tenant: tenants with waiting items share batches
-    evenly.
-    """
     default_deadline_ms: float | None
     """Default: None. The deadline in milliseconds of every call that does not set its own `deadline_ms`; None
     for no deadline.
+    """
+    fair_by: Callable[..., Hashable] | None
+    """Default: None. A function that returns an item's tenant: tenants with waiting items share batches
+    evenly.
     """
     group_by: Callable[..., Hashable] | None
     """Default: None. A function that returns an item's key: only items with equal keys share a batch, and

@@ -101,6 +101,12 @@ class Options:
         "with `adaptive=False`.",
         live=True,
     )
+    default_deadline_ms: float | None = _option(
+        None,
+        or_none(a_time(or_zero=False)),
+        "The deadline in milliseconds of every call that does not set its own `deadline_ms`; None for no "
+        "deadline.",
+    )
     max_queue_size: int | None = _option(
         None,
         or_none(an_int(1)),
@@ -122,12 +128,6 @@ class Options:
         "an item, for arrays the features of a call, or nothing, as the `get` of a context variable does. A "
         "list belongs to the tenant of its first item. In a full queue each tenant has an equal share of "
         "`max_queue_size`.",
-    )
-    default_deadline_ms: float | None = _option(
-        None,
-        or_none(a_time(or_zero=False)),
-        "The deadline in milliseconds of every call that does not set its own `deadline_ms`; None for no "
-        "deadline.",
     )
     isolate_errors: bool = _option(
         True,

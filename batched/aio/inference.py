@@ -104,11 +104,11 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
         from batched.aio import inference
 
         @inference.dynamically
-        async def total(features: dict[str, np.ndarray]) -> np.ndarray:
+        async def total(features):
             return features["ids"].sum(axis=1)
 
-        async def main() -> None:
-            assert await total(ids=np.array([[1, 2, 3]])) == 6
+        async def main():
+            assert await total(ids=np.array([[4, 5]])) == 9
 
         asyncio.run(main())
 

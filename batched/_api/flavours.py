@@ -56,7 +56,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         Raises:
             TypeError: The function takes no such arguments.
             QueueFullError: The queue has no room (`max_queue_size`).
-            OverloadError: The call would miss its deadline, so it was rejected early. Also a `TimeoutError`.
+            OverloadError: The call would miss its deadline, so it was refused early. Also a `TimeoutError`.
             TimeoutError: The call has missed its deadline (`deadline_ms`).
             BatchError: The function did not return one result per item.
             ClosedError: The batcher was shut down.

@@ -184,7 +184,7 @@ def test_each_option_says_when_to_set_it_and_how(tables: object, name: str) -> N
     below = section("options", name)
     assert below.startswith(("\n**Set it when** ", "\n**Set it to "))
     first = examples(below)[0]
-    assert re.search(rf"\b{name}=", first) or (name in POSITIONAL and "dynamically(" in first)
+    assert re.search(rf"\b{name}=", first)
     assert len(first.rstrip().splitlines()) <= 12
 
 

@@ -25,23 +25,24 @@ Features: TypeAlias = Mapping[Any, Feature]
 
 
 class BatchedInference(ThreadedFunction, Generic[R, F_co]):
-    """A function over features that callers pass their own rows.
+    """A decorated function over arrays: call it with features, get your own rows of the outputs.
 
-    `fn(features)` and `fn(input_ids=..., attention_mask=...)` return what the function returns, with the
-    caller's rows only. A feature is a numpy array or torch tensor, with the rows as its first axis, or a
-    list of such rows, which may then differ in shape. All features of a call have as many rows. All callers
-    share the batches of one worker thread, as far as their features are alike: the same keys in the same
-    order, dtypes, devices, ranks, and sizes of all axes but the first two; strings of numpy may differ in
-    width, and the function gets the widest.
+    Both `fn(features)` and `fn(input_ids=..., attention_mask=...)` work. A feature is a numpy array or a
+    torch tensor whose first axis is the rows, or a list of rows, which may differ in shape. All features of a
+    call have as many rows.
 
-    The function sees a new, plain array for each feature, of at most `batch_size` rows. Where callers' rows
-    differ in length they are padded. It must return an array, or a dict, list or tuple of arrays, each
-    with as many rows; callers get copies of theirs. It runs in a thread of its own, so a caller's
-    `torch.no_grad()` does not reach it: that belongs on the function. A call of no rows runs alone and
-    counts as one item.
+    Calls share a batch if their features are alike: the same keys in the same order, dtypes, devices, ranks,
+    and sizes of all axes but the first two. (Strings of numpy may differ in width: the function gets the
+    widest.) All callers share one worker thread.
 
-    A call raises `TypeError` or `ValueError` for features that cannot be batched, `ClosedError` after
-    `shutdown`, and `RuntimeError` from inside the batch function itself.
+    The batch function sees a new array for each feature, of at most `batch_size` rows, padded where rows
+    differ in length. It must return an array, or a dict, list or tuple of arrays, each with as many rows;
+    callers get copies of theirs. It runs in a thread of its own, so a caller's `torch.no_grad()` does not
+    reach it: put that on the function, below the decorator. A call of no rows runs alone, and counts as one
+    item.
+
+    A call raises `TypeError` or `ValueError` for features that cannot be batched, and otherwise the same
+    errors as one of `batched.BatchedFunction`.
     """
 
     if TYPE_CHECKING:
@@ -112,11 +113,23 @@ def dynamically(
 ) -> Dynamically: ...
 @takes_options(ArrayOptions)
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
-    """Batch the calls of a function that takes a dict of arrays.
+    """Batch the calls of a function that takes a dict of arrays. Threads and event loops may call it.
 
-    An item is a row here. Where rows differ in length and padding takes time, which is learned from the
-    batches that run, rows of like length share a batch; elsewhere the order is that of arrival. Of small
-    calls, as of large ones, the oldest is left out of at most four batches in a row.
+    The rows of all calls are padded to one length, and each caller gets its own rows of the outputs:
+
+        import numpy as np
+        from batched import inference
+
+        @inference.dynamically
+        def total(features):
+            return features["ids"].sum(axis=1)
+
+        rows = [np.array([1]), np.array([2, 3])]
+        assert total({"ids": rows}).tolist() == [1, 5]
+        assert total(ids=np.array([[4, 5]])) == 9
+
+    An item is a row here: `batch_size` counts rows. Rows of similar length share a batch where padding proves
+    to cost time.
 
     Args:
         options: Each one says in an editor what it means, as `help` says of all.

@@ -45,10 +45,23 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
     # -- calling ------------------------------------------------------------------------------------
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
-        """Return the result of one item, or the results of a list of items; block until they are there.
+        """Return the result of one item, or the results of a list; block until they are there.
 
-        In a thread with a running event loop, where no other task could join the batch, await `acall`: the
-        first call that blocks there, be it this, `map` or `stream`, warns with a `BlockingCallWarning`.
+        In a thread with a running event loop, await `acall` instead: a call that blocks the loop keeps other
+        tasks from joining its batch. The first such call, also of `map` or `stream`, warns with
+        `BlockingCallWarning`.
+
+        It raises the function's own error, if these items met one.
+
+        Raises:
+            TypeError: The function takes no such arguments.
+            QueueFullError: The queue has no room (`max_queue_size`).
+            OverloadError: The call would miss its deadline, so it was refused early. Also a `TimeoutError`.
+            TimeoutError: The call has missed its deadline (`deadline_ms`).
+            BatchError: The function did not return one result per item.
+            ClosedError: The batcher was shut down.
+            RuntimeError: The call came from inside the batch function, and would wait for itself.
+
         """
         shared = self._shared
         driver = shared.driver or self._find()
@@ -63,11 +76,14 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         return call.results if not call.keep_errors else own_errors(call)
 
     def submit(self, /, *args: Any, **named: Any) -> Future[Any]:
-        """Like a call, but return a `concurrent.futures.Future` at once.
+        """Queue a call, and return a `concurrent.futures.Future` of its result at once.
 
-        `cancel()` succeeds until the result is there; items that have not started then never run. A call that
-        has not wholly started when its deadline passes raises `TimeoutError` then, also while the worker is
-        busy; a call that has is answered late: bound the wait with `result(timeout=...)`.
+        A call that is refused at once (`QueueFullError`, `OverloadError`, `ClosedError`, `TypeError`) raises
+        here; any other error is in the future. With `on_full="wait"` it blocks until there is room.
+
+        `future.cancel()` works until the result is there, and drops items that have not started. At the
+        deadline the future has a `TimeoutError`, unless all items have started: then it is answered late, so
+        bound the wait with `future.result(timeout=...)`, in seconds.
         """
         driver = self._shared.driver or self._find()
         call: Call = self._shared.read(self, args, named, monotonic())
@@ -80,16 +96,24 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         return submit(driver, call)
 
     def map(self, items: Iterable[Any], /, *more: Iterable[Any]) -> Iterator[Any]:
-        """Yield the result of each item, in order, reading ahead of the consumer by three batches at most.
+        """Yield the result of each item, in order; block for the next one.
 
-        Blocks for the next result. The rules of elements, errors and ends are those of `amap`.
+        `items` may be endless: at most three batches are read ahead of the consumer. Each element is one
+        item, even a list. The error of an item is raised in its place, and ends the map. The other rules are
+        those of `amap`.
         """
         return map_items(self, self._shared, self._open_map(), (items, *more))
 
     def stream(self, /, *args: Any, **named: Any) -> Stream[Any]:
-        """Queue one item, even a list, and iterate over its pieces as the function yields them.
+        """Queue one item, even a list, and return an iterator over its pieces; it blocks for the next one.
 
-        For functions that are generators. A consumer that drops the iterator, or closes it, leaves.
+        Each piece arrives as soon as the batch function, a generator, has yielded it. An error ends the
+        stream, and so does `TimeoutError` at the deadline. To leave early, close or drop the iterator.
+
+        Raises:
+            TypeError: The batch function is no generator.
+            SlowConsumerError: By the iterator, after the pieces that waited: more than `max_pieces` did.
+
         """
         driver = self._open()
         call = self._ask_one(args, named)
@@ -99,15 +123,21 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
     # -- looking and ending ---------------------------------------------------------------------------
 
     def worker_stack(self) -> str:
-        """Return where the worker is, as a traceback would show it; to look at when a batch hangs."""
+        """Return the traceback of the worker thread, to see where a batch hangs; "" if there is none."""
         return self._driver.workers.stack()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Run the queued calls, end the worker, and take no more calls.
+        """Take no more calls, run those in the queue, and end the worker.
+
+        Later calls raise `ClosedError`. It may be called more than once.
 
         Args:
-            wait: Return only when the worker has ended. Not possible inside the batch function.
-            cancel_futures: Cancel the queued calls instead of running them; the running batch is finished.
+            wait: Return only when the worker has ended.
+            cancel_futures: Cancel the calls in the queue instead of running them: they raise
+                `CancelledError`. The running batch is finished.
+
+        Raises:
+            ClosedError: It was called inside the batch function itself, with `wait=True`.
 
         """
         self._driver.shutdown(wait=wait, cancel_futures=cancel_futures)

@@ -63,7 +63,11 @@ class DecoratedFunction(Bindable[DriverT]):
     # -- calling ------------------------------------------------------------------------------------
 
     async def acall(self, /, *args: Any, **named: Any) -> Any:
-        """Await the result of one item, or the results of a list. Cancelling drops items not started."""
+        """Await the result of one item, or the results of a list.
+
+        If the task is cancelled, items that have not started never run. What is raised, and when, is the same
+        as with a call.
+        """
         shared = self._shared
         driver = shared.driver or self._find()
         call: Call = shared.read(self, args, named, monotonic())
@@ -94,18 +98,19 @@ class DecoratedFunction(Bindable[DriverT]):
     def amap(
         self, items: Iterable[Any] | AsyncIterable[Any], /, *more: Iterable[Any] | AsyncIterable[Any]
     ) -> AsyncIterator[Any]:
-        """Yield the result of each item, in order, reading ahead of the consumer by three batches at most.
+        """Yield the result of each item, in order.
 
-        Each element is one item, even a list; further iterables are further parameters; an asynchronous
-        source is answered as fast as it comes. The error of an element comes at its place, after the answers
-        of all elements before it, whether a callback refused it, the function failed or its deadline passed.
-        It ends the map; `options(return_exceptions=True)` yields it instead. An error of the source, or
-        `ClosedError` after the end of the batcher, is an end in any case. Items that have not started are
-        dropped then, and when the consumer leaves.
+        `items` may be asynchronous, and endless: at most three batches are read ahead of the consumer. Each
+        element is one item, even a list. A function of several parameters takes an iterable for each.
 
-        A map waits for room in a bounded queue. Where one element is refused, `length`, `group_by` and
-        `cache_key` are asked again for its neighbours. If every source has a length, so has the iterator: the
-        number of answers still to come.
+        The error of an item is raised in its place, after the results of all items before it, and ends the
+        map. With `options(return_exceptions=True)` it is yielded instead, and the map goes on. An error of
+        the source, or `ClosedError`, always ends the map. When a map ends, or its consumer leaves, items that
+        have not started never run.
+
+        A map never raises `QueueFullError`: it waits for room. If every source has a length, so has the
+        iterator: the number of results still to come. `length`, `group_by` and `cache_key` may be called
+        more than once for an item near one that they refuse.
         """
         driver = self._open_map()
         ask = None
@@ -114,10 +119,15 @@ class DecoratedFunction(Bindable[DriverT]):
         return amap_items(TaskReadAhead(self, self._shared, driver, ask), (items, *more))
 
     def astream(self, /, *args: Any, **named: Any) -> AsyncStream[Any]:
-        """Queue one item, even a list, and iterate over its pieces as the function yields them.
+        """Queue one item, even a list, and return an asynchronous iterator over its pieces.
 
-        For functions that are generators, and callers on an event loop. A consumer that drops the iterator,
-        or closes it, leaves.
+        Each piece arrives as soon as the batch function, a generator, has yielded it. An error ends the
+        stream, and so does `TimeoutError` at the deadline. To leave early, close or drop the iterator.
+
+        Raises:
+            TypeError: The batch function is no generator.
+            SlowConsumerError: By the iterator, after the pieces that waited: more than `max_pieces` did.
+
         """
         driver = self._open()
         call = self._ask_one(args, named)
@@ -150,14 +160,18 @@ class DecoratedFunction(Bindable[DriverT]):
 
     @takes_changes(Options)
     def configure(self, **changes: Unpack[Changes]) -> None:
-        """Change options of this batcher, all at once; queued calls follow them from the next batch on.
+        """Change options of this batcher from the next batch on, all at once.
 
-        Of a method, this changes the instance's batcher only. `max_batch_length` can be set where lengths
-        have been known from the start. With a lower `max_concurrent_batches`, batches that run are finished,
-        and their threads end then.
+        It may be called at any time. On a method, it changes the batcher of that instance only. Batches that
+        run are finished as they began.
 
         Args:
             changes: Each one says in an editor what it means, as `help` says of all.
+
+        Raises:
+            TypeError: An option cannot be changed, or is of the wrong type. `max_batch_length` can be set
+                only if it, or `length`, was given to begin with.
+            ValueError: An option is out of range.
 
         """
         check_names("configure cannot change", "can change", changes, live_options(Options))
@@ -171,38 +185,54 @@ class DecoratedFunction(Bindable[DriverT]):
 
     @takes_changes(CallOptions)
     def options(self, **changes: Unpack[CallChanges]) -> Self:
-        """Return a view of this function: the same methods, for calls with other options.
+        """Return a view of this function, whose calls have other options.
 
-        A view of a view keeps the options that it does not change.
+        It has the same methods and the same batcher. A view of a view keeps the options that it does not
+        change. It may be made for each call, or once for many.
 
         Args:
             changes: Each one says in an editor what it means, as `help` says of all.
+
+        Raises:
+            TypeError: There is no such option, or it is of the wrong type.
+            ValueError: An option is out of range.
 
         """
         return self.with_call_options(changed(self._shared.call_options, changes))
 
     @property
     def stats(self) -> Stats:
-        """A frozen snapshot of the batcher's counters, taken without waiting for a batch."""
+        """A snapshot of the batcher's counters, taken without waiting for a batch. Printed, it is a table."""
         return self._driver.stats
 
     def expected_wait_ms(self, items: int = 1) -> float | None:
-        """Return how long a call of so many items that came now would wait for its answer, in milliseconds.
+        """Return how many milliseconds a call of `items` items would take, from now to its answer.
 
-        From the items in the queue, the age of the batches that run, and the time that batches have taken so
-        far; None while that is not known. With `batched.aio` it is that of the running loop or, where none
-        runs, of the loop with the longest wait.
+        It is estimated from the queue, the age of the running batches, and how long batches have taken so
+        far; None while that is not known. With `batched.aio` it is that of the running loop or, if none runs,
+        of the loop with the longest wait.
+
+        Raises:
+            ValueError: `items` is less than 1.
+
         """
         seconds = self._driver.expected_wait_s(an_int(1)("items", items))
         return None if seconds is None else seconds * 1000
 
     def explain(self) -> str:
-        """Return what the batcher has found and does, and what would help: one plain sentence a line."""
+        """Return what the batcher does and has found out, and what would help, in one sentence per line."""
         driver = self._driver
         return explain(driver.stats, driver.options, streams=self._shared.streams)
 
     async def aclose(self) -> None:
-        """Run the queued calls, wait until nothing runs any more, and take no more calls."""
+        """Take no more calls, run those in the queue, and wait until they are answered.
+
+        Later calls raise `ClosedError`. It may be awaited more than once.
+
+        Raises:
+            ClosedError: It was called inside the batch function itself, which would wait for its own end.
+
+        """
         driver = self._driver
         driver.check_outside()
         await driver.aclose()

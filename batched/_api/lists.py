@@ -49,21 +49,20 @@ if TYPE_CHECKING:
 
 
 class BatchedFunction(ThreadedFunction, Generic[T, U, F_co]):
-    """A batch function that callers pass one item or a list of items.
+    """A decorated function: call it with one item, or with a list of items.
 
-    `fn(item)` returns the item's result, `fn([item, ...])` the list of theirs; a `list` is many items,
-    anything else, a tuple or an array too, is one. All callers share the batches of one worker thread. They
-    get what the function would have returned for their own items alone, or what it would have raised.
+    `fn(item)` returns the item's result, `fn([item, ...])` the list of their results. Only a `list` means
+    several items: a tuple or an array is one. All callers share the batches of one worker thread. Each gets
+    what the function would have returned, or raised, for that caller's items alone.
 
-    The function sees a new list of at most `batch_size` items. It must return one result per item, as a list,
-    tuple, array or anything else that is sized and ordered; a result that is an exception fails its own item
-    only. It runs in a thread of its own, so a caller's context variables do not reach it.
+    The batch function sees a new list of at most `batch_size` items. It must return one result per item, as a
+    list, tuple, array or anything else that is sized and ordered. A result that is an exception fails its own
+    item only. The function runs in a thread of its own, where the context variables of callers are not set.
 
     A function of several parameters gets a list for each parameter that a call passes. A parameter with a
     bool, a number, a `str` or `bytes` as its default is a setting of the whole batch, unless its annotation
-    is a list: a call that passes a setting is a `TypeError`. `functools.partial` sets it before decorating.
-
-    A call raises `ClosedError` after `shutdown`, and `RuntimeError` from inside the batch function itself.
+    is a list. A call that passes a setting is a `TypeError`: set it with `functools.partial`, before
+    decorating.
     """
 
     if TYPE_CHECKING:
@@ -592,10 +591,21 @@ def dynamically(
 ) -> BatchedFunction[Any, U]: ...
 @takes_options(Options)
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
-    """Batch the calls of a function that takes a list.
+    """Batch the calls of a function that takes a list. Threads and event loops may call it.
 
-    `@dynamically`, `@dynamically(batch_size=64)` and `dynamically(model.encode, batch_size=64)` all work.
-    On a method every instance has a batcher of its own, made at first use.
+    The function takes a list of items, and returns one result per item. Callers pass one item, or a list:
+
+        import batched
+
+        @batched.dynamically
+        def embed(texts: list[str]) -> list[int]:
+            return [len(text) for text in texts]
+
+        assert embed("hello") == 5
+        assert embed(["a", "bb"]) == [1, 2]
+
+    `@dynamically(batch_size=64)` and `dynamically(model.encode, batch_size=64)` work too. On a method, each
+    instance has a batcher of its own. The worker thread starts with the first call.
 
     Args:
         options: Each one says in an editor what it means, as `help` says of all.

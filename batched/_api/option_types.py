@@ -19,30 +19,30 @@ class Changes(TypedDict, total=False):
     batch_size: int
     """Default: 64. The most items in one batch."""
     timeout_ms: float
-    """Default: 5.0. How long an incomplete batch may wait for more items while the worker is idle; 0 never
-    waits.
+    """Default: 5.0. How many milliseconds an incomplete batch may wait for more items while the worker is
+    idle.
     """
     small_batch_threshold: int
     """Default: 8. Calls of at most this many items go ahead of larger ones."""
     adaptive: bool
-    """Default: True. Wait only while waiting pays, which is learned from the first batches on: for callers
-    that were just answered and come straight back, and for the rest of a burst.
+    """Default: True. Learn from past batches when it pays to wait for more items, and how large a full batch
+    should be.
     """
     max_concurrent_batches: int
-    """Default: 1. How many batches run at once, each in a thread, or task, of its own."""
+    """Default: 1. How many batches run at once, each in its own thread or task."""
     max_queue_size: int | None
-    """Default: None. The most items that wait; None for no bound."""
+    """Default: None. The most items that may wait in the queue; None for no limit."""
     on_full: OnFull
-    """Default: "raise". What happens to a call for which the queue has no room: `"raise"` a
-    `batched.QueueFullError`, or `"wait"` for room, first come first served.
+    """Default: "raise". What a call does when the queue has no room: raise `batched.QueueFullError`
+    (`"raise"`), or wait, first come first served (`"wait"`).
     """
     isolate_errors: bool
-    """Default: True. When a batch raises an `Exception`, run it again in halves until only the items that
-    fail are left, and answer all others.
+    """Default: True. When a batch raises an `Exception`, run it again in halves, so that only the items at
+    fault get the error.
     """
     max_batch_length: int | None
-    """Default: None. The most that the lengths of a batch's items add up to, by `length` or else `len`; for
-    arrays, rows times the longest of them, along the second axis of padded features.
+    """Default: None. The most that the lengths of a batch's items may add up to; for arrays, rows times the
+    longest row.
     """
 
 
@@ -50,74 +50,78 @@ class KeywordOptions(Changes, total=False):
     """The options of all decorators."""
 
     default_deadline_ms: float | None
-    """Default: None. The `deadline_ms` of every call that does not set its own with
-    `fn.options(deadline_ms=...)`.
-    """
-    group_by: Callable[..., Hashable] | None
-    """Default: None. A function that returns an item's key, for arrays the key of a call's features; one
-    without parameters, such as the `get` of a context variable, is asked in the caller's context.
+    """Default: None. The deadline in milliseconds of every call that does not set its own `deadline_ms`; None
+    for no deadline.
     """
     fair_by: Callable[..., Hashable] | None
-    """Default: None. A function that returns an item's tenant, for arrays the tenant of a call's features;
-    one without parameters, such as the `get` of a context variable, is asked in the caller's context.
+    """Default: None. A function that returns an item's tenant: tenants with waiting items share batches
+    evenly.
+    """
+    group_by: Callable[..., Hashable] | None
+    """Default: None. A function that returns an item's key: only items with equal keys share a batch, and
+    keys take turns.
     """
     cache: Cache | None
-    """Default: None. A mapping of results (a dict, `cachetools.LRUCache`, `diskcache.Cache`), or an object
-    with `set`, and a `get` that returns None for a key that it does not have, such as a client of Redis.
+    """Default: None. Where results are kept: a mapping (a dict, `cachetools.LRUCache`, `diskcache.Cache`), or
+    an object with `set`, and with a `get` that returns None for a missing key, such as a Redis client.
     """
     cache_key: Callable[..., Hashable] | None
-    """Default: None. A function that returns an item's key in the cache, for arrays the key of a call's
-    features.
+    """Default: None. A function that returns an item's key in the cache; for arrays, which need one, it takes
+    the features of a call.
     """
     name: str | None
-    """Default: None. For threads, logs and errors; the function's own by default."""
+    """Default: None. The name in threads, logs, errors and metrics; the function's own by default."""
 
 
 class ListKeywordOptions(KeywordOptions, total=False):
     """The options of the decorators for lists."""
 
     length: Callable[..., float] | Literal["auto"] | None
-    """Default: "auto". How long items are: items of like length share a batch where padding to the longest
-    one takes time, which is learned from the batches that run.
+    """Default: "auto". How long an item is: items of similar length share a batch where padding proves to
+    cost time.
     """
     max_pieces: int
-    """Default: 100000. For a function that is a generator: how many pieces may wait for one consumer."""
+    """Default: 100000. How many pieces of a stream may wait for its consumer."""
 
 
 class ArrayKeywordOptions(KeywordOptions, total=False):
     """The options of the decorators for arrays."""
 
     pad_token: Any
-    """Default: 0. The padding of rows: a number, or a dict of a number per feature."""
+    """Default: 0. What rows are padded with: a number, or a dict with a number for each feature."""
     pad_tokens: Any
     """Another name of `pad_token`."""
     padding_side: PaddingSide
-    """Default: "right". Where rows are padded: `"right"`, after the row, or `"left"`."""
+    """Default: "right". Where rows are padded: `"right"`, after the row, or `"left"`, before it."""
     pad_to_multiple_of: int | Mapping[Any, int] | None
-    """Default: None. Round the length of rows, along their first axis, up to a multiple of this, also where
-    the rows of a batch do not differ.
+    """Default: None. Round the length of rows up to a multiple of this: a number for all features, or a dict
+    with a number for each feature to round.
     """
     unpad_outputs: bool | Mapping[Any, Any]
     """Default: False. Cut the padding off the outputs, so that an answer does not depend on the other calls
-    of its batch.
+    in its batch.
     """
     spread_kwargs: bool
-    """Default: False. Pass the features by name, as `func(input_ids=..., attention_mask=...)`."""
+    """Default: False. Pass the features by name, as `func(input_ids=..., attention_mask=...)`, instead of as
+    one dict.
+    """
 
 
 class OtherCallChanges(TypedDict, total=False):
     """The options of single calls that do not change the type of answers."""
 
     deadline_ms: float | Literal["default"] | None
-    """Default: "default". The most that a call may take, waiting and running, counted from the call."""
+    """Default: "default". The most milliseconds from a call to its answer."""
     priority: Priority | None
-    """Default: None. `"interactive"` goes ahead of `"bulk"`; None lets the size decide."""
+    """Default: None. `"interactive"` calls go ahead of `"bulk"` calls; None lets the size decide
+    (`small_batch_threshold`).
+    """
 
 
 class CallChanges(OtherCallChanges, total=False):
     """The options of single calls."""
 
     return_exceptions: bool
-    """Default: False. Return an exception in its item's place, as `asyncio.gather` does, instead of raising
+    """Default: False. Return each exception in its item's place, as `asyncio.gather` does, instead of raising
     the first.
     """

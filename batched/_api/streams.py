@@ -72,7 +72,7 @@ class _Consumer(Generic[T]):
             call.error = None  # its traceback would live as long as the consumer keeps the iterator
 
     def close(self) -> None:
-        """Leave: drop the pieces that have not been taken."""
+        """End the stream, and drop the pieces that have not been taken."""
         self._ended = True
         self._driver.cancel(self._call)
         self._call.results.clear()
@@ -82,7 +82,7 @@ class _Consumer(Generic[T]):
 
 
 class Stream(_Consumer[T]):
-    """Iterates over the pieces of one item; blocks for the next."""
+    """An iterator over the pieces of one item, from `fn.stream`; it blocks for the next piece."""
 
     _driver: ThreadDriver
 
@@ -99,14 +99,14 @@ class Stream(_Consumer[T]):
         return self._take(StopIteration)
 
     def close(self) -> None:
-        """Leave, from any thread: a thread that waits for the next piece learns that there is none."""
+        """End the stream, from any thread. A thread that waits for the next piece stops waiting."""
         super().close()
         with suppress(RuntimeError):  # no thread waits
             self._call.waiter.release()
 
 
 class AsyncStream(_Consumer[T]):
-    """Iterates over the pieces of one item, on an event loop."""
+    """An asynchronous iterator over the pieces of one item, from `fn.astream`."""
 
     _turn_due = 0.0
     """The time of the loop's next turn, even if pieces are there: a stream may be endless."""
@@ -129,7 +129,7 @@ class AsyncStream(_Consumer[T]):
         return self._take(StopAsyncIteration)
 
     def close(self) -> None:
-        """Leave: a task that waits for the next piece learns that there is none."""
+        """End the stream. A task that waits for the next piece stops waiting."""
         super().close()
         self._call.waiter.set()
 
@@ -151,7 +151,7 @@ class AsyncStream(_Consumer[T]):
         self._turn_due = monotonic() + _TURN_S
 
     async def aclose(self) -> None:
-        """Like `close`, for `contextlib.aclosing`."""
+        """Do the same as `close`, for `contextlib.aclosing`."""
         self.close()
 
 

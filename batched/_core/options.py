@@ -2,8 +2,11 @@
 
 Each row is a field of a frozen dataclass. It says an option's name, type, default, sentence and check, and
 whether the option is live: whether it can be changed while calls wait. Docstrings, signatures and checks are
-made from these rows, and so is the page of options; the typed dicts in `batched._api.option_types` are
-compared with them.
+made from these rows, and so are the facts on the page of options; the typed dicts in
+`batched._api.option_types` are compared with them. A text is what `help` and the page show: a few short
+sentences, of which editors show the first. What takes longer to say stands on the page.
+
+After the options that may be given by position, rows stand in the order of the page.
 """
 
 from __future__ import annotations
@@ -70,13 +73,14 @@ class Options:
     batch_size: int = _option(
         64,
         an_int(1),
-        "The most items in one batch. Where fewer serve better, full batches have fewer (`adaptive`).",
+        "The most items in one batch. With `adaptive`, full batches are smaller where that is faster.",
         live=True,
     )
     timeout_ms: float = _option(
         5.0,
         a_time(or_zero=True),
-        "How long an incomplete batch may wait for more items while the worker is idle; 0 never waits.",
+        "How many milliseconds an incomplete batch may wait for more items while the worker is idle. "
+        "0 never waits.",
         live=True,
     )
     small_batch_threshold: int = _option(
@@ -85,116 +89,102 @@ class Options:
     adaptive: bool = _option(
         True,
         a_bool,
-        "Wait only while waiting pays, which is learned from the first batches on: for callers that were "
-        "just answered and come straight back, and for the rest of a burst. The first few batches, and with "
-        "False all batches, start when their oldest item is `timeout_ms` old, time behind a running batch "
-        "included. Which size of full batches serves best is learned too, but where lengths are known and of "
-        "functions that stream: others are tried now and then, in at most 2 % of the time, and only if that "
-        "takes a small part of the time that calls with a deadline have left. With False full batches have "
+        "Learn from past batches when it pays to wait for more items, and how large a full batch should be. "
+        "With False, an incomplete batch starts when its oldest item is `timeout_ms` old, and a full one has "
         "`batch_size` items.",
         live=True,
     )
     max_concurrent_batches: int = _option(
         1,
         an_int(1),
-        "How many batches run at once, each in a thread, or task, of its own. With more than 1, batches "
-        "start as with `adaptive=False`.",
-        live=True,
-    )
-    max_queue_size: int | None = _option(
-        None,
-        or_none(an_int(1)),
-        "The most items that wait; None for no bound. A list is admitted whole or not at all.",
-        live=True,
-    )
-    on_full: OnFull = _option(
-        "raise",
-        one_of("raise", "wait"),
-        'What happens to a call for which the queue has no room: `"raise"` a `batched.QueueFullError`, or '
-        '`"wait"` for room, first come first served. A `map` always waits, and '
-        "fills at most half of the queue.",
-        live=True,
-    )
-    isolate_errors: bool = _option(
-        True,
-        a_bool,
-        "When a batch raises an `Exception`, run it again in halves until only the items that fail are left, "
-        "and answer all others. Not for errors of the surroundings (a connection, a timeout, the system), "
-        "nor in an outage: where more runs fail than a few items explain, the rest gets the error that it "
-        "met, and then, until something works, only one item of a few failed batches runs again. Set it to "
-        "False where running an item twice has effects, or changes or uses up the item: then all of a batch "
-        "fail. A batch that holds an iterator or an object with `read`, or of which the number of results is "
-        "wrong, runs once in any case.",
-        live=True,
-    )
-    max_batch_length: int | None = _option(
-        None,
-        or_none(an_int(1)),
-        "The most that the lengths of a batch's items add up to, by `length` or else `len`; for arrays, rows "
-        "times the longest of them, along the second axis of padded features. An item that is longer runs "
-        "alone. Without `length`, a tuple, dict or dataclass of texts, or several parameters, are as long as "
-        "their texts together, and no order is changed.",
+        "How many batches run at once, each in its own thread or task. With more than 1, batches start as "
+        "with `adaptive=False`.",
         live=True,
     )
     default_deadline_ms: float | None = _option(
         None,
         or_none(a_time(or_zero=False)),
-        "The `deadline_ms` of every call that does not set its own with `fn.options(deadline_ms=...)`.",
+        "The deadline in milliseconds of every call that does not set its own `deadline_ms`; None for no "
+        "deadline.",
     )
-    length: Callable[..., float] | Literal["auto"] | None = _option(
-        "auto",
-        or_none(a_length),
-        "How long items are: items of like length share a batch where padding to the longest one takes time, "
-        "which is learned from the batches that run. Elsewhere the order is that of "
-        'arrival. `"auto"` looks at strings, bytes, lists, and arrays or tensors with one axis; an item of '
-        "several of these (a pair, a dict, a dataclass, several parameters) is as long as they are together. "
-        "It looks in samples until length is known to cost time. A function returns an item's length, with "
-        "several parameters it is given all of an item's; it is called once per item, in the caller's "
-        "thread, and again where `map` refuses a neighbour. None never looks. Of small calls the oldest, and "
-        "of large ones the one that has its turn, is left out of at most four batches in a row. Arrays know "
-        "their lengths and take no `length`.",
-    )
-    group_by: Callable[..., Hashable] | None = _option(
+    max_queue_size: int | None = _option(
         None,
-        or_none(a_function),
-        "A function that returns an item's key, for arrays the key of a call's features; one without "
-        "parameters, such as the `get` of a context variable, is asked in the caller's context. Only items "
-        "of an equal key share a batch, and keys take turns.",
+        or_none(an_int(1)),
+        "The most items that may wait in the queue; None for no limit. A list is admitted whole or not at "
+        "all.",
+        live=True,
+    )
+    on_full: OnFull = _option(
+        "raise",
+        one_of("raise", "wait"),
+        'What a call does when the queue has no room: raise `batched.QueueFullError` (`"raise"`), or wait, '
+        'first come first served (`"wait"`). A `map` always waits.',
+        live=True,
     )
     fair_by: Callable[..., Hashable] | None = _option(
         None,
         or_none(a_function),
-        "A function that returns an item's tenant, for arrays the tenant of a call's features; one without "
-        "parameters, such as the `get` of a context variable, is asked in the caller's context. Tenants of "
-        "which items wait share batches evenly: among small calls, among large ones, and within each key "
-        "(`group_by`). All of a list belongs to the tenant of its first item. Where `max_queue_size` is "
-        "reached, each has an equal share of it: a tenant that has less gets in, and the newest calls of the "
-        "one that has most are refused for it; of calls that wait for room, those of the tenant that has "
-        "least in the queue come first.",
+        "A function that returns an item's tenant: tenants with waiting items share batches evenly. It takes "
+        "an item, for arrays the features of a call, or nothing, as the `get` of a context variable does. A "
+        "list belongs to the tenant of its first item. In a full queue each tenant has an equal share of "
+        "`max_queue_size`.",
+    )
+    isolate_errors: bool = _option(
+        True,
+        a_bool,
+        "When a batch raises an `Exception`, run it again in halves, so that only the items at fault get the "
+        "error. Set it to False if running an item twice has side effects, or changes the item: then every "
+        "call in the batch gets the error. Connection errors and timeouts are not retried, and retries stop "
+        "when nearly everything fails.",
+        live=True,
+    )
+    length: Callable[..., float] | Literal["auto"] | None = _option(
+        "auto",
+        or_none(a_length),
+        "How long an item is: items of similar length share a batch where padding proves to cost time. "
+        '`"auto"` measures strings, bytes, lists, and arrays with one axis, also inside a tuple, dict or '
+        "dataclass. A function returns the length of one item. None never looks: the order is that of "
+        "arrival. Arrays know their lengths, and do not take this option.",
+    )
+    max_batch_length: int | None = _option(
+        None,
+        or_none(an_int(1)),
+        "The most that the lengths of a batch's items may add up to; for arrays, rows times the longest row. "
+        "Lengths are what `length` returns, or else `len`. An item that is longer runs alone.",
+        live=True,
+    )
+    group_by: Callable[..., Hashable] | None = _option(
+        None,
+        or_none(a_function),
+        "A function that returns an item's key: only items with equal keys share a batch, and keys take "
+        "turns. It takes an item, for arrays the features of a call, or nothing, as the `get` of a context "
+        "variable does.",
     )
     cache: Cache | None = _option(
         None,
         or_none(a_cache),
-        "A mapping of results (a dict, `cachetools.LRUCache`, `diskcache.Cache`), or an object with `set`, "
-        "and a `get` that returns None for a key that it does not have, such as a client of Redis. Hits skip "
+        "Where results are kept: a mapping (a dict, `cachetools.LRUCache`, `diskcache.Cache`), or an object "
+        "with `set`, and with a `get` that returns None for a missing key, such as a Redis client. Hits skip "
         "the queue; equal items in flight are computed once; errors are not cached. With `batched.aio`, "
-        "awaitables that `get` and `set` return are awaited, until the deadline of the call at most.",
+        "`get` and `set` may be asynchronous.",
     )
     cache_key: Callable[..., Hashable] | None = _option(
         None,
         or_none(a_function),
-        "A function that returns an item's key in the cache, for arrays the key of a call's features. "
-        "Without it the item is the key, and of a method each instance has results of its own; arrays need "
-        "one.",
+        "A function that returns an item's key in the cache; for arrays, which need one, it takes the "
+        "features of a call. Without it, the item is the key, and each instance of a class has its own "
+        "results.",
     )
     max_pieces: int = _option(
         DEFAULT_MAX_PIECES,
         an_int(1),
-        "For a function that is a generator: how many pieces may wait for one consumer. A consumer that "
-        "falls further behind gets these, then a `batched.SlowConsumerError`; its neighbours go on.",
+        "How many pieces of a stream may wait for its consumer. A consumer that falls further behind gets "
+        "these, then a `batched.SlowConsumerError`; the other streams of its batch go on.",
     )
     name: str | None = _option(
-        None, or_none(a_string), "For threads, logs and errors; the function's own by default."
+        None,
+        or_none(a_string),
+        "The name in threads, logs, errors and metrics; the function's own by default.",
     )
 
     def __post_init__(self) -> None:
@@ -216,33 +206,31 @@ class ArrayOptions(Options):
     pad_token: Any = _option(
         0,
         pad_values,
-        "The padding of rows: a number, or a dict of a number per feature. `pad_tokens` is another name "
-        "of it.",
+        "What rows are padded with: a number, or a dict with a number for each feature. `pad_tokens` is "
+        "another name for it.",
     )
     padding_side: PaddingSide = _option(
-        "right", one_of("right", "left"), 'Where rows are padded: `"right"`, after the row, or `"left"`.'
+        "right",
+        one_of("right", "left"),
+        'Where rows are padded: `"right"`, after the row, or `"left"`, before it.',
     )
     pad_to_multiple_of: int | Mapping[Any, int] | None = _option(
         None,
         or_none(round_up),
-        "Round the length of rows, along their first axis, up to a multiple of this, also where the rows of "
-        "a batch do not differ. A number is for all features that have such an axis, a dict has a number for "
-        "each feature that is to be rounded. Further axes are rounded where they differ.",
+        "Round the length of rows up to a multiple of this: a number for all features, or a dict with a "
+        "number for each feature to round.",
     )
     unpad_outputs: bool | Mapping[Any, Any] = _option(
         False,
         outputs,
-        "Cut the padding off the outputs, so that an answer does not depend on the other calls of its batch. "
-        "True cuts each output with a second axis as long as that of the padded features. A dict says which "
-        "outputs are padded, as another could be that long by chance, and as which feature: "
-        '`{"logits": "input_ids"}`. The outputs in a list or tuple have numbers; an array has number 0. '
-        "Where features were padded along further axes, those are cut too. If the rows of a call then differ "
-        "in length, they come as a list.",
+        "Cut the padding off the outputs, so that an answer does not depend on the other calls in its batch. "
+        "True cuts each output whose second axis is as long as that of the padded features. A dict names the "
+        'outputs to cut, each with the feature that it follows: `{"logits": "input_ids"}`.',
     )
     spread_kwargs: bool = _option(
         False,
         a_bool,
-        "Pass the features by name, as `func(input_ids=..., attention_mask=...)`.",
+        "Pass the features by name, as `func(input_ids=..., attention_mask=...)`, instead of as one dict.",
     )
 
     def __post_init__(self) -> None:
@@ -267,24 +255,23 @@ class CallOptions:
     deadline_ms: float | Literal["default"] | None = _option(
         "default",
         or_none(a_deadline),
-        "The most that a call may take, waiting and running, counted from the call. Then it raises "
-        "`TimeoutError`, even while the worker is busy, and items that have not started never run. A call "
-        "that cannot be answered in time, by the time that batches have taken so far, raises "
-        "`batched.OverloadError`, a `TimeoutError`, as soon as that is known. A future "
-        "of `submit` that has no item left to start is answered late: bound that wait with "
-        '`result(timeout=...)`. None means no deadline, `"default"` is `default_deadline_ms`.',
+        "The most milliseconds from a call to its answer. A call that is late raises `TimeoutError`, and its "
+        "items that have not started never run. A call that would be late raises `batched.OverloadError`, a "
+        '`TimeoutError`, as soon as that is known. None is no deadline; `"default"` is '
+        "`default_deadline_ms`.",
         live=True,
     )
     priority: Priority | None = _option(
         None,
         one_of("interactive", "bulk", None),
-        '`"interactive"` goes ahead of `"bulk"`; None lets the size decide.',
+        '`"interactive"` calls go ahead of `"bulk"` calls; None lets the size decide '
+        "(`small_batch_threshold`).",
         live=True,
     )
     return_exceptions: bool = _option(
         False,
         a_bool,
-        "Return an exception in its item's place, as `asyncio.gather` does, instead of raising the first.",
+        "Return each exception in its item's place, as `asyncio.gather` does, instead of raising the first.",
         live=True,
     )
 

@@ -59,22 +59,22 @@ __all__ = [
 
 
 class BatchedFunction(LoopedFunction, Generic[T, U, F_co]):
-    """A batch function that tasks await with one item or a list of items.
+    """A decorated function: await it with one item, or with a list of items.
 
-    `await fn(item)` returns the item's result, `await fn([item, ...])` the list of theirs; a `list` is many
-    items, anything else, a tuple or an array too, is one. Callers get what the function would have returned
-    for their own items alone, or what it would have raised. `acall` is the same as a call.
+    `await fn(item)` returns the item's result, `await fn([item, ...])` the list of their results. Only a
+    `list` means several items: a tuple or an array is one. `fn.acall` is the same as a call. Each caller gets
+    what the function would have returned, or raised, for that caller's items alone.
 
-    The batches of an `async def` function are tasks on the loop of their callers: every loop batches its own,
-    one batch at a time. Any other function runs in one thread, for the callers of all loops. In both, a
-    caller's context variables do not reach it.
+    The batches of an `async def` function are tasks on the event loop of their callers. Each loop has batches
+    of its own, by default one at a time. Any other function runs in one thread, for the callers of all
+    loops. Neither sees the context variables of callers.
 
-    The function sees a new list of at most `batch_size` items. It must return one result per item, as a list,
-    tuple, array or anything else that is sized and ordered; a result that is an exception fails its own item
-    only.
+    The batch function sees a new list of at most `batch_size` items. It must return one result per item, as a
+    list, tuple, array or anything else that is sized and ordered. A result that is an exception fails its own
+    item only.
 
-    A call raises `ClosedError` after `aclose`, and `RuntimeError` from inside the batch function itself, or
-    from a task that it has started, as long as it runs.
+    A call raises the same errors as one of `batched.BatchedFunction`. `RuntimeError` also comes from a call
+    in a task that the batch function has started, as long as the function runs.
     """
 
     if TYPE_CHECKING:
@@ -561,10 +561,25 @@ def dynamically(
 ) -> BatchedFunction[Any, U]: ...
 @takes_options(Options)
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
-    """Batch the calls of a function that takes a list, `async def` or not; callers await them.
+    """Batch the calls of a function that takes a list, `async def` or not. Only event loops call it.
 
-    `@dynamically`, `@dynamically(batch_size=64)` and `dynamically(client.fetch, batch_size=64)` all work. On
-    a method every instance has a batcher of its own, made at first use.
+    The function takes a list of items, and returns one result per item. Callers await one item, or a list:
+
+        import asyncio
+        from batched import aio
+
+        @aio.dynamically
+        async def fetch(users: list[int]) -> list[str]:
+            return [f"user {user}" for user in users]
+
+        async def main():
+            assert await fetch(1) == "user 1"
+            assert await fetch([1]) == ["user 1"]
+
+        asyncio.run(main())
+
+    `@dynamically(batch_size=64)` and `dynamically(client.fetch, batch_size=64)` work too. On a method, each
+    instance has a batcher of its own.
 
     Args:
         options: Each one says in an editor what it means, as `help` says of all.

@@ -20,11 +20,11 @@ __all__ = ["BatchedInference", "dynamically"]
 
 
 class BatchedInference(LoopedFunction, Generic[R, F_co]):
-    """A function over features that tasks await with their own rows.
+    """A decorated function over arrays: await it with features, get your own rows of the outputs.
 
-    `await fn(features)` and `await fn(input_ids=..., attention_mask=...)` return what the function returns,
-    with the caller's rows only. `batched.inference.BatchedInference` tells what features and outputs may be,
-    `batched.aio.BatchedFunction` where the batches run and what is raised.
+    Both `await fn(features)` and `await fn(input_ids=..., attention_mask=...)` work.
+    `batched.inference.BatchedInference` says what features and outputs may be, and
+    `batched.aio.BatchedFunction` where batches run and what calls raise.
     """
 
     if TYPE_CHECKING:
@@ -95,9 +95,24 @@ def dynamically(
 ) -> Dynamically: ...
 @takes_options(ArrayOptions)
 def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments are the options
-    """Batch the calls of a function that takes a dict of arrays, `async def` or not; callers await them.
+    """Batch the calls of a function that takes a dict of arrays. Only event loops call it.
 
-    An item is a row here.
+    The function may be `async def`. Callers await it with their own rows:
+
+        import asyncio
+        import numpy as np
+        from batched.aio import inference
+
+        @inference.dynamically
+        async def total(features):
+            return features["ids"].sum(axis=1)
+
+        async def main():
+            assert await total(ids=np.array([[4, 5]])) == 9
+
+        asyncio.run(main())
+
+    An item is a row here: `batch_size` counts rows.
 
     Args:
         options: Each one says in an editor what it means, as `help` says of all.

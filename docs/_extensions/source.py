@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from copy import deepcopy
 from functools import cache
 from importlib import import_module
 from inspect import Parameter
@@ -16,34 +16,43 @@ from itertools import pairwise
 from textwrap import dedent
 from typing import Any, cast
 
-from batched._core.options import ArrayOptions, CallOptions, Options
+from batched.typing import StreamingFunction
 
-OPTION_TYPES = {
-    row.name: str(row.type) for kind in (Options, ArrayOptions, CallOptions) for row in fields(kind)
-}
-OPTION_TYPES |= {other: OPTION_TYPES[name] for other, name in ArrayOptions.other_names.items()}
 OF_ALIASES = ("batched._core.options", "batched._core.option_checks", "batched.inference")
 
 
+STREAMS = {"stream": StreamingFunction, "astream": StreamingFunction}
+"""Methods of which another class says the types, as only some functions have them."""
+FEW = 3
+BY_NAME = {kind: kind for kind in type(Parameter.KEYWORD_ONLY)} | {
+    Parameter.POSITIONAL_ONLY: Parameter.POSITIONAL_OR_KEYWORD
+}
+"""A decorator is shown without the mark of a positional parameter."""
+
+
 def public(name: str) -> Any:
-    """Return what has the public name."""
-    module, _, attribute = name.rpartition(".")
-    return getattr(import_module(module), attribute)
+    """Return what has the public name: a module, or what a module or a class has."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        place, _, attribute = name.rpartition(".")
+        return getattr(public(place), attribute)
 
 
 def signature(function: Callable[..., Any]) -> str:
-    """Return the signature that `inspect` gives, with the types as they are written in the source."""
+    """Return the signature that `inspect` gives, with the types as they are written in the source.
+
+    More than a few options are `**options`: the page of options has their types.
+    """
     found = inspect.signature(function)
-    shown = [_shown(each) for each in found.parameters.values() if each.name != "self"]
+    shown = [each for each in found.parameters.values() if each.name != "self"]
+    if hasattr(function, "__signature__"):
+        shown = [Parameter(each.name, BY_NAME[each.kind], default=each.default) for each in shown]
+        if len(shown) > FEW:
+            shown = [each for each in shown if each.name == "func"]
+            shown.append(Parameter("options", Parameter.VAR_KEYWORD))
     returns = found.return_annotation
     return f"({', '.join(_with_marks(shown))})" + (f" -> {returns}" if isinstance(returns, str) else "")
-
-
-def _shown(parameter: Parameter) -> Parameter:
-    written = OPTION_TYPES.get(parameter.name, parameter.annotation)
-    if parameter.name == "func":
-        written = "Callable[..., Any] | None"
-    return parameter.replace(annotation=written)
 
 
 def _with_marks(parameters: list[Parameter]) -> Iterator[str]:
@@ -60,7 +69,8 @@ def _with_marks(parameters: list[Parameter]) -> Iterator[str]:
             yield "*"
         stars = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}.get(each.kind, "")
         written = "" if each.annotation is Parameter.empty else f": {each.annotation}"
-        default = "" if each.default is Parameter.empty else f" = {_value(each.default)}"
+        equals = " = " if written else "="
+        default = "" if each.default is Parameter.empty else f"{equals}{_value(each.default)}"
         yield f"{stars}{each.name}{written}{default}"
     if parameters and parameters[-1].kind is Parameter.POSITIONAL_ONLY:
         yield "/"
@@ -77,12 +87,17 @@ def _value(default: object) -> str:
 
 
 def overloads(cls: type[Any], name: str) -> list[str]:
-    """Return the signatures of a method that the class, or the nearest base, declares for type checkers."""
-    for base in cls.__mro__:
+    """Return the signatures of a method that the class, or the nearest base, declares for type checkers.
+
+    Those of several are short, and that for one item is the first.
+    """
+    for base in STREAMS.get(name, cls).__mro__:
         if base.__module__.startswith("batched"):
             found = [node for node in _methods(base) if node.name == name]
+            if len(found) == 1:
+                return [_written(*found)]
             if found:
-                return [_written(node) for node in found if node.args.vararg is None or len(found) == 1]
+                return [_written(node, short=True) for node in reversed(found) if node.args.vararg is None]
     return []
 
 
@@ -94,12 +109,16 @@ def _methods(cls: type[Any]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
                 yield each
 
 
-def _written(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    arguments = node.args
-    for group in (arguments.posonlyargs, arguments.args):
-        if group and group[0].arg == "self":
-            del group[0]
-    return f"({ast.unparse(arguments)})" + (f" -> {ast.unparse(node.returns)}" if node.returns else "")
+def _written(node: ast.FunctionDef | ast.AsyncFunctionDef, *, short: bool = False) -> str:
+    """Return a signature as it is written, without what type checkers need and readers do not."""
+    shown = deepcopy(node.args)
+    taken = [*shown.posonlyargs, *shown.args]
+    shown.posonlyargs, shown.args = [], [each for each in taken if each.arg != "self"]
+    written = [default for default in shown.defaults if ast.unparse(default) != "..."]
+    shown.defaults = written
+    if short:
+        shown.kwarg = None
+    return f"({ast.unparse(shown)})" + (f" -> {ast.unparse(node.returns)}" if node.returns else "")
 
 
 def documented(cls: type[Any]) -> dict[str, tuple[str, str]]:

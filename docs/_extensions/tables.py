@@ -1,6 +1,6 @@
 """Markdown that is made from the code, so that no page repeats it: options, members, figures, metrics.
 
-A page has a fence such as "{generated} options ArrayOptions": the text that the function `options` returns
+A page has a fence such as "{generated} option batch_size": the text that the function `option` returns
 stands in its place when the site is built. Nothing here needs Sphinx, so tests ask for the same text.
 """
 
@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import Field, fields
+from textwrap import dedent
 from typing import Any
 
 import source
@@ -19,7 +20,7 @@ from batched._policy.lengths import Choice
 from batched._policy.window import StartReason
 
 FENCE = re.compile(r"^```\{generated\} (?P<asked>[^\n]+)\n```$", re.MULTILINE)
-OPTIONS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Options, ArrayOptions, CallOptions)}
+OPTIONS: tuple[type[Any], ...] = (Options, ArrayOptions, CallOptions)
 TITLES = {"Args:": "Arguments:", "Raises:": "Raises:"}
 COUNTS: dict[str, type[Any]] = {kind.__name__: kind for kind in (StartReason, Choice)}
 
@@ -37,33 +38,23 @@ def generated(text: str) -> str:
 # -- options ----------------------------------------------------------------------------------------------
 
 
-def options(kind: str) -> str:
-    """Return a table of the options that a kind has of its own, then a section for each with its sentence."""
-    cls = OPTIONS[kind]
-    rows = [row for row in fields(cls) if row.name in vars(cls)["__annotations__"]]
-    table = ["| option | default | type |", "|---|---|---|"]
-    table += [
-        f"| [`{row.name}`](#option-{row.name}) | {_default(row)} | `{_cell(source.OPTION_TYPES[row.name])}` |"
-        for row in rows
-    ]
-    return "\n".join([*table, *(_section(row, cls) for row in rows)])
+def option(name: str) -> str:
+    """Return the section of an option up to its text; when to set it, and how, stands on the page."""
+    for cls in OPTIONS:
+        for row in fields(cls):
+            if row.name == name:
+                facts = " ".join(_facts(row, cls))
+                return f"(option-{name})=\n### `{name}`\n\n{facts}\n\n{row.metadata['text']}"
+    raise LookupError(f"there is no option {name!r}")
 
 
-def _section(row: Field[Any], cls: type[Any]) -> str:
-    facts = [f"Default {_default(row)}", f"type `{row.type}`"]
-    if cls is not CallOptions:
-        facts += [f"also called `{other}`" for other, name in cls.other_names.items() if name == row.name]
-        if row.name in live_options(cls):
-            facts.append("changed by `configure` while calls wait")
-    return f"\n(option-{row.name})=\n### `{row.name}`\n\n{', '.join(facts)}.\n\n{row.metadata['text']}"
-
-
-def _default(row: Field[Any]) -> str:
-    return "the function's" if row.name == "name" else f"`{row.default!r}`"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _facts(row: Field[Any], cls: type[Any]) -> Iterator[str]:
+    default = "the function's name" if row.name == "name" else f"`{row.default!r}`"
+    yield f"Default {default}, type `{row.type}`."
+    if cls is CallOptions:
+        yield "Set with `fn.options`."
+    elif row.name in live_options(cls):
+        yield "`fn.configure` can change it."
 
 
 # -- public names -----------------------------------------------------------------------------------------
@@ -74,41 +65,70 @@ def api(name: str, *members: str) -> str:
 
     "*" stands for all attributes with a docstring, in the order of the class.
     """
+    return "\n\n".join(_described(name, members, []))
+
+
+def entry(name: str, *members: str) -> str:
+    """Return a heading, then the description of a public name: the list of contents has the heading only."""
+    place, _, attribute = name.rpartition(".")
+    heading = name
+    if isinstance(source.public(place), type):
+        heading = "fn(item)" if attribute == "__call__" else f"fn.{attribute}"
+    return "\n\n".join([f"### `{heading}`", *_described(name, members, NOT_IN_CONTENTS)])
+
+
+def note(name: str) -> str:
+    """Return the description of a public name that stands in no list of contents."""
+    return "\n\n".join(_described(name, (), NOT_IN_CONTENTS))
+
+
+NOT_IN_CONTENTS = [":no-contents-entry:"]
+
+
+def _described(name: str, members: tuple[str, ...], about: list[str]) -> Iterator[str]:
     told = source.public(name)
-    module, _, attribute = name.rpartition(".")
-    where = [f":module: {module}"]
+    place, _, attribute = name.rpartition(".")
+    owner = source.public(place)
+    if isinstance(owner, type):
+        module = place.rpartition(".")[0]
+        yield _member(owner, attribute, f"{owner.__name__}.", [f":module: {module}", *about])
+        return
+    where = [f":module: {place}", *about]
     if found := source.alias(attribute):
         value, text = found
-        return _directive("py:type", [attribute], [*where, f":canonical: {value}"], text)
-    if inspect.isfunction(told):
-        return _directive("py:function", [attribute + source.signature(told)], where, _markdown(told))
-    if not isinstance(told, type):
-        return _directive("py:data", [attribute], where, source.below(type(told).__module__, attribute))
-    kind = "py:exception" if issubclass(told, BaseException) else "py:class"
-    takes = (
-        source.signature(told.__init__).removesuffix(" -> None")
-        if "__init__" in vars(told) and members == ("collect",)
-        else ""
-    )
-    names = [*source.documented(told)] if members == ("*",) else members
-    text = "\n\n".join([_markdown(told), *(_member(told, each) for each in names)])
-    return _directive(kind, [attribute + takes], where, text)
+        yield _directive("py:type", [attribute], [*where, f":canonical: {value}"], text)
+    elif inspect.isfunction(told):
+        yield _directive("py:function", [attribute + source.signature(told)], where, _markdown(told))
+    elif isinstance(told, type):
+        kind = "py:exception" if issubclass(told, BaseException) else "py:class"
+        takes = (
+            source.signature(told.__init__).removesuffix(" -> None")
+            if "__init__" in vars(told) and members == ("collect",)
+            else ""
+        )
+        names = [*source.documented(told)] if members == ("*",) else members
+        text = "\n\n".join([_markdown(told), *(_member(told, each, "", about) for each in names)])
+        yield _directive(kind, [attribute + takes], where, text)
+    else:
+        yield _directive("py:data", [attribute], where, source.below(type(told).__module__, attribute))
 
 
-def _member(cls: type[Any], name: str) -> str:
+def _member(cls: type[Any], name: str, before: str, about: list[str]) -> str:
     attributes = source.documented(cls)
     if name in attributes:
         written, text = attributes[name]
-        return _directive("py:attribute", [name], [f":type: {written}"], text)
+        return _directive("py:attribute", [before + name], [*about, f":type: {written}"], text)
     found = inspect.getattr_static(cls, name)
     if isinstance(found, property):
         returns = inspect.signature(found.fget).return_annotation if found.fget else ""
-        return _directive("py:property", [name], [f":type: {returns}"], _markdown(found))
-    about = [":async:"] if inspect.iscoroutinefunction(found) else []
+        return _directive("py:property", [before + name], [*about, f":type: {returns}"], _markdown(found))
+    if inspect.iscoroutinefunction(found):
+        about = [*about, ":async:"]
+    text = _markdown(_documented(cls, name))
     if "__signature__" in vars(found):  # from the table of options
-        return _directive("py:method", [name + source.signature(found)], about, _markdown(found))
-    written = [name + each for each in source.overloads(cls, name)]
-    return _directive("py:method", written, about, _markdown(_documented(cls, name)))
+        return _directive("py:method", [before + name + source.signature(found)], about, text)
+    written = source.overloads(cls, name)
+    return _directive("py:method", [before + name + each for each in written], about, text)
 
 
 def _documented(cls: type[Any], name: str) -> Any:
@@ -130,17 +150,21 @@ def _directive(kind: str, signatures: list[str], about: list[str], text: str) ->
 def _markdown(told: Any) -> str:
     """Return a docstring as Markdown: its sections become lists. Rows of options are left to their page."""
     text = inspect.getdoc(told) or ""
+    text = EXAMPLE.sub(lambda found: f"```python\n{dedent(found[0]).rstrip()}\n```\n\n", text)
     if hasattr(told, "__signature__"):
+        names = [each for each in inspect.signature(told).parameters if each not in {"func", "self"}]
+        listed = ", ".join(f"`{name}`" for name in names)
         text = re.sub(
-            r"^Args:\n(?: +.*\n?)+",
-            "Each of the [options](options.md) has a section of its own.\n",
-            text,
-            flags=re.MULTILINE,
+            r"^Args:\n(?: +.*\n?)+", f"[Options](options.md): {listed}.\n", text, flags=re.MULTILINE
         )
     text = re.sub(
         r"^(?:Args|Raises):\n", lambda title: f"**{TITLES[title[0].strip()]}**\n\n", text, flags=re.MULTILINE
     )
     return re.sub(r"^ {4}(\w+): (?=\S)", r"- `\1`: ", text, flags=re.MULTILINE)
+
+
+EXAMPLE = re.compile(r"(?<=:\n\n)(?: {4}.*\n|\n)+")
+"""What is indented in a docstring behind a colon."""
 
 
 # -- figures ----------------------------------------------------------------------------------------------
@@ -166,4 +190,11 @@ def _metrics() -> Iterator[str]:
         yield f"| `{name}` | {family.type} | {labels} | {family.documentation}. |"
 
 
-TABLES: dict[str, Callable[..., str]] = {"api": api, "counts": counts, "metrics": metrics, "options": options}
+TABLES: dict[str, Callable[..., str]] = {
+    "api": api,
+    "counts": counts,
+    "entry": entry,
+    "metrics": metrics,
+    "note": note,
+    "option": option,
+}

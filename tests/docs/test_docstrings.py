@@ -24,18 +24,36 @@ def examples() -> Iterator[tuple[str, str]]:
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node) or ""
                 assert ">>>" not in text, path
-                yield from ((path.stem, dedent(each)) for each in EXAMPLE.findall(text + "\n"))
+                name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+                yield from ((name, dedent(each)) for each in EXAMPLE.findall(text + "\n"))
 
 
-def test_there_is_one_example() -> None:
+@pytest.mark.parametrize(
+    ("module", "needs"),
+    [
+        ("_api.lists", "batched"),
+        ("aio.__init__", "batched"),
+        ("inference", "numpy"),
+        ("aio.inference", "numpy"),
+    ],
+)
+def test_the_example_of_a_decorator_runs(module: str, needs: str) -> None:
+    """As `help` shows it."""
+    pytest.importorskip(needs)
+    (example,) = [text for name, text in examples() if name == module]
+    exec(example, {"__name__": "example"})
+
+
+def test_each_example_is_run() -> None:
     """Another needs a test here that runs it."""
-    assert [name for name, _ in examples()] == ["prometheus"]
+    names = ["_api.lists", "aio.__init__", "aio.inference", "inference", "prometheus"]
+    assert sorted(name for name, _ in examples()) == names
 
 
 def test_each_worker_of_gunicorn_serves_a_page_on_a_port_of_its_own() -> None:
     """The lines of `batched.prometheus` and of the page on metrics, which are the same."""
     pytest.importorskip("prometheus_client")
-    ((_, example),) = examples()
+    (example,) = [text for name, text in examples() if name == "prometheus"]
     page = Path(ROOT, "docs", "reference", "metrics.md").read_text("utf-8")
     (block,) = re.findall(r"```python gunicorn.conf.py\n(.*?)```", page, re.DOTALL)
     assert ast.dump(ast.parse(example)) == ast.dump(ast.parse(block))

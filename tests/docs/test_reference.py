@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import batched
-from batched._core.options import ArrayOptions, CallOptions, Options, live_options
+from batched._core.options import POSITIONAL, ArrayOptions, CallOptions, Options, live_options
 from tests.kit.script import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -46,9 +46,14 @@ def asked(name: str) -> list[list[str]]:
     return [arguments.split() for arguments in found]
 
 
+def described_names() -> list[str]:
+    """Return the names that pages describe; those of methods begin with the name of their class."""
+    return [arguments[0] for table in ("api", "entry", "note") for arguments in asked(table)]
+
+
 def test_each_public_name_is_described_once() -> None:
     """Of all public modules; a name that two modules export is one name."""
-    described = [arguments[0] for arguments in asked("api")]
+    described = described_names()
     assert len(set(described)) == len(described)
     told = {id(value_of(name)) for name in described}
     public = {f"{module}.{name}" for module in MODULES for name in import_module(module).__all__} - ELSEWHERE
@@ -58,48 +63,139 @@ def test_each_public_name_is_described_once() -> None:
 def value_of(name: str) -> object:
     """Return what has a public name."""
     module, _, attribute = name.rpartition(".")
-    return getattr(import_module(module), attribute)
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError:
+        return getattr(value_of(module), attribute)
 
 
-@pytest.mark.parametrize(
-    "name", ["batched.BatchedFunction", "batched.aio.BatchedFunction", "batched.CurrentBatch"]
-)
-def test_each_public_method_is_described(name: str) -> None:
-    """And each property; those that views need inside are no way to call."""
-    (members,) = [arguments[1:] for arguments in asked("api") if arguments[0] == name]
-    public = {each for each in dir(value_of(name)) if not each.startswith("_")}
+def members_of(name: str) -> set[str]:
+    """Return the public methods and properties of a class, but for those that views need inside."""
     inside = {"plain_function", "with_call_options", "ways_to_call"}
-    assert public - inside == {each for each in members if not each.startswith("_")}
+    return {each for each in dir(value_of(name)) if not each.startswith("_")} - inside
+
+
+def test_each_public_method_is_described() -> None:
+    """And each property. What a class of event loops has is what the other one has, and is named."""
+    described = described_names()
+    name = "batched.BatchedFunction"
+    ours = [each.removeprefix(f"{name}.") for each in described if each.startswith(f"{name}.")]
+    assert {"__call__", *members_of(name)} == set(ours)
+    assert members_of("batched.aio.BatchedFunction") <= members_of(name)
+    told = section("api", "batched.aio.BatchedFunction")
+    assert [each for each in members_of("batched.aio.BatchedFunction") if f"`{each}`" not in told] == []
+    (members,) = [arguments[1:] for arguments in asked("entry") if arguments[0] == "batched.CurrentBatch"]
+    assert set(members) == members_of("batched.CurrentBatch")
+
+
+def section(page: str, name: str) -> str:
+    """Return what a page says below the description of a name, up to the next description or heading."""
+    found = re.search(
+        rf"^```\{{generated\}} \w+ {re.escape(name)}\b(?!\.)[^\n]*\n```\n", PAGES[page], re.MULTILINE
+    )
+    assert found, name
+    return re.split(r"^(?:## |```\{generated\})", PAGES[page][found.end() :], maxsplit=1, flags=re.MULTILINE)[
+        0
+    ]
+
+
+def examples(text: str) -> list[str]:
+    """Return the examples in a text, which the test of the pages runs."""
+    return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+METHODS = [
+    arguments[0] for arguments in asked("entry") if arguments[0].startswith("batched.BatchedFunction.")
+]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_each_method_has_an_example(name: str) -> None:
+    """It calls the method."""
+    method = name.rpartition(".")[2]
+    called = r"\w\(" if method == "__call__" else rf"\.{method}\b"
+    if method == "shutdown":
+        called = r"\bwith \w+:"
+    assert any(re.search(called, example) for example in examples(section("api", name)))
+
+
+def test_the_list_of_contents_tells_names_apart(tables: object) -> None:
+    """Decorators and classes have the name of their module; what is listed is what has a heading."""
+    headings = [tables.entry(*arguments).partition("\n")[0] for arguments in asked("entry")]
+    assert len(set(headings)) == len(headings)
+    assert "### `batched.aio.dynamically`" in headings
+    assert "### `fn.acall`" in headings
+    assert ":no-contents-entry:" in tables.entry("batched.BatchedFunction.acall")
 
 
 def test_a_description_has_signature_docstring_and_types(tables: object) -> None:
-    """As they are written in the source, overloads too, with short names of types."""
+    """As they are written in the source, overloads too, without what only type checkers need."""
     text = tables.api("batched.BatchedFunction", "acall", "submit")
-    assert (
-        "{py:method} acall(item: T=..., /, **named: Any) -> U\n:async:\n\nAwait the result of one item"
-        in text
+    assert "{py:method} acall(item: T) -> U\n:no-index:" in text
+    assert "{py:method} acall(items: list[T]) -> list[U]\n:async:\n\nAwait the result of one item" in text
+    assert "stream(item: T, *more: Any, **named: Any) -> Stream[U]" in tables.api(
+        "batched.BatchedFunction", "stream"
     )
-    assert "{py:method} acall(items: list[T]=..., /, **named: list[Any]) -> list[U]\n:no-index:" in text
-    assert "collections.abc" not in tables.api("batched.dynamically")
-    assert "cache: Cache | None = None" in tables.api("batched.dynamically")
 
 
-def test_every_option_has_a_section_with_its_sentence(tables: object) -> None:
-    """Of the decorators, of arrays and of single calls: made from the one table."""
-    assert asked("options") == [["Options"], ["ArrayOptions"], ["CallOptions"]]
-    for kind in (Options, ArrayOptions, CallOptions):
-        text = tables.options(kind.__name__)
-        for row in fields(kind):
-            own = row.name in vars(kind)["__annotations__"]
-            assert own == (f"(option-{row.name})=" in text)
-            assert own == (row.metadata["text"] in text)
+def test_options_in_signatures_are_left_to_their_page(tables: object) -> None:
+    """But for a few; all are named."""
+    text = tables.api("batched.dynamically")
+    assert "{py:function} dynamically(func=None, **options)\n" in text
+    assert "[Options](options.md): `batch_size`, `timeout_ms`, " in text
+    text = tables.api("batched.BatchedFunction", "options")
+    assert "options(*, deadline_ms=..., priority=..., return_exceptions=...)\n" in text
+
+
+ROWS = {row.name: row for kind in (ArrayOptions, CallOptions, Options) for row in fields(kind)}
+OPTIONS = [name for (name,) in asked("option")]
+
+
+def test_the_page_of_options_has_each_once_in_the_order_of_signatures() -> None:
+    """But for those that may be given by position, and those of single calls, which have none."""
+    assert sorted(OPTIONS) == sorted(ROWS)
+    for kind in (ArrayOptions, CallOptions):
+        own = [row.name for row in fields(kind) if row.name not in POSITIONAL]
+        assert sorted(own, key=OPTIONS.index) == own
+
+
+def test_the_table_of_options_names_those_of_each_group() -> None:
+    """In the order in which they stand below."""
+    page = PAGES["options"]
+    table = re.findall(r"^\| \[([^]]+)\]\(#([\w-]+)\) \| (.+) \|$", page, re.MULTILINE)
+    told = {heading: re.findall(r"`(\w+)`", names) for heading, _, names in table}
+    groups = [
+        part for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:] if "{generated} option" in part
+    ]
+    stand = {
+        part.partition("\n")[0].lower(): re.findall(r"\{generated\} option (\w+)", part) for part in groups
+    }
+    assert told == stand
+    assert [*told] == [*stand]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_each_option_says_when_to_set_it_and_how(tables: object, name: str) -> None:
+    """Its text is short, and its example sets it."""
+    text = tables.option(name)
+    assert text.startswith(f"(option-{name})=\n### `{name}`\n")
+    assert text.endswith(ROWS[name].metadata["text"])
+    assert len(ROWS[name].metadata["text"].split()) <= 65
+    below = section("options", name)
+    assert below.startswith(("\n**Set it when** ", "\n**Set it to "))
+    first = examples(below)[0]
+    assert re.search(rf"\b{name}=", first)
+    assert len(first.rstrip().splitlines()) <= 12
 
 
 def test_live_options_are_told(tables: object) -> None:
-    """Those that `configure` changes."""
-    sections = tables.options("Options").split("(option-")[1:]
-    live = [each.partition(")")[0] for each in sections if "changed by `configure`" in each]
-    assert live == live_options(Options)
+    """Those that `configure` changes; and those that `options` takes."""
+    facts = {name: tables.option(name).split("\n\n")[1] for name in OPTIONS}
+    live = {name for name, told in facts.items() if told.endswith("`fn.configure` can change it.")}
+    assert live == set(live_options(Options))
+    assert {name for name, told in facts.items() if told.endswith("Set with `fn.options`.")} == set(
+        live_options(CallOptions)
+    )
 
 
 def test_every_metric_and_every_count_is_told(tables: object) -> None:

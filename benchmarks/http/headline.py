@@ -102,10 +102,16 @@ class Headline(Program):
             help="under load at first, until what batches cost is learned (default 16)",
         )  # fmt: skip
         parser.add_argument("--rounds", type=int, default=3, metavar="N")
+        parser.add_argument("--of-pages", action="store_true", help="measure nothing: print what pages quote")
         parser.add_argument("--for-pages", action="store_true", help=f"write {FILE.name} and the pictures")
 
     def measure(self) -> Iterator[None]:
         """Measure; yield whenever there is something new."""
+        if self.options.of_pages:
+            self._cells = {}
+            _, cells = read()
+            self.console.print(sentence(cells), sentence_of_minilm(cells), table(cells), sep="\n\n")
+            return
         find_wrk()
         self._cells = {
             (model, server, clients): Cell(model, server, clients)

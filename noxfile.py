@@ -310,7 +310,9 @@ def needs(session: nox.Session, extra: str, *modules: str) -> None:
     """End a session that lacks modules with the command that installs them."""
     if missing := [module for module in modules if find_spec(module) is None]:
         install = f'{sys.executable} -m pip install -e ".[{extra}]"'
-        session.error(f"there is no {', '.join(missing)}. To install what this session needs:\n\n  {install}\n")
+        session.error(
+            f"there is no {', '.join(missing)}. To install what this session needs:\n\n  {install}\n"
+        )
 
 
 @nox.session

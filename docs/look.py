@@ -1,9 +1,10 @@
 """Looks at the site as a reader does, with Chromium, and takes pictures: `python docs/look.py SITE PICTURES`.
 
-On a phone and on a wide screen: no page is wider than the window, no line of code and no table is cut, no error is in the
-console, each page describes itself, and few entries of the sidebar are in sight. Of each kind of page there are pictures,
-light and dark, in which axe finds no serious fault and the text of drawings is large enough. The list of versions is
-filled. A search for what `search.toml` has finds one of its pages among the first three.
+On a phone and on a wide screen: no page is wider than the window, no line of code and no table is cut, no
+error is in the console, each page describes itself, and few entries of the sidebar are in sight. Of each
+kind of page there are pictures, light and dark, in which axe finds no serious fault and the text of
+drawings is large enough. The list of versions is filled. A search for what `search.toml` has finds one of
+its pages among the first three.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ SMALLEST = 11
 FIRST = 3
 """Results of a search among which the right page must be."""
 VERSIONS = ["v0.2.0", "dev"]
-SEARCHES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("search.toml").read_text("utf-8"))["finds"]
+SEARCHES: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("search.toml").read_text("utf-8"))[
+    "finds"
+]
 WITHOUT_DESCRIPTION = {"genindex", "search"}
 CUT = """
 () => [...document.querySelectorAll("article *")]
@@ -61,7 +64,8 @@ CUT = """
   .map(each => `${each.scrollWidth} of ${each.clientWidth} points: ${each.innerText.trim().slice(0, 80)}`)
 """
 IN_SIGHT = """
-() => [...document.querySelectorAll(".sidebar-tree a.reference")].filter(each => each.checkVisibility()).length
+() => [...document.querySelectorAll(".sidebar-tree a.reference")]
+  .filter(each => each.checkVisibility()).length
 """
 SMALL = """
 async wide => {
@@ -128,10 +132,15 @@ def look(browser: Browser, address: str, pictures: Path) -> Iterator[str]:
             page.goto(f"{address}/dev/{name}.html")
             picture = pictures / f"{name.replace('/', '-')}-{width}-{scheme}.png"
             page.screenshot(path=picture, full_page=name == "index")
-            faults = [*page.evaluate(SMALL, width > WIDTHS[0]), *(grave(page) if (width, scheme) in JUDGED else ())]
+            faults = [
+                *page.evaluate(SMALL, width > WIDTHS[0]),
+                *(grave(page) if (width, scheme) in JUDGED else ()),
+            ]
             yield from (f"{name} at {width}, {scheme}: {fault}" for fault in faults)
         page.goto(f"{address}/dev/index.html")
-        shown = [each.get_attribute("class") for each in page.locator("article img").all() if each.is_visible()]
+        shown = [
+            each.get_attribute("class") for each in page.locator("article img").all() if each.is_visible()
+        ]
         if shown != [f"only-{scheme}"]:
             yield f"the home page at {width}, {scheme}, shows the pictures {shown}"
         context.close()

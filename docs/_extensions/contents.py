@@ -1,8 +1,9 @@
-"""Pages that list other pages: a line in a list is a page's place in the sidebar too.
+"""Lists of pages: a line in one is a page's place in the sidebar too.
 
-A fence "{contents}" puts the pages that lines of the lists and tables above it begin with below this page in the sidebar, in the same order and
-with the same short names. "{contents} index.md Web services" has the list of that section of another page, then the same.
-"{readme} names in the header" is the table of README that has these names in its first row.
+A fence "{contents}" puts the pages that the lists and tables above it name into the sidebar, below this
+page, in their order and with their short names. "{contents} index.md Web services" takes the list of that
+section of another page, and shows it. "{readme} names in the header" is the table of README that has
+these names in its first row.
 
 Nothing here needs Sphinx but `setup`, so tests ask for the same text.
 """

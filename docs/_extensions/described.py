@@ -1,4 +1,4 @@
-"""Tells search engines, and programs that show a preview of a link, what a page is about: its first paragraph."""
+"""Tells search engines, and previews of links, what a page is about: its first paragraph."""
 
 from __future__ import annotations
 

@@ -32,10 +32,10 @@ LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 TO = re.compile(r"(?<=\]\()(?P<to>[^)\s#]+)")
 CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)$", re.DOTALL | re.MULTILINE)
 FOR_HTML = re.compile(
-    r"\A---\n.*?^---\n+|^```\{toctree\}\n.*?^```\n*|^\{\.[\w-]+\}\n|^!.*\{\.only-dark\}\n|\{\.only-light\}$",
+    r"\A---\n.*?^---\n+|^```\{toctree\}\n.*?^```\n*|^\{\.[\w-]+\}\n|^![^\n]*\{\.only-dark\}\n|\{\.only-light\}$",
     re.DOTALL | re.MULTILINE,
 )
-"""What makes sense on an HTML page only: what is said of the page, the sidebar, classes, a picture for dark pages."""
+"""What is for HTML only: the front matter, the sidebar, classes, a picture for dark pages."""
 INCLUDED = re.compile(r"^```\{include\} (?P<path>\S+)\n```$", re.MULTILINE)
 
 

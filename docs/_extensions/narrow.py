@@ -1,4 +1,7 @@
-"""Makes tables that a phone can show: a row is shown as a block there, with the name of its column before each cell."""
+"""Makes tables that fit on a phone: a row is a block there, and each cell has the name of its column.
+
+`style.css` shows these names on narrow screens only.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ FEW = 2
 
 
 def name_cells(app: Sphinx, document: nodes.document, page: str) -> None:
-    """Put the name of its column into each cell of a table with many columns; `style.css` hides it on wide screens."""
+    """Put the name of its column into each cell of a table with many columns."""
     for table in document.findall(nodes.table):
         head = next(table.findall(nodes.thead), None)
         columns = [entry.astext() for entry in head.findall(nodes.entry)] if head else []

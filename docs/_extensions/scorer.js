@@ -49,3 +49,6 @@ var Scorer = {
     return sum / Math.max(Scorer.asked.length, 1) + bonus - late;
   },
 };
+
+// Words of questions, which a page need not have. Sphinx knows most of them.
+["can", "use", "using"].forEach((word) => stopwords.add(word));

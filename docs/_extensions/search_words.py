@@ -1,12 +1,13 @@
-"""Lets the search find a page by words that it does not have: those of `docs/search.toml`, and its name in lists.
+"""Lets the search find a page by words that it lacks: those of `docs/search.toml`, and its name in lists.
 
-Sphinx's search knows no synonyms. It looks for entries of an index, which are phrases and count most, and for words, of
-which a page must have all that were typed: so each phrase becomes an entry, and its words become words of the page. Which
-pages come first is up to `_extensions/scorer.js`.
+Sphinx's search knows no synonyms. It looks for entries of an index, which are phrases and count most, and
+for words: a page must have all that were typed. So each phrase becomes an entry of an index, and its
+words become words of the page. Which pages come first is up to `_extensions/scorer.js`.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -21,9 +22,6 @@ from sphinx.util import logging
 logger = logging.getLogger(__name__)
 
 FILE = Path(__file__).parents[1] / "search.toml"
-
-IN_QUESTIONS = "can do does how i make my python should use using what when which why with".split()
-"""Words of questions, which say nothing of the page: each page has them, or else none would have all words."""
 
 
 @cache
@@ -49,14 +47,15 @@ def check(app: Sphinx, env: BuildEnvironment) -> None:
 
 def add(app: Sphinx, document: nodes.document, page: str) -> None:
     """Add the phrases to a page that is about to be written."""
-    keywords = set(IN_QUESTIONS)
-    for place, phrases in words().get(page, {}).items():
+    phrases_by_place = words().get(page, {})
+    for place, phrases in phrases_by_place.items():
         if place and place not in document.ids:
             logger.warning("%s names a place that does not exist: %s#%s", FILE.name, page, place)
         entries = [("single", phrase, place, "main", None) for phrase in phrases]
         document.insert(0, addnodes.index(entries=entries))
-        keywords.update(word for phrase in phrases for word in phrase.split())
-    document.insert(0, nodes.meta(name="keywords", content=", ".join(sorted(keywords))))
+    text = " ".join(phrase for phrases in phrases_by_place.values() for phrase in phrases)
+    if keywords := set(re.findall(r"\w+", text)):
+        document.insert(0, nodes.meta(name="keywords", content=", ".join(sorted(keywords))))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import tempfile
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
@@ -305,10 +306,20 @@ def docs(session: nox.Session) -> None:
     python(session, "pytest", "tests/docs", *session.posargs)
 
 
+def needs(session: nox.Session, extra: str, *modules: str) -> None:
+    """End a session that lacks modules with the command that installs them."""
+    if missing := [module for module in modules if find_spec(module) is None]:
+        install = f'{sys.executable} -m pip install -e ".[{extra}]"'
+        session.error(
+            f"there is no {', '.join(missing)}. To install what this session needs:\n\n  {install}\n"
+        )
+
+
 @nox.session
 def site(session: nox.Session) -> None:
-    """The site, strictly: a link that leads nowhere is an error. Needs no network."""
-    strict = ("-W", "--keep-going", "-n")
+    """The site, strictly: a link that leads nowhere is an error. Needs no network, but the `site` extra."""
+    needs(session, "site", "furo", "myst_parser", "prometheus_client", "sphinx", "sphinx_copybutton")
+    strict = ("-W", "--keep-going", "-n", "-E")  # all pages anew: Sphinx does not see what extensions read
     beside = ("-d", "docs/_build/doctrees")  # else what Sphinx has read is published too
     python(session, "sphinx", *strict, *beside, "-b", "html", "docs", "docs/_build/html")
 
@@ -316,6 +327,7 @@ def site(session: nox.Session) -> None:
 @nox.session
 def look(session: nox.Session) -> None:
     """What `site` has built, in Chromium: pictures in `docs/_build/look`, and what hinders readers."""
+    needs(session, "look", "axe_playwright_python", "playwright")
     if shutil.which("chromium") is None:
         session.skip("there is no chromium")
     session.run(sys.executable, "docs/look.py", "docs/_build/html", "docs/_build/look")

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import contents
 import outside
-import readme
 import tables
 from sphinx.application import Sphinx
 from sphinx.util import logging
@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 FOLDERS = {
     "": "Start",
-    "how-to": "How-to",
-    "explanation": "Explanation",
+    "how-to": "How-to guides",
+    "explanation": "How it works",
     "reference": "Reference",
     "coming-from": "Coming from",
 }
@@ -31,6 +31,11 @@ FIRST_PARAGRAPH = re.compile(r"^# .+\n+(?P<text>(?:(?!```|[|(#]).+\n)+)", re.MUL
 LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 TO = re.compile(r"(?<=\]\()(?P<to>[^)\s#]+)")
 CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)$", re.DOTALL | re.MULTILINE)
+FOR_HTML = re.compile(
+    r"\A---\n.*?^---\n+|^```\{toctree\}\n.*?^```\n*|^\{\.[\w-]+\}\n|^![^\n]*\{\.only-dark\}\n|\{\.only-light\}$",
+    re.DOTALL | re.MULTILINE,
+)
+"""What is for HTML only: the front matter, the sidebar, classes, a picture for dark pages."""
 INCLUDED = re.compile(r"^```\{include\} (?P<path>\S+)\n```$", re.MULTILINE)
 
 
@@ -41,12 +46,10 @@ def write(app: Sphinx, error: Exception | None) -> None:
     out = Path(app.outdir)
     lines = [f"# {app.config.project}", "", f"> {summary()}"]
     texts = []
-    root = app.config.root_doc
     folder = None
-    for name in sorted([root, *app.env.toctree_includes[root]], key=place):
+    for name in sorted(below(app, app.config.root_doc), key=place):
         page = Path(app.env.doc2path(name))
-        text = readme.readme() if name == root else markdown(page)
-        text = with_pictures(app, page, outside.replaced(text, page))
+        text = with_pictures(app, page, outside.replaced(markdown(page), page))
         Path(out, f"{name}.md").write_text(text, "utf-8")
         texts.append(text.strip())
         if (found := folder_of(name)) != folder:
@@ -57,6 +60,11 @@ def write(app: Sphinx, error: Exception | None) -> None:
     out.joinpath("llms-full.txt").write_text("\n\n\n".join(texts) + "\n", "utf-8")
     for link in dead_links(out):
         logger.warning("a link in Markdown leads nowhere: %s", link)
+
+
+def below(app: Sphinx, name: str) -> list[str]:
+    """Return a page, and those below it in the sidebar, in their order."""
+    return [name, *(each for child in app.env.toctree_includes.get(name, []) for each in below(app, child))]
 
 
 def with_pictures(app: Sphinx, page: Path, text: str) -> str:
@@ -104,8 +112,9 @@ def place(name: str) -> int:
 
 
 def markdown(page: Path) -> str:
-    """Return the text of a page with its tables, and with the files that it includes."""
-    text = tables.generated(page.read_text("utf-8"))
+    """Return the text of a page with its lists, its tables and the files that it includes."""
+    text = tables.generated(contents.expanded(page.read_text("utf-8"), page))
+    text = FOR_HTML.sub("", text).strip() + "\n"
     return INCLUDED.sub(lambda found: (page.parent / found["path"]).read_text("utf-8").rstrip("\n"), text)
 
 

@@ -36,10 +36,20 @@ def test_a_page_runs_as_printed(page: Page, tmp_path: Path) -> None:
     page.run(tmp_path)
 
 
-def test_the_page_of_how_tos_has_them_all() -> None:
-    """And the site's list of pages has them in the same order; its strict build finds what that lacks."""
-    folder = ROOT / "docs" / "how-to"
-    linked = re.findall(r"\]\(([\w-]+)\.md\)", (folder / "index.md").read_text("utf-8"))
-    assert sorted([*linked, "index"]) == sorted(page.stem for page in folder.glob("*.md"))
-    listed = re.findall(r"^how-to/([\w-]+)$", (ROOT / "docs" / "index.md").read_text("utf-8"), re.MULTILINE)
-    assert listed == ["index", *linked]
+@pytest.mark.parametrize("folder", ["coming-from", "explanation", "how-to", "reference"])
+def test_the_index_of_a_folder_lists_each_of_its_pages_once(folder: str) -> None:
+    """And says what it is for; the pages that only have a part of that list are named in the sidebar."""
+    pages = {page.stem: page.read_text("utf-8") for page in (ROOT / "docs" / folder).glob("*.md")}
+    index = pages.pop("index")
+    listed = re.findall(r"^(?:- |\| )\[[^\]]+\]\(([\w.-]+)\.md\)(?:: | \| )\S.*$", index, re.MULTILINE)
+    parts = {
+        name: asked[1]
+        for name, text in pages.items()
+        if (asked := re.search(r"{contents} index\.md (.+)", text))
+    }
+    assert sorted([*listed, *parts]) == sorted(pages)
+    sections = re.findall(r"^## (.+)$", index, re.MULTILINE) if parts else []
+    home = (ROOT / "docs" / "index.md").read_text("utf-8")
+    named = re.findall(rf"^(?:.* <)?{folder}/([\w-]+)>?$", home, re.MULTILINE)
+    assert named[0] == "index"
+    assert [parts[name] for name in named[1:]] == sections

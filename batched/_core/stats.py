@@ -197,41 +197,49 @@ class Stats:
         )
 
     def __str__(self) -> str:
-        closed = ", ".join(f"{count} {reason}" for reason, count in self.closed.items()) or "none"
-        ages = ", ".join(f"{short(age)} s" for age in self.running) or "none"
+        closed = ", ".join(f"{count} {reason}" for reason, count in self.closed.items())
         rows = [
-            ("waiting", f"{self.queue_size}"),
-            ("running", f"{self.running_items} (batches since: {ages})"),
+            ("queued", f"{self.queue_size}"),
+            ("running", f"{self.running_items}{_running_for(self.running)}"),
             ("accepted", f"{self.total_accepted}"),
-            ("processed", f"{self.total_processed}, {self.total_failed} of them failed"),
+            ("processed", f"{self.total_processed}, {self.total_failed} failed"),
             ("cancelled, expired", f"{self.total_cancelled}, {self.total_expired}"),
-            ("rejected, refused", f"{self.total_rejected}, {self.total_refused}"),
+            ("rejected, refused", f"{self.total_rejected} (queue full), {self.total_refused} (too late)"),
             ("cached", f"{self.total_cached}"),
-            ("batches", f"{self.total_batches} ({closed})"),
+            ("batches", f"{self.total_batches} ({closed})" if closed else f"{self.total_batches}"),
             ("items per batch", _row(self.batch_size, 1, "")),
             ("wait", _row(self.wait, 1000, " ms")),
             ("processing", _row(self.processing_time, 1000, " ms")),
         ]
         if self.apart_time:
             total = self.processing_time.sum
-            rows.append(("kept apart by keys", f"{short(self.apart_time)} s of {short(total)} s"))
+            rows.append(("kept apart by key", f"{short(self.apart_time)} s of {short(total)} s"))
         if self.padding.padded:
             padding = self.padding
-            rows.append(("padding", f"{padding.waste_percent:.1f} % of {padding.padded} elements"))
+            rows.append(("padding", f"{padding.waste_percent:.1f}% of {padding.padded} elements"))
         if self.chosen:
             rows.append(("chosen by", ", ".join(f"{count} {how}" for how, count in self.chosen.items())))
         if self.total_divided:
-            paused = "; none is until something works" if self.isolation_paused else ""
-            rows.append(("divided", f"{self.total_divided} batches that failed{paused}"))
+            failed = f"{self.total_divided} failed {'batch' if self.total_divided == 1 else 'batches'}"
+            paused = "; paused until something succeeds" if self.isolation_paused else ""
+            rows.append(("retried in halves", f"{failed}{paused}"))
         if self.batch_error is not None:
-            rows.append(("fails together", self.batch_error))
+            rows.append(("fails only batched", self.batch_error))
         if self.fits_memory is not None:
-            rows.append(("fits into memory", f"{self.fits_memory} items"))
+            rows.append(("fits in memory", f"{self.fits_memory} items"))
         if self.best_batch_size is not None:
-            rows.append(("serves best", f"batches of {self.best_batch_size} items"))
+            rows.append(("best batch size", f"{self.best_batch_size}"))
         if self.learned is not None:
             rows.append(("learned", str(self.learned)))
         return "\n".join(f"{name:<18}  {value}" for name, value in rows)
+
+
+def _running_for(ages: tuple[float, ...]) -> str:
+    """Return in how many batches items run, and for how long; nothing if none runs."""
+    if not ages:
+        return ""
+    batches = "1 batch" if len(ages) == 1 else f"{len(ages)} batches"
+    return f" in {batches}, for {', '.join(f'{short(age)} s' for age in ages)}"
 
 
 def _more(counts: dict[str, int], before: dict[str, int]) -> dict[str, int]:

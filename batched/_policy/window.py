@@ -11,6 +11,9 @@ ANY_NUMBER = 1 << 60
 """More calls than will ever come: none of them ends a wait."""
 
 
+_NO_WAIT_MS = 0.001  # a shorter wait is not felt
+
+
 class StartReason(StrEnum):
     """Why a batch started, by the names that `stats.closed` and the metrics use."""
 
@@ -69,14 +72,16 @@ class Learned:
     """
 
     def __str__(self) -> str:
-        costs, so = "what a batch and an item cost is not known", ";"
+        told = "cost per batch and per item not known"
         if self.batch_ms is not None and self.item_ms is not None:
-            costs, so = f"{short(self.batch_ms)} ms a batch + {short(self.item_ms)} ms an item", ", so"
+            told = f"{short(self.batch_ms)} ms per batch + {short(self.item_ms)} ms per item"
         if self.length_ms is not None:
-            costs += f" and {short(self.length_ms)} ms a unit of length"
+            told += f" + {short(self.length_ms)} ms per item and unit of length"
         if self.capacity is not None:
-            costs += f"{so} at most {self.capacity:,.0f} items/s"
-        return f"{costs}; held back for {short(self.wait_ms)} ms"
+            told += f"; at most {self.capacity:,.0f} items/s"
+        if self.wait_ms < _NO_WAIT_MS:
+            return f"{told}; no wait for more calls"
+        return f"{told}; waits {short(self.wait_ms)} ms for more calls"
 
 
 def short(value: float) -> str:

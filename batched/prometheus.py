@@ -213,7 +213,7 @@ def _read() -> tuple[dict[str, Live], dict[Counters, str]]:
             try:
                 stats = batcher.stats
             except Exception:
-                _logger.exception("%s: its stats could not be read", batcher.name)
+                _logger.exception("%s: could not read its stats", batcher.name)
             else:
                 batchers.setdefault(name, []).append((batcher, stats))
     return batchers, counters

@@ -51,19 +51,19 @@ if TYPE_CHECKING:
 class BatchedFunction(ThreadedFunction, Generic[T, U, F_co]):
     """A batch function that callers pass one item or a list of items.
 
-    `fn(item)` returns the item's result, `fn([item, ...])` the list of theirs; a `list` is many items,
-    anything else, a tuple or an array too, is one. All callers share the batches of one worker thread. They
-    get what the function would have returned for their own items alone, or what it would have raised.
+    `fn(item)` returns the item's result, and `fn([item, ...])` a list of results. Only a `list` is many
+    items; anything else, even a tuple or an array, is one item. All callers share the batches of one worker
+    thread. Each gets what the function would have returned, or raised, for its own items alone.
 
-    The function sees a new list of at most `batch_size` items. It must return one result per item, as a list,
-    tuple, array or anything else that is sized and ordered; a result that is an exception fails its own item
-    only. It runs in a thread of its own, so a caller's context variables do not reach it.
+    The function gets a new list of at most `batch_size` items. It must return one result per item, as a list,
+    tuple, array or anything else that is sized and ordered; a result that is an exception fails only its own
+    item. It runs in its own thread, so a caller's context variables do not reach it.
 
-    A function of several parameters gets a list for each parameter that a call passes. A parameter with a
-    bool, a number, a `str` or `bytes` as its default is a setting of the whole batch, unless its annotation
-    is a list: a call that passes a setting is a `TypeError`. `functools.partial` sets it before decorating.
+    A function with several parameters gets a list for each parameter that a call passes. A parameter whose
+    default is a bool, a number, a `str` or `bytes` is a setting of the whole batch, unless it is annotated as
+    a list. Passing a setting in a call raises `TypeError`: set it with `functools.partial` before decorating.
 
-    A call raises `ClosedError` after `shutdown`, and `RuntimeError` from inside the batch function itself.
+    After `shutdown` a call raises `ClosedError`. A call from inside the batch function raises `RuntimeError`.
     """
 
     if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class BatchedFunction(ThreadedFunction, Generic[T, U, F_co]):
 
 
 class BatchedColumns(ThreadedFunction, Generic[T1, T2, U, F_co]):
-    """A decorated function of two columns, for type checkers: at run time it is a `BatchedFunction`."""
+    """A decorated function with two columns, for type checkers: at run time it is a `BatchedFunction`."""
 
     if TYPE_CHECKING:
 
@@ -140,9 +140,9 @@ class BatchedColumns(ThreadedFunction, Generic[T1, T2, U, F_co]):
 
 
 class ManyColumns(ThreadedFunction, Generic[T, U, F_co]):
-    """A decorated function of three columns or more, or of some that are passed by name only.
+    """A decorated function with three or more columns, or with columns that are passed by name only.
 
-    For type checkers: at run time it is a `BatchedFunction`. They check the first column.
+    For type checkers: at run time it is a `BatchedFunction`. They check only the first column.
     """
 
     if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class StreamingFunction(ThreadedFunction, Generic[T, U, F_co]):
 
 
 class BatchedMethod(Method[S_contra, BatchedFunction[T, U, F_co]], Protocol[S_contra, T, U, F_co]):
-    """A batched method in its class, where it is called with the instance first."""
+    """A batched method on its class, where it is called with the instance first."""
 
     @overload
     def __call__(self, instance: S_contra, items: list[T] = ..., /, **named: list[Any]) -> list[U]: ...
@@ -595,7 +595,7 @@ def dynamically(*args: Any, **options: Any) -> Any:  # noqa: D417  its arguments
     """Batch the calls of a function that takes a list.
 
     `@dynamically`, `@dynamically(batch_size=64)` and `dynamically(model.encode, batch_size=64)` all work.
-    On a method every instance has a batcher of its own, made at first use.
+    If it decorates a method, each instance gets its own batcher, made at first use.
 
     Args:
         options: Each one says in an editor what it means, as `help` says of all.

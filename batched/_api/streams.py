@@ -82,7 +82,7 @@ class _Consumer(Generic[T]):
 
 
 class Stream(_Consumer[T]):
-    """Iterates over the pieces of one item; blocks for the next."""
+    """Iterates over the pieces of one item, blocking until the next one is there."""
 
     _driver: ThreadDriver
 
@@ -99,7 +99,7 @@ class Stream(_Consumer[T]):
         return self._take(StopIteration)
 
     def close(self) -> None:
-        """Leave, from any thread: a thread that waits for the next piece learns that there is none."""
+        """Stop, from any thread: a thread that waits for the next piece learns that there is none."""
         super().close()
         with suppress(RuntimeError):  # no thread waits
             self._call.waiter.release()
@@ -129,7 +129,7 @@ class AsyncStream(_Consumer[T]):
         return self._take(StopAsyncIteration)
 
     def close(self) -> None:
-        """Leave: a task that waits for the next piece learns that there is none."""
+        """Stop: a task that waits for the next piece learns that there is none."""
         super().close()
         self._call.waiter.set()
 
@@ -151,7 +151,7 @@ class AsyncStream(_Consumer[T]):
         self._turn_due = monotonic() + _TURN_S
 
     async def aclose(self) -> None:
-        """Like `close`, for `contextlib.aclosing`."""
+        """Do the same as `close`; for `contextlib.aclosing`."""
         self.close()
 
 

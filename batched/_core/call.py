@@ -21,7 +21,7 @@ class Done(Enum):
 
 
 DONE = Done.DONE
-"""What a batch function that streams yields in the place of an item that has ended."""
+"""What a batch function that streams yields in place of a piece for an item that has ended."""
 
 
 _EMPTY = Context()

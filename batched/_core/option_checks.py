@@ -28,7 +28,7 @@ class ClientCache(Protocol):
 
 
 Cache: TypeAlias = MappingCache | ClientCache
-"""What a `cache` may be: a mapping, or an object with `set` and a `get` that returns None for a missing key."""
+"""What a `cache` may be: a mapping, or an object with `set`, and `get`, which returns None for no result."""
 
 _LONGEST_MS = 7 * 24 * 3600 * 1000.0
 

@@ -1,4 +1,4 @@
-"""Dynamic batching: callers pass one item or a list, and share the batches of one worker."""
+"""Dynamic batching: callers pass one item or a list, and their calls share the batches of one worker."""
 
 from batched import aio, inference, typing
 from batched._api.lists import BatchedFunction, dynamically

@@ -22,29 +22,29 @@ _UNSET = object()
 
 
 class BatchError(ValueError):
-    """The outputs of a batch were wrong, or its error could not be raised as it was (see `__cause__`)."""
+    """A batch returned wrong outputs, or raised an error that could not be passed on (see `__cause__`)."""
 
 
 class ResultTypeError(BatchError, TypeError):
-    """What a batch function returned is of no kind that has one result for each item."""
+    """A batch function returned something that cannot hold one result per item."""
 
 
 class QueueFullError(RuntimeError):
-    """There is no room for a call: as many items wait as `max_queue_size` allows."""
+    """The queue has no room for a call: it holds as many items as `max_queue_size` allows."""
 
     retry_after_s: float | None = None
-    """After how many seconds there should be room; None if it is not known how long batches take."""
+    """The number of seconds until there should be room; None if it is not known how long batches take."""
 
 
 class OverloadError(TimeoutError):
-    """A call cannot be answered within its `deadline_ms`, behind calls that wait: it was refused early."""
+    """A call could not be answered within its `deadline_ms`, given the queue ahead of it: refused early."""
 
     retry_after_s: float | None = None
-    """After how many seconds such a call should be answered in time."""
+    """The number of seconds after which such a call should be answered in time."""
 
 
 class SlowConsumerError(RuntimeError):
-    """The consumer of a stream was further behind than `max_pieces`."""
+    """The consumer of a stream fell more than `max_pieces` behind."""
 
 
 class ClosedError(RuntimeError):
@@ -52,7 +52,7 @@ class ClosedError(RuntimeError):
 
 
 class BlockingCallWarning(RuntimeWarning):
-    """A call blocks the event loop that runs in its thread, so that no other task can join its batch."""
+    """A call blocks the event loop of its thread, so no other task can join its batch."""
 
 
 def copied(error: BaseException, *, is_own: bool = False) -> BaseException:

@@ -1,8 +1,8 @@
-"""All live batchers on a Prometheus page: `Collector()`, once. Needs `pip install prometheus-client`.
+"""All live batchers on a Prometheus page: call `Collector()` once. Needs `pip install prometheus-client`.
 
-Every process has a page of its own. Under a server with several workers, such as gunicorn, a scrape would
-show only the worker that happens to answer it, and the multi-process mode of `prometheus_client` takes no
-collectors. So let each worker serve a page on a port of its own, and have Prometheus scrape them all:
+Each process has its own page. Under a server with several workers, such as gunicorn, a scrape would show only
+the worker that happens to answer it, and the multi-process mode of `prometheus_client` does not support
+collectors. So have each worker serve a page on its own port, and have Prometheus scrape all of them:
 
     import prometheus_client  # in gunicorn.conf.py
     from batched.prometheus import Collector
@@ -54,32 +54,48 @@ Totals: TypeAlias = "Counter[tuple[str, str]]"
 
 _COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "accepted_items": ("Items taken from callers", lambda s: s.total_accepted),
-    "processed_items": ("Items given to the batch function", lambda s: s.total_processed),
-    "failed_items": ("Processed items that came back as an error", lambda s: s.total_failed),
-    "cancelled_items": ("Items that were cancelled before execution", lambda s: s.total_cancelled),
-    "expired_items": ("Items that were late before execution", lambda s: s.total_expired),
-    "rejected_items": ("Items for which the queue had no room", lambda s: s.total_rejected),
-    "refused_items": ("Items that would have been late, by the time of batches", lambda s: s.total_refused),
-    "cached_items": ("Items answered by the cache or an equal one in flight", lambda s: s.total_cached),
+    "processed_items": ("Items that the batch function has processed", lambda s: s.total_processed),
+    "failed_items": ("Processed items that were answered with an error", lambda s: s.total_failed),
+    "cancelled_items": ("Items cancelled before they ran", lambda s: s.total_cancelled),
+    "expired_items": ("Items that missed their deadline before they ran", lambda s: s.total_expired),
+    "rejected_items": ("Items rejected because the queue had no room", lambda s: s.total_rejected),
+    "refused_items": (
+        "Items refused on arrival because they would have missed their deadline",
+        lambda s: s.total_refused,
+    ),
+    "cached_items": ("Items answered by the cache or by an equal item in flight", lambda s: s.total_cached),
     "real_elements": ("Elements, or units of length, that callers passed", lambda s: s.padding.real),
-    "padded_elements": ("Elements that the batch function got, with padding", lambda s: s.padding.padded),
+    "padded_elements": (
+        "Elements that the batch function was given, including padding",
+        lambda s: s.padding.padded,
+    ),
     "busy_seconds": (
-        "Seconds of all batches, those that run included: its rate is how many slots are in use",
+        "Seconds spent in batches, running ones included; the rate is the number of slots in use",
         lambda s: s.processing_time.sum + sum(s.running),
     ),
 }
 _LABELLED: dict[str, tuple[str, str, Iterable[str], Callable[[Stats], Mapping[str, float]]]] = {
-    "batches": ("Runs of the batch function by why they started", "reason", StartReason, lambda s: s.closed),
-    "chosen_batches": ("Runs, where lengths are known, by choice", "how", Choice, lambda s: s.chosen),
+    "batches": (
+        "Runs of the batch function, by the reason for their start",
+        "reason",
+        StartReason,
+        lambda s: s.closed,
+    ),
+    "chosen_batches": (
+        "Runs with known item lengths, by how their items were chosen",
+        "how",
+        Choice,
+        lambda s: s.chosen,
+    ),
 }
 # Every bound is a series: so each is twice the one before, from 64 microseconds to 4.5 minutes, and up to
 # 4,096 items. All of them are bounds of the buckets that are counted, so that the figures are exact.
 _SECONDS = [1e-6 * 2.0**exponent for exponent in range(6, 29)]
 _ITEMS = [2.0**exponent for exponent in range(13)]
 _HISTOGRAMS: dict[str, tuple[str, list[float], Callable[[Stats], Distribution]]] = {
-    "wait_seconds": ("From each item's call to the start of its batch", _SECONDS, lambda s: s.wait),
-    "execution_seconds": ("A run of the batch function", _SECONDS, lambda s: s.processing_time),
-    "batch_size_items": ("Items of a run", _ITEMS, lambda s: s.batch_size),
+    "wait_seconds": ("Time from an item's call to the start of its batch", _SECONDS, lambda s: s.wait),
+    "execution_seconds": ("Duration of a run of the batch function", _SECONDS, lambda s: s.processing_time),
+    "batch_size_items": ("Items in a run of the batch function", _ITEMS, lambda s: s.batch_size),
 }
 
 
@@ -104,38 +120,35 @@ def _expected_waits_s(live: Live) -> list[float]:
 
 
 _GAUGES: dict[str, tuple[str, Callable[[Live], float | None]]] = {
-    "batchers": ("Live batchers of this name", len),
+    "batchers": ("Live batchers with this name", len),
     "slots": (
-        "Batches that may run at once; of a batcher for event loops, on each loop",
+        "Batches that can run at once; for batchers of event loops, on each loop",
         lambda live: sum(batcher.options.max_concurrent_batches for batcher, _ in live),
     ),
-    "waiting_items": ("Items that wait", lambda live: sum(s.queue_size for _, s in live)),
-    "running_items": ("Items in the batches that run", lambda live: sum(s.running_items for _, s in live)),
-    "running_batches": ("Batches that run", lambda live: sum(len(s.running) for _, s in live)),
+    "waiting_items": ("Items in the queue", lambda live: sum(s.queue_size for _, s in live)),
+    "running_items": ("Items in running batches", lambda live: sum(s.running_items for _, s in live)),
+    "running_batches": ("Batches that are running", lambda live: sum(len(s.running) for _, s in live)),
     "running_batch_age_seconds": (
-        "For how long the oldest batch that runs has been running; 0 if none does",
+        "How long the oldest running batch has been running; 0 if none is",
         lambda live: max((age for _, s in live for age in s.running), default=0.0),
     ),
     "expected_wait_seconds": (
-        "How long a call of one item would wait for its answer, once any had a deadline or this was read",
+        "How long a call of one item would wait for its answer; learned from the first scrape or deadline on",
         lambda live: max(_expected_waits_s(live), default=None),
     ),
-    "learned_batch_seconds": ("What a batch costs whatever its size, as learned", _mean_s("batch_ms")),
-    "learned_item_seconds": ("What each item adds, as learned", _mean_s("item_ms")),
+    "learned_batch_seconds": ("Learned cost of a batch of any size", _mean_s("batch_ms")),
+    "learned_item_seconds": ("Learned cost of each item", _mean_s("item_ms")),
     "learned_length_seconds": (
-        "What each item adds for every unit of the longest item's length, as learned",
+        "Learned cost of each item for every unit of the longest item's length",
         _mean_s("length_ms"),
     ),
-    "learned_delay_seconds": (
-        "For how long the last batches were held back for more calls",
-        _mean_s("wait_ms"),
-    ),
+    "learned_delay_seconds": ("How long recent batches waited for more calls", _mean_s("wait_ms")),
     "learned_capacity_items_per_second": (
-        "Items a second of full batches, back to back, by what was learned",
+        "Items per second in full batches, back to back, calculated from the learned costs",
         lambda live: _capacity([s.learned.capacity for _, s in live if s.learned is not None]),
     ),
     "fitting_items": (
-        "The most items of a batch as far as memory is known to go",
+        "The largest batch size known to fit in memory",
         lambda live: min((s.fits_memory for _, s in live if s.fits_memory is not None), default=None),
     ),
 }
@@ -144,15 +157,15 @@ _logger = logging.getLogger("batched")
 
 
 class Collector:
-    """Reads all live batchers when it is asked to, and only then.
+    """Reads all live batchers when it is scraped, and only then.
 
-    Batchers of one name, such as those of a method's instances, are one series: their figures are added up,
-    but for the age of a batch, where the oldest counts, the learned seconds, which are means, and
-    `fitting_items`, where the least counts.
+    Batchers with the same name, such as those of a method's instances, are one series: their figures are
+    added up, except for the age of a batch (the oldest), the learned seconds (the mean) and `fitting_items`
+    (the smallest).
 
-    Prometheus takes a counter that falls for one that has begun anew. So what a batcher has counted stays in
-    its series after it is gone, as long as another of its name lives; then the series ends. A batcher that
-    came and went between two scrapes is not in it.
+    To Prometheus, a counter that goes down has restarted. So what a batcher has counted stays in its series
+    after it is gone, as long as another batcher with that name is alive; then the series ends. A batcher that
+    came and went between two scrapes is not included.
 
     Args:
         registry: Where to register; None for nowhere.
@@ -169,7 +182,7 @@ class Collector:
         return _families({}, {})
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics of all live batchers. One that cannot be read is logged, and left out."""
+        """Return the metrics of all live batchers. A batcher that cannot be read is logged and left out."""
         # A forked child begins anew, as its batchers do: a thread of the parent may hold the parent's lock.
         history = self._histories.setdefault(os.getpid(), _History())
         with history.lock:
@@ -213,7 +226,7 @@ def _read() -> tuple[dict[str, Live], dict[Counters, str]]:
             try:
                 stats = batcher.stats
             except Exception:
-                _logger.exception("%s: its stats could not be read", batcher.name)
+                _logger.exception("%s: could not read its stats", batcher.name)
             else:
                 batchers.setdefault(name, []).append((batcher, stats))
     return batchers, counters

@@ -310,7 +310,7 @@ class Bindable(Generic[DriverT]):
     def _misplaced(self) -> TypeError:
         return TypeError(
             f"{self._name}: write @dynamically above @classmethod; "
-            f"below it, the class would be taken for an item"
+            f"below it, the class would be treated as an item"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -62,11 +62,11 @@ def _check_function(func: Any) -> None:
     plain, _ = _code_of(func)
     if hasattr(type(plain), "ways_to_call"):
         name = _named(plain)
-        raise TypeError(f"{name} is decorated already: decorate its plain function, {name}.__wrapped__")
+        raise TypeError(f"{name} is already decorated: decorate its plain function, {name}.__wrapped__")
     if isinstance(func, type) and not (hasattr(func, "__len__") and hasattr(func, "__iter__")):
         raise TypeError(
-            f"dynamically decorates a function, got the class {func.__qualname__}: decorate its method, "
-            f"or an instance that can be called"
+            f"dynamically decorates a function, got the class {func.__qualname__}: decorate one of its "
+            f"methods, or a callable instance"
         )
     if not callable(func) and not isinstance(func, classmethod | staticmethod):
         raise TypeError(
@@ -103,7 +103,7 @@ def _warn_of_one_item(func: Any) -> None:
         name = parameters[0].name
         warnings.warn(
             f"{_named(plain)} takes {name}: {note}, which is one item; a batch function takes a list of "
-            f"items, as {name}: list[{note}], and returns a list of results",
+            f"items, as in {name}: list[{note}], and returns a list of results",
             stacklevel=level_of_user(),
         )
 
@@ -125,14 +125,14 @@ def _of_one_item(annotation: Any, func: FunctionType) -> str | None:
 def _checked(kind: type[Options], args: tuple[Any, ...], named: dict[str, Any]) -> Options:
     """Return options of `kind`; raise for names that are unknown or given twice."""
     if len(args) > len(POSITIONAL):
-        raise TypeError(f"dynamically takes {', '.join(POSITIONAL)} by position, got {args!r}")
+        raise TypeError(f"dynamically takes only {', '.join(POSITIONAL)} by position, got {args!r}")
     positional = dict(zip(POSITIONAL, args, strict=False))
     if twice := positional.keys() & named.keys():
         raise TypeError(f"{min(twice)} was given twice, by position and by name")
     for other, name in kind.other_names.items():
         if other in named:
             if name in named:
-                raise TypeError(f"{name} was given twice, as {other} too")
+                raise TypeError(f"{name} was given twice: {other} is another name for it")
             named[name] = named.pop(other)
     for name, reason in kind.not_taken.items():
         if named.pop(name, None) is not None:
@@ -210,10 +210,11 @@ def is_stream(func: Any, options: Options) -> bool:
     if streams and isinstance(options, ArrayOptions):
         raise TypeError("a function over arrays cannot stream: its outputs are rows")
     if streams and options.cache is not None:
-        raise TypeError("cache does not go with a function that streams: it keeps results, not pieces")
+        raise TypeError("cache cannot be used with a function that streams: it stores results, not pieces")
     if not streams and options.max_pieces != DEFAULT_MAX_PIECES:
         raise TypeError(
-            f"max_pieces={options.max_pieces} goes only with a function that streams: make it a generator"
+            f"max_pieces={options.max_pieces} is only for a function that streams: make it a generator, or "
+            f"leave max_pieces out"
         )
     return streams
 

@@ -178,8 +178,8 @@ class DecoratedFunction(Bindable[DriverT]):
         settings = self._shared.settings
         if changes.get("max_batch_length") is not None and not knows_lengths(settings):
             raise TypeError(
-                "configure cannot set max_batch_length where neither it nor length was given to begin with: "
-                "the items in the queue have not been measured"
+                "configure cannot set max_batch_length unless the decorator was given it or length: the "
+                "items in the queue have not been measured"
             )
         self._driver.configure(changes)
 
@@ -240,8 +240,8 @@ class DecoratedFunction(Bindable[DriverT]):
 
 def _refuse_call(name: str, *_: Any) -> NoReturn:
     raise TypeError(
-        f"{name} streams: call its stream or astream, as in `for piece in {name}.stream(item)`, since it "
-        f"yields. To be called itself, it has to `return` a list of one result per item"
+        f"{name} yields, so it streams: call stream or astream, as in `for piece in {name}.stream(item)`. To "
+        f"call {name} itself, `return` a list with one result per item instead"
     )
 
 

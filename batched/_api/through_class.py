@@ -40,9 +40,9 @@ class ThroughClass:
     def _call(self, name: str, instance: object = None, /, *args: Any, **named: Any) -> Any:
         if self._owner is not None and not isinstance(instance, self._owner.__mro__[:-1]):
             raise TypeError(
-                f"{self.batched_function.__qualname__} is a method: call it on an instance, as "
-                f"{self._owner.__name__}(...).{self._attribute}(...); through the class, the instance is the "
-                f"first argument, and this is {reprlib.repr(instance)}"
+                f"{self.batched_function.__qualname__} is a method: call it on an instance, as in "
+                f"{self._owner.__name__}(...).{self._attribute}(...); called on the class, its first "
+                f"argument must be an instance, got {reprlib.repr(instance)}"
             )
         return getattr(self.batched_function.__get__(instance, type(instance)), name)(*args, **named)
 
@@ -61,7 +61,7 @@ class ThroughClass:
             way = partial(self._acall) if name == "acall" else partial(self._call, name)
             return update_wrapper(way, getattr(self.batched_function, name))
         belonging = f"{self.batched_function.__qualname__}.{name}"
-        raise AttributeError(f"{belonging} belongs to each instance: use an instance")
+        raise AttributeError(f"each instance has a {belonging} of its own: use it on an instance")
 
     def __repr__(self) -> str:
         return repr(self.batched_function)

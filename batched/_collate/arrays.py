@@ -46,9 +46,7 @@ class FeatureCollator:
         if self._spreads:
             for key in features:
                 if not isinstance(key, str):
-                    raise TypeError(
-                        f"{self._name}: spread_kwargs=True needs keys that are strings, got {key!r}"
-                    )
+                    raise TypeError(f"{self._name}: spread_kwargs=True needs string keys, got {key!r}")
             function = _Spread(function)
         inputs = self._signatures.read(features)
         # A call of no rows counts as one item.
@@ -61,7 +59,7 @@ class FeatureCollator:
 
     def one(self, *_: Any, **__: Any) -> Call:
         """Raise `TypeError`: a function over arrays does not stream."""
-        raise TypeError(f"{self._name} takes arrays, which do not stream")
+        raise TypeError(f"{self._name} takes arrays, which cannot be streamed")
 
     def _argument(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the features of a call that does not pass them as its only argument."""

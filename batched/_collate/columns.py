@@ -78,7 +78,7 @@ class ColumnCollator:
             return call
         if len(lists) < len(columns) or len(set(map(len, lists))) > 1:
             raise ValueError(
-                f"{self._name}: all columns of a call must be one item, or lists of as many items, got "
+                f"{self._name}: the columns of a call must all be single items or lists of one length, got "
                 + ", ".join(self._described(call.key, columns))
             )
         return call.begin(call.function, list(map(list, lists)), len(lists[0]), True, now)  # noqa: FBT003
@@ -116,10 +116,10 @@ class ColumnCollator:
         name = next(name for name in given if name in self._settings)
         default = self._signature.parameters[name].default
         return TypeError(
-            f"{self._name}: {name}={reprlib.repr(given[name])} cannot be given with a call, since {name!r} "
-            f"is a setting of the whole batch: its default is {default!r}. Set it before decorating, for all "
-            f"calls: functools.partial(function, {name}=...). (A column, of which each item has a value, "
-            f"defaults to None or is annotated as a list.)"
+            f"{self._name}: {name}={reprlib.repr(given[name])} cannot be passed in a call: {name!r} applies "
+            f"to a whole batch, because its default is {default!r}. Set it for all calls before decorating: "
+            f"functools.partial(function, {name}=...). (For one value per item, give it the default None or "
+            f"annotate it as a list.)"
         )
 
     def _described(self, key: tuple[Any, ...], columns: list[Any]) -> list[str]:

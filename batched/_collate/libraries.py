@@ -52,7 +52,7 @@ class NumpyArrays:
         except (TypeError, ValueError, OverflowError):
             held = False
         if not held:
-            raise ValueError(f"{value!r} does not fit into {dtype}")
+            raise ValueError(f"{value!r} does not fit in {dtype}")
         return value
 
     def full(self, shape: tuple[int, ...], fill: Any, like: Array) -> Array:
@@ -135,8 +135,8 @@ class TorchArrays:
 
     def unfit(self, array: Array) -> str:
         if array.layout is not self._torch.strided or array.is_nested:
-            return "sparse and nested tensors are not dense"
-        return "quantized tensors have scales of their own" if array.is_quantized else ""
+            return "sparse and nested tensors are not supported"
+        return "quantized tensors are not supported" if array.is_quantized else ""
 
     def fill(self, array: Array, value: Any) -> Any:
         if _is_zero(value):
@@ -278,5 +278,5 @@ def _number(value: Any, kind: str, info: Any, dtype: Any) -> Any:
             else:
                 held = not math.isfinite(size) or size <= float(info.max)
     if not held:
-        raise ValueError(f"{value!r} does not fit into {dtype}")
+        raise ValueError(f"{value!r} does not fit in {dtype}")
     return number

@@ -148,15 +148,16 @@ class ListCollator:
 
     def _miscounted(self, results: int, items: int) -> str:
         return (
-            f"{self._name} returned {results} results for a batch of {items} items; it must return one per "
-            f"item, in their order: None, or an exception, for an item that has none"
+            f"{self._name} returned {results} {'result' if results == 1 else 'results'} for a batch of "
+            f"{items} {'item' if items == 1 else 'items'}; it must return one result per item, in the same "
+            f"order: None or an exception for an item without a result"
         )
 
 
 def _remedy(outputs: Any) -> str:
     """Return what may have been meant by outputs that are no rows, and what to write."""
     if outputs is None:
-        return ": does it lack a `return`?"
+        return ": is a `return` missing?"
     if isinstance(outputs, Iterator):
         return ": write `return list(...)`"
     if isinstance(outputs, Mapping):

@@ -64,14 +64,14 @@ class Merger:
         merged: _Merged = call.results
         if merged.shape != outputs.shape:
             raise BatchError(
-                f"{self._name} returned outputs of different structure for the batches of one call"
+                f"{self._name} returned differently structured outputs for the batches of one call"
             )
         for index, rows in enumerate(part.arrays):
             whole = merged.arrays[index]
             if whole is not None and isinstance(whole, list) is not isinstance(rows, list):
                 raise BatchError(
-                    f"{self._name}: by its shape {outputs.leaves[index]} was padded in one batch and not in "
-                    f"another; say which outputs are padded: unpad_outputs={{output: feature}}"
+                    f"{self._name}: judging by its shape, {outputs.leaves[index]} was padded in one batch "
+                    f"but not in another; say which outputs are padded: unpad_outputs={{output: feature}}"
                 )
             library = outputs.libraries[index]
             if isinstance(rows, list):
@@ -115,7 +115,7 @@ class Merger:
     def _not_merged(self, leaf: Leaf, whole: Array, rows: Array) -> BatchError:
         return BatchError(
             f"{self._name}: {leaf} has rows of shape {tuple(whole.shape[1:])} from one batch and of "
-            f"{tuple(rows.shape[1:])} from another, which cannot be joined, as they differ in more than "
+            f"{tuple(rows.shape[1:])} from another, which cannot be joined because they differ in more than "
             f"padding; return rows of one shape, or pass at most batch_size={self._options.batch_size} rows"
         )
 

@@ -187,7 +187,7 @@ class Signatures:
         rows = library.common(value)
         if len({library.kind(row) for row in rows}) > 1 or len({len(row.shape) for row in rows}) > 1:
             raise ValueError(
-                f"{self._name}: the rows of {key!r} must be alike in dtype, device and rank, "
+                f"{self._name}: the rows of {key!r} must have the same dtype, device and rank, "
                 f"got {listed(_description(row) for row in value)}"
             )
         shapes = {tuple(row.shape) for row in rows}
@@ -236,13 +236,13 @@ class Signatures:
 
     def _unusable(self, key: Hashable, value: Any, library: Library | None) -> TypeError:
         if library is not None:
-            why = library.unfit(value) or "it has no axis of rows"
+            why = library.unfit(value) or "it has no axis for the rows"
         elif isinstance(value, list):
             why = "a list must hold arrays of one library, one per row"
         elif value is None or isinstance(value, str | bytes | int | float):
             why = "it has no rows, so leave it out"
         else:
-            why = "convert it first, with numpy.asarray say"
+            why = "convert it first, for example with numpy.asarray"
         return TypeError(
             f"{self._name}: {key!r} must be a numpy array, a torch tensor or a list of either, "
             f"got {_description(value)}: {why}"
@@ -252,7 +252,9 @@ class Signatures:
         if not features:
             return ValueError(f"{self._name} needs at least one feature, got none")
         shapes = ", ".join(f"{key!r}: {_description(value)}" for key, value in features.items())
-        return ValueError(f"{self._name}: all features of a call must have as many rows, got {shapes}")
+        return ValueError(
+            f"{self._name}: all features of a call must have the same number of rows, got {shapes}"
+        )
 
 
 def _description(value: Any) -> str:

@@ -35,7 +35,7 @@ class Splitter:
         except TypeError as error:
             raise ResultTypeError(f"{self._name}: {error}") from None
         if not leaves:
-            raise ResultTypeError(f"{self._name} returned no array, but {outputs!r}")
+            raise ResultTypeError(f"{self._name} must return at least one array, not {outputs!r}")
         libraries = [self._library(leaf, rows, batch) for leaf in leaves]
         padded = self._padded(outputs, leaves, batch)
         sizes = [call.size for call in batch.calls]
@@ -74,8 +74,8 @@ class Splitter:
         if not shape or shape[0] != rows:
             batch.returned = shape[0] if shape else None
             raise BatchError(
-                f"{self._name} must return one row per row of the batch: {leaf} has shape {shape}, "
-                f"and the batch has {rows} rows"
+                f"{self._name} must return one row for each row of the batch: {leaf} has shape {shape}, "
+                f"but the batch has {rows} rows"
             )
         if why := library.unfit(leaf.array):
             raise BatchError(f"{self._name}: {leaf} cannot be cut into rows: {why}")
@@ -111,16 +111,14 @@ class Splitter:
     def _feature_of(self, leaf: Leaf, key: Hashable, batch: Batch) -> int:
         """Return the position of the feature `key`; `BatchError` if `leaf` is not as long as that."""
         keys = batch.slices[0][0].inputs.signature.keys
-        says = f"{self._name}: unpad_outputs says that {leaf} is padded as the feature {key!r}"
+        says = f"{self._name}: unpad_outputs says that {leaf} is padded like the feature {key!r}"
         if key not in keys:
             raise BatchError(f"{says}, but the features are {listed(map(repr, keys))}")
         feature: int = keys.index(key)
         shape = tuple(leaf.array.shape)
         padded: tuple[int, ...] = batch.shapes[feature]
         if not padded or shape[1:2] != tuple(padded[:1]):
-            raise BatchError(
-                f"{says}, but its shape is {shape}, and that of the feature {(shape[0], *padded)}"
-            )
+            raise BatchError(f"{says}, but its shape is {shape} and the feature's is {(shape[0], *padded)}")
         return feature
 
     def _unpadded(
@@ -150,9 +148,9 @@ class Splitter:
         if any(other != lengths for other in others):
             keys = call.inputs.signature.keys
             raise BatchError(
-                f"{self._name}: {leaf} is as long as several features, which differ in the lengths of their "
-                f"rows, {listed(repr(keys[feature]) for feature in features)}; say which of them it "
-                f"is padded as: unpad_outputs={{output: feature}}"
+                f"{self._name}: {leaf} is as long as several features with different row lengths, "
+                f"{listed(repr(keys[feature]) for feature in features)}; say which one it is padded like: "
+                f"unpad_outputs={{output: feature}}"
             )
         return lengths
 

@@ -121,8 +121,8 @@ class Admission:
         """Raise if a call of so many items will never fit."""
         if self._bound is not None and size > self._bound:
             raise ValueError(
-                f"{self._name} has max_queue_size={self._bound}: a call of {size} items will never fit, "
-                f"so divide it or raise the bound"
+                f"{self._name} has max_queue_size={self._bound}: a call of {size} items can never fit, so "
+                f"split it or raise max_queue_size"
             )
 
     def await_room(self, call: Call, parts: list[Call]) -> None:
@@ -162,10 +162,11 @@ class Admission:
 
         So many items wait, and so many go `ahead` of it that wait for room.
         """
-        outside = f", and {ahead} more wait for room before this call" if ahead else ""
+        items = "item" if waiting == 1 else "items"
+        outside = f" and {ahead} more waiting for room ahead of this call" if ahead else ""
         error = QueueFullError(
-            f"{self._name} has {waiting} items waiting{outside}, and max_queue_size={most}: "
-            f"no room for {size} more"
+            f"{self._name} has no room for {size} more: {waiting} {items} in the queue{outside}, "
+            f"max_queue_size={most}"
         )
         error.retry_after_s = self._retry_after_s(size, waiting + ahead + size - most, most)
         return error
@@ -178,8 +179,9 @@ class Admission:
         """Return the error of a call of so many `items`, which has waited, and makes room for another."""
         most = self._bound or queued
         error = QueueFullError(
-            f"{self._name} has no room left (max_queue_size={most}), and another tenant (fair_by) has "
-            f"fewer items waiting: the newest call of the tenant that has most, of {items} items, makes room"
+            f"{self._name} has no room left (max_queue_size={most}), so this call of {items} "
+            f"{'item' if items == 1 else 'items'}, the newest of the tenant (fair_by) with the most items in "
+            f"the queue, was removed to make room for another tenant"
         )
         error.retry_after_s = self._retry_after_s(items, queued + self.arriving + items - most, most)
         return error

@@ -270,8 +270,8 @@ class Batch:
                 self.failed += 1
                 call.fail(
                     SlowConsumerError(
-                        f"{name}: the consumer of this stream was max_pieces={max_pieces} pieces behind, so "
-                        f"no more are made for it; take pieces faster, or raise max_pieces"
+                        f"{name}: the consumer of this stream fell max_pieces={max_pieces} pieces behind, so "
+                        f"the stream has ended; consume faster, or raise max_pieces"
                     )
                 )
             else:

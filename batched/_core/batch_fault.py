@@ -28,11 +28,11 @@ class BatchFault:
         self._counters.batch_error = _in_words(error)
         if self._is_new:
             _logger.warning(
-                "%s: a batch raised %s, but each of its items worked when it ran again with fewer others, or "
-                "alone. So no item is to blame: the function fails for these items together, and as long as "
-                "it does, batches gain little or nothing. Let the function take any items at once (pad them "
-                "to one shape, say), let only items that go together share a batch (group_by), or set "
-                "batch_size=1. If the error was one that passes, nothing need be done.",
+                "%s: a batch raised %s, but each of its items succeeded when retried alone or with fewer "
+                "others. So no single item is at fault: the function fails on these items together, and "
+                "until that is fixed, batching gains little or nothing. Make the function accept any items "
+                "together (for example, pad them to one shape), let only compatible items share a batch "
+                "(group_by), or set batch_size=1. If the error was transient, there is nothing to do.",
                 self._name,
                 type(error).__qualname__,
                 exc_info=error,

@@ -467,7 +467,7 @@ class Batcher(Inbox):
             if self.admission.awaiting_room:
                 self.admit_waiting()
             if not batch.size:  # an earlier fault: without this, the driver would ask for ever
-                raise RuntimeError("more items were counted than wait")
+                raise RuntimeError("more items were counted than are in the queue")
             if self.keys_may_change:
                 self._refuse_changed(batch, now)
                 if not batch.size:

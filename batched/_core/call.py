@@ -21,7 +21,7 @@ class Done(Enum):
 
 
 DONE = Done.DONE
-"""What a batch function that streams yields in the place of an item that has ended."""
+"""What a batch function that streams yields in place of a piece for an item that has ended."""
 
 
 _EMPTY = Context()
@@ -262,9 +262,13 @@ class Call(TaskAwaitable):
 
     def overdue(self, name: str) -> str:
         """Return the sentence that says that its deadline has passed."""
+        return f"{name} did not answer within {self.allowed()}"
+
+    def allowed(self) -> str:
+        """Return how long it may take, as messages say it."""
         allowed_ms = ((self.deadline or self.arrived) - self.arrived) * 1000
         # Rounded, because a clock that counts from a start months ago is exact to 0.001 us only.
-        return f"{name} did not answer within deadline_ms={round(allowed_ms, 4) or allowed_ms:.15g}"
+        return f"deadline_ms={round(allowed_ms, 4) or allowed_ms:.15g}"
 
 
 def note_of_item(place: int, size: int) -> str | None:

@@ -42,8 +42,8 @@ def _sentences(stats: Stats, options: Options, streams: bool) -> Iterator[str]: 
     if stats.total_batches:
         yield from _of_batches(now, options, streams, has_changed=stats.configured is not None)
     else:
-        has = "ended" if stats.running else "run"
-        yield f"No batch has {has} yet, so nothing is known."
+        has = "finished" if stats.running else "run"
+        yield f"No batch has {has} yet, so there is nothing to report."
     yield from _answered_without(stats, options)
     yield from _losses(stats)
 
@@ -60,8 +60,8 @@ def _of_batches(
     if has_changed:  # lengths are those of all batches
         yield from lengths
         batches = _count(stats.total_batches, "batch has", "batches have")
-        of_these = ": of these the next sentences are" if stats.total_batches else ""
-        yield f"Since options were changed, {batches} started and ended{of_these}."
+        of_these = "; the following describes only those" if stats.total_batches else ""
+        yield f"Since options were last changed, {batches} started and finished{of_these}."
     yield from _cost(stats, options)
     yield from lengths
     if stats.total_batches:
@@ -74,34 +74,34 @@ def _cost(stats: Stats, options: Options) -> Iterator[str]:
     learned = stats.learned
     if learned is None or learned.batch_ms is None or learned.item_ms is None:
         if stats.total_batches:
-            yield f"Half of the batches took at most {short(stats.processing_time.percentile(50) * 1000)} ms."
+            yield f"The median batch took {short(stats.processing_time.percentile(50) * 1000)} ms."
             if options.batch_size > 1:
                 yield _why_unknown(stats, options)
         return
     each = f"each item adds {short(learned.item_ms)} ms"
     if learned.length_ms is not None:
-        each += f", and {short(learned.length_ms)} ms for each unit of the longest item's length"
+        each += f" plus {short(learned.length_ms)} ms for each unit of the longest item's length"
     yield f"A batch costs {short(learned.batch_ms)} ms, and {each}."
     size = _most(stats, options)
     saved = _fixed_share(learned, 1) * (1 - 1 / size)
     if stats.total_batches >= _LEAST_BATCHES and size > 1 and saved < _FELT:
-        yield "Items cost nearly all of that, so that to share batches saves next to nothing."
+        yield "Nearly all of that is the cost of the items, so batching saves almost nothing."
 
 
 def _why_unknown(stats: Stats, options: Options) -> str:
     """Return why it is not known what a batch costs, and what an item."""
     if not (options.adaptive and options.timeout_ms and options.max_concurrent_batches == 1):
         return (
-            "What a batch and an item cost is not learned: that needs adaptive=True, timeout_ms above 0 "
+            "The cost of a batch and of an item is not learned: that needs adaptive=True, timeout_ms above 0 "
             "and max_concurrent_batches=1."
         )
     if stats.learned is not None and _of_other_sizes(stats) < _SOME:
-        return "What an item adds to that is not known: too few batches had another size."
+        return "The cost of an item is not known: too few batches differed in size."
     if stats.learned is not None:
-        return "What an item adds to that is not known: so far, what batches took does not tell."
+        return "The cost of an item is not known: batch times have not shown it so far."
     if not _has_worked(stats):
-        return "What a batch and an item cost is not known: no item has worked."
-    return "What a batch and an item cost is not known yet: more calls have to be answered."
+        return "The cost of a batch and of an item is not known: no item has succeeded."
+    return "The cost of a batch and of an item is not known yet: too few calls have been answered."
 
 
 def _of_other_sizes(stats: Stats) -> int:
@@ -143,16 +143,16 @@ def _length(stats: Stats, options: Options) -> Iterator[str]:
     if Choice.LENGTH in stats.chosen:
         yield from _by_length(stats)
     elif options.length is None and not knows_lengths(options):
-        yield "Lengths are not looked at, because of length=None."
+        yield "Lengths are ignored, because length=None."
     elif not knows_lengths(options):
         yield from _looked_at(stats)
     elif stats.total_batches < _LEAST_BATCHES or not _has_worked(stats):
         return
     elif not (isinstance(options, ArrayOptions) or callable(options.length)):
-        yield "Lengths only keep batches within max_batch_length: items go in order of arrival."
+        yield "Lengths only keep batches within max_batch_length; items run in order of arrival."
     elif stats.padding.waste_percent > _UNLIKE:
         yield (
-            f"Items have gone in order of arrival: padding took too little time for another order to pay "
+            f"Items have run in order of arrival: padding took too little time for another order to pay off "
             f"({_padding(stats)})."
         )
 
@@ -164,24 +164,24 @@ def _looked_at(stats: Stats) -> Iterator[str]:
         if stats.total_batches < _LEAST_BATCHES or not _has_worked(stats):
             return
         if stats.processing_time.percentile(50) < _SHORT_S:
-            yield "Lengths are hardly looked at: batches take too little time for that."
+            yield "Lengths are rarely measured: batches are too fast for that to pay off."
         else:
             yield (
-                "Items have no length that shows. If the function pads them, say how long they are: "
-                "set length to a function."
+                "The items have no length that can be seen. If the function pads them, set length to a "
+                "function that returns an item's length."
             )
     elif stats.padding.batches < _LOOKS:
         if stats.padding.batches:
-            yield f"Lengths were looked at in {looked} of several items: too few to tell what length costs."
+            yield f"Lengths were measured in {looked} of several items, too few to tell what length costs."
     elif stats.padding.waste_percent < _UNLIKE:
         yield (
-            f"Lengths were looked at in {looked} of several items, and hardly differed within them: so what "
-            "length costs is not known."
+            f"Lengths were measured in {looked} of several items and hardly differed within a batch, so "
+            "what length costs is not known."
         )
     else:
         yield (
-            f"Lengths were looked at in {looked} of several items, and no time has been found that another "
-            f"order would save ({_padding(stats)})."
+            f"Lengths were measured in {looked} of several items: no sign that another order would save "
+            f"time ({_padding(stats)})."
         )
 
 
@@ -194,17 +194,17 @@ def _by_length(stats: Stats) -> Iterator[str]:
         share = of_length / _batch_ms(learned, size) if of_length else 0.0
         if share > _FELT:
             yield (
-                f"Length takes {share:.0%} of the time of a batch, so items of like length share one where "
-                "padding would take much of that."
+                f"Length accounts for {share:.0%} of the time of a batch, so items of similar length share a "
+                "batch where padding would take much of it."
             )
         else:
-            yield "Length takes next to no time any more, so items go in order of arrival."
+            yield "Length no longer takes noticeable time, so items run in order of arrival."
     batches = _count(stats.chosen[Choice.LENGTH], "batch has", "batches have")
-    yield f"So far {batches} been chosen by length ({_padding(stats)})."
+    yield f"So far, {batches} been chosen by length ({_padding(stats)})."
 
 
 def _padding(stats: Stats) -> str:
-    return f"padded to their longest items, batches were {stats.padding.waste_percent:.0f}% padding"
+    return f"padded to their longest item, batches were {stats.padding.waste_percent:.0f}% padding"
 
 
 def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # noqa: FBT001
@@ -216,12 +216,12 @@ def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # no
         stats.best_batch_size,
     )
     full = stats.closed.get(StartReason.FULL, 0) / stats.total_batches
-    yield f"Batches have {mean:.1f} items on average, of at most {most}; {full:.0%} started full."
+    yield f"Batches have {mean:.1f} items on average, out of a possible {most}; {full:.0%} started full."
     if fits is not None:
-        yield f"No more than {_count(fits, 'item fits', 'items fit')} into memory."
+        yield f"No more than {_count(fits, 'item fits', 'items fit')} in memory."
     if best is not None and (fits is None or best <= fits):
         size = _count(best, "item", "items")
-        yield f"Batches of {size} seem to serve best: now none has more, but for rare trials."
+        yield f"Batches of {size} seem to work best, so larger ones are only tried now and then."
     if best is not None or stats.total_batches < _LEAST_BATCHES:
         return
     apart = stats.apart_time / stats.processing_time.sum if stats.apart_time else 0.0
@@ -229,11 +229,11 @@ def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # no
     if apart > _FELT:
         yield _why_apart(apart, options)
     elif mean < _ALONE and most > 1 and _has_all(stats, options):
-        yield "Callers have come one at a time: there was next to nothing to share."
+        yield "Calls have come one at a time, so there was almost nothing to batch."
     elif (
         limit is not None and fits is None and full > _MOST_OF_THEM and mean < most / 2 and not _losing(stats)
     ):
-        yield f"Most batches are full before they have {most} items, because of max_batch_length={limit}."
+        yield f"Most batches fill up before they reach {most} items, because of max_batch_length={limit}."
     elif mean > most / 2 and full > _MOST_OF_THEM and not streams and _has_room_for_more(stats, options):
         yield from _larger(stats, most)
 
@@ -268,13 +268,13 @@ def _has_all(stats: Stats, options: Options) -> bool:
 
 def _why_apart(apart: float, options: Options) -> str:
     """Return by what items that wait are kept apart for a share of the time."""
-    other = "another key of group_by: with fewer keys"
+    other = "another group_by key; with fewer keys"
     if options.group_by is None:
         arrays = isinstance(options, ArrayOptions)
-        other = "arrays of another layout: with fewer layouts" if arrays else "other columns: with equal ones"
+        other = "another array layout; with fewer layouts" if arrays else "other columns; with equal columns"
     return (
-        f"For {apart:.0%} of the time the function has worked on batches with room for items that waited, "
-        f"but had {other}, these would share a batch."
+        f"For {apart:.0%} of its running time, the function ran batches with room for queued items, but "
+        f"those had {other}, they would share a batch."
     )
 
 
@@ -286,8 +286,8 @@ def _larger(stats: Stats, most: int) -> Iterator[str]:
     share = _fixed_share(learned, most)
     if share > _COSTLY:
         yield (
-            f"Of the time of a full batch {share:.0%} does not depend on its items: a larger batch_size "
-            "would share it among more."
+            f"{share:.0%} of a full batch's time is a fixed cost: a larger batch_size would spread it over "
+            "more items."
         )
 
 
@@ -297,21 +297,21 @@ def _wait(stats: Stats, options: Options) -> Iterator[str]:
     if options.batch_size == 1:
         pass
     elif not options.timeout_ms:
-        yield "No batch is held back, because of timeout_ms=0."
+        yield "Batches never wait for more calls, because timeout_ms=0."
     elif learned is None:
-        yield f"A batch that is not full waits until its oldest item is {short(options.timeout_ms)} ms old."
+        yield f"An incomplete batch waits until its oldest item is {short(options.timeout_ms)} ms old."
     elif learned.wait_ms < options.timeout_ms / 1000:
-        reason = ": a wait for more calls would cost more than it saves" if _spares_waits(stats) else ""
-        yield f"No batch is held back now{reason}."
+        reason = ": that would cost more than it saves" if _spares_waits(stats) else ""
+        yield f"Batches do not wait for more calls now{reason}."
     else:
         yield (
-            f"Batches are held back for {short(learned.wait_ms)} ms on average, for callers that were just "
-            "answered and come straight back, or for the rest of a burst."
+            f"Batches wait {short(learned.wait_ms)} ms for more calls on average: for callers that were just "
+            "answered and call again at once, or for the rest of a burst."
         )
     if stats.wait.count:
         mean_ms, long_ms = stats.wait.mean * 1000, stats.wait.percentile(99) * 1000
         mean, long = short(mean_ms), short(long_ms)
-        yield f"Items have waited for {mean} ms on average, and one in a hundred for {long} ms or longer."
+        yield f"Items have waited {mean} ms on average, and 1% of them {long} ms or longer."
 
 
 def _spares_waits(stats: Stats) -> bool:
@@ -323,45 +323,45 @@ def _answered_without(stats: Stats, options: Options) -> Iterator[str]:
     """Say what the cache has saved."""
     if options.cache is not None and (stats.total_cached or stats.total_accepted):
         items = _count(stats.total_cached + stats.total_accepted, "item", "items")
-        yield f"The cache, or an equal item in flight, has answered {stats.total_cached:,} of {items}."
+        yield f"The cache or an equal item in flight has answered {stats.total_cached:,} of {items}."
 
 
 def _losses(stats: Stats) -> Iterator[str]:
     """Say which items failed, or were not run."""
     if stats.total_divided:
-        batches = _count(stats.total_divided, "batch", "batches")
-        memory = "as memory was short, or " if stats.fits_memory is not None else ""
+        batches = _count(stats.total_divided, "batch failed and was", "batches failed and were")
+        memory = "because memory ran out, or " if stats.fits_memory is not None else ""
         blames_items = stats.batch_error is None
-        why = "to find the items that fail" if blames_items else "as the function raised an error"
-        yield f"{batches} failed and ran again in halves, {memory}{why}."
+        why = "to find the items that fail" if blames_items else "because the function raised an error"
+        yield f"{batches} retried in halves {memory}{why}."
     if stats.batch_error is not None:
         yield (
-            "Batches have failed of which each item worked when it ran again, so the function fails for "
-            f"items together; the last such error: {stats.batch_error}"
+            "Some batches failed although each of their items succeeded when retried, so the function fails "
+            f"only on several items together; the last such error: {stats.batch_error}"
         )
         yield (
-            "Let the function take any items at once, let only items that go together share a batch "
+            "Make the function accept any items together, let only compatible items share a batch "
             "(group_by), or set batch_size=1."
         )
     if stats.isolation_paused:
         yield (
-            "No item of the last batch that failed has worked, as in an outage: until something works, "
-            "batches that fail do not run again."
+            "No item of the last failed batch succeeded, as in an outage: until something succeeds, failed "
+            "batches are not retried."
         )
     if stats.total_failed:
         yield f"{stats.total_failed:,} of {_count(stats.total_processed, 'item', 'items')} failed."
     if stats.total_expired > stats.total_given_up:
-        late = _count(stats.total_expired - stats.total_given_up, "item was", "items were")
-        yield f"{late} late before the start of a batch."
+        late = _count(stats.total_expired - stats.total_given_up, "item", "items")
+        yield f"{late} missed the deadline before a batch started."
     if stats.total_given_up:
         given_up = _count(stats.total_given_up, "item was", "items were")
-        yield f"{given_up} given up while waiting, as the time left until the deadline was too short."
+        yield f"{given_up} dropped while waiting, because too little time was left before the deadline."
     if stats.total_refused:
         refused = _count(stats.total_refused, "item was", "items were")
-        yield f"{refused} refused at once: by the time that batches take, too late for a deadline."
+        yield f"{refused} refused on arrival, because the deadline could not have been met."
     if stats.total_rejected:
         rejected = _count(stats.total_rejected, "item was", "items were")
-        yield f"{rejected} refused, as the queue had no room."
+        yield f"{rejected} rejected, because the queue had no room."
 
 
 def _count(number: int, one: str, several: str) -> str:

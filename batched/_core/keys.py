@@ -19,7 +19,7 @@ _SIMPLE: frozenset[Any] = frozenset(
     (kind.__hash__, kind.__eq__) for kind in (str, int, bytes, float, complex, object)
 )
 
-_REMEDY = "give a key that cannot change, such as a str, a number, or a tuple of these"
+_REMEDY = "return a key that cannot change, such as a str, a number, or a tuple of these"
 
 
 def key_of(value: Hashable, what: str) -> Hashable:
@@ -84,8 +84,8 @@ class Key:
             if known._is_broken() and not new._is_broken():  # noqa: SLF001
                 return False
             fault = BatchError(
-                f"{new.gave()}, which could not be compared with another ({type(error).__name__}: {error}); "
-                f"{_REMEDY}"
+                f"{new.gave()} that could not be compared with another key ({type(error).__name__}: "
+                f"{error}); {_REMEDY}"
             )
             raise fault from error
 
@@ -111,12 +111,12 @@ class Key:
                 return None
         except Exception as error:  # noqa: BLE001  of the user's class
             fault = BatchError(
-                f"{self.gave()}, of which the hash failed while the call waited "
+                f"{self.gave()} that could not be hashed again while the call waited "
                 f"({type(error).__name__}: {error}); {_REMEDY}"
             )
             fault.__cause__ = error
             return fault
-        return BatchError(f"{self.gave()}, of which the hash changed while the call waited; {_REMEDY}")
+        return BatchError(f"{self.gave()}, and its hash changed while the call waited; {_REMEDY}")
 
     def _is_broken(self) -> bool:
         """Whether it cannot even be compared with itself."""
@@ -128,7 +128,7 @@ class Key:
 
     def gave(self) -> str:
         """Return which callback gave a key of which type."""
-        return f"{self.what} gave a key of type {type(self.value).__qualname__}"
+        return f"{self.what} returned a key of type {type(self.value).__qualname__}"
 
 
 KnownKeys = WeakKeyDictionary[Key, ref[Key]]

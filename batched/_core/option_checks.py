@@ -28,7 +28,7 @@ class ClientCache(Protocol):
 
 
 Cache: TypeAlias = MappingCache | ClientCache
-"""What may be a `cache`: a mapping, or an object with `get`, which returns None for no result, and `set`."""
+"""What a `cache` may be: a mapping, or an object with `set`, and `get`, which returns None for no result."""
 
 _LONGEST_MS = 7 * 24 * 3600 * 1000.0
 
@@ -118,7 +118,7 @@ def a_function(name: str, value: Any) -> Any:
     if not callable(value):
         raise TypeError(f"{name} must be a function of one item, got {value!r}")
     if iscoroutinefunction(value):
-        raise TypeError(f"{name} must be a plain function, as it is called for every item, got {value!r}")
+        raise TypeError(f"{name} must be a plain function, not `async def`, got {value!r}")
     return value
 
 
@@ -136,7 +136,7 @@ def pad_values(name: str, value: Any) -> Any:
     value = dict(value) if isinstance(value, Mapping) else value
     for number in value.values() if isinstance(value, dict) else [value]:
         if number is None or getattr(number, "shape", ()) != () or isinstance(number, list | tuple | set):
-            raise TypeError(f"{name} must be a number, or a dict of a number per feature, got {number!r}")
+            raise TypeError(f"{name} must be a number, or a dict with a number per feature, got {number!r}")
     return value
 
 
@@ -155,8 +155,8 @@ def outputs(name: str, value: Any) -> bool | dict[Any, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(
-        f"{name} must be True, False, or a dict that says for each padded output which feature it is padded "
-        f"as, such as {{'logits': 'input_ids'}}, got {value!r}"
+        f"{name} must be True, False, or a dict of each padded output and the feature that it is padded "
+        f"like, such as {{'logits': 'input_ids'}}, got {value!r}"
     )
 
 
@@ -171,20 +171,20 @@ def a_cache(_: str, value: Any) -> Any:
         if _takes(value.get, 1) and _takes(value.set, 2):
             return value
         raise TypeError(
-            f"cache must have a get that takes a key, and a set that takes a key and a value; "
-            f"{kind} has others"
+            f"cache must have a get that takes a key, and a set that takes a key and a value; those of "
+            f"{kind} take other arguments"
         )
     item = [getattr(type(value), name, None) for name in ("__getitem__", "__setitem__")]
     if None in item or isinstance(value, Sequence | memoryview) or hasattr(value, "__array__"):
         raise TypeError(
             f"cache must be a mapping such as a dict, or an object with get and set, "
-            f"got {value!r:.100} of the type {kind}"
+            f"got {value!r:.100} of type {kind}"
         )
     if any(map(iscoroutinefunction, item)):
-        raise TypeError(f"a cache that is asynchronous needs get and set, and {kind} has only []")
+        raise TypeError(f"an asynchronous cache needs get and set, but {kind} has only []")
     if isinstance(value, dict | UserDict) and hasattr(value, "__missing__"):
         raise TypeError(
-            f"cache must not answer for keys that it does not have, as {kind} does by __missing__: use a dict"
+            f"cache must not make up values for missing keys, as {kind} does with __missing__: use a dict"
         )
     return value
 

@@ -199,8 +199,8 @@ class ArrayOptions(Options):
 
     other_names: ClassVar[Mapping[str, str]] = {"pad_tokens": "pad_token"}
     not_taken: ClassVar[Mapping[str, str]] = {
-        "length": "length does not go with arrays, which know how long they are",
-        "max_pieces": "max_pieces does not go with arrays, which do not stream",
+        "length": "length cannot be used with arrays: they know their own lengths",
+        "max_pieces": "max_pieces cannot be used with arrays: they do not stream",
     }
 
     pad_token: Any = _option(
@@ -236,7 +236,7 @@ class ArrayOptions(Options):
     def __post_init__(self) -> None:
         Options.__post_init__(self)
         if self.cache is not None and self.cache_key is None:
-            raise TypeError("a cache of arrays needs a cache_key, since arrays cannot be keys")
+            raise TypeError("a cache for arrays needs a cache_key, because arrays cannot be keys")
 
     def pad_of(self, key: object) -> Any:
         """Return the padding of the feature `key`."""

@@ -16,35 +16,35 @@ _SIZE_BITS = 12
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """The counts of values in buckets; only buckets that hold a value are kept."""
+    """A histogram: how many values fell into each bucket; empty buckets are left out."""
 
     bounds: tuple[float, ...]
     """The upper bound of each bucket, in ascending order."""
     cumulative: tuple[int, ...]
-    """How many values are at most the bound."""
+    """For each bound, how many values are less than or equal to it."""
     growth: float
-    """A bucket begins at its bound divided by this: 1 where a bucket holds equal values only."""
+    """A bucket begins at its bound divided by this; 1 if each bucket holds one value only."""
     sum: float
-    """The sum of all values, exactly."""
+    """The exact sum of all values."""
     min: float
-    """The least value, exactly; 0 if there are none."""
+    """The exact smallest value; 0 if there are none."""
     max: float
-    """The greatest value, exactly; 0 if there are none."""
+    """The exact largest value; 0 if there are none."""
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return self.cumulative[-1] if self.cumulative else 0
 
     @property
     def mean(self) -> float:
-        """The mean of all values, exactly; 0 if there are none."""
+        """The exact mean of all values; 0 if there are none."""
         return self.sum / self.count if self.count else 0.0
 
     def percentile(self, percent: float) -> float:
-        """Return the value that `percent` % of all values are at most; 0 if there are none.
+        """Return the value that `percent`% of all values do not exceed; 0 if there are none.
 
-        It is as precise as the bucket that it falls into, and never outside of `min` and `max`.
+        It is as precise as the bucket that it falls into, and never outside `min` and `max`.
         """
         if not 0 <= percent <= 100:  # noqa: PLR2004
             raise ValueError(f"percent must be from 0 to 100, got {percent!r}")
@@ -58,12 +58,12 @@ class Distribution:
         return min(max(lower + (self.bounds[at] - lower) * share, self.min), self.max)
 
     def at_most(self, bound: float) -> int:
-        """Return how many values are at most `bound`, without the values of a bucket that it divides."""
+        """Return how many values are at most `bound`; a bucket that contains `bound` is not counted."""
         buckets = bisect_right(self.bounds, bound)
         return self.cumulative[buckets - 1] if buckets else 0
 
     def since(self, earlier: Distribution) -> Distribution:
-        """Return the values that have come since it was `earlier`; `min` and `max` are those of buckets."""
+        """Return the values added since it was `earlier`; `min` and `max` are as precise as the buckets."""
         bounds: list[float] = []
         cumulative: list[int] = []
         for bound, count in zip(self.bounds, self.cumulative, strict=True):
@@ -82,14 +82,14 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """What padding has cost."""
+    """How much padding the function was given."""
 
     real: int
     """Elements that callers passed."""
     padded: int
-    """Elements that the function was given: those of callers, and the padding."""
+    """Elements that the function was given: those of callers plus the padding."""
     batches: int = 0
-    """Batches of several items of which the lengths were looked at: only these tell of padding."""
+    """Batches of several items in which lengths were measured: only these show padding."""
 
     @property
     def waste_percent(self) -> float:
@@ -102,51 +102,51 @@ class Stats:
     """What a batcher has done so far. All counts are items, except `total_batches`.
 
     At every moment `total_accepted` is the sum of `queue_size`, `running_items`, `total_processed`,
-    `total_cancelled` and `total_expired`. Printed, it is a table. A finalizer or a signal
-    handler, in the middle of the batcher's own work, may find a moving call twice, or not at all.
+    `total_cancelled` and `total_expired`. Printed, it is a table. A finalizer or a signal handler that
+    interrupts the batcher's own work may see a call that is being moved twice, or not at all.
     """
 
     queue_size: int
-    """Items that wait; those of a caller that has left may count until the next batch is chosen."""
+    """Items in the queue; those of a caller that has left may count until the next batch is chosen."""
     running_items: int
-    """Items in the batches that run."""
+    """Items in batches that are running."""
     running: tuple[float, ...]
-    """For how many seconds each batch that runs has been running: a health check needs no more."""
+    """How many seconds each running batch has been running: all that a health check needs."""
     total_accepted: int
-    """Taken from callers."""
+    """Accepted from callers."""
     total_processed: int
-    """In batches that have ended, whether they failed or not."""
+    """In batches that have finished, failed or not."""
     total_failed: int
-    """Items of `total_processed` that came back as an error."""
+    """Items of `total_processed` that were answered with an error."""
     total_cancelled: int
-    """Left before execution: the caller went, or the list they belong to had failed."""
+    """Dropped before they ran: the caller left, or the list that they belong to had failed."""
     total_expired: int
-    """Left before execution because of their deadline: it had passed, or could not be met any more."""
+    """Dropped before they ran because of their deadline: it had passed, or could no longer be met."""
     total_given_up: int = 0
-    """Items of `total_expired` that were given up before their deadline, as it could not be met any more."""
+    """Items of `total_expired` that were dropped before their deadline, because it could not be met."""
     total_rejected: int
-    """Not taken from callers, because the queue had no room; or taken, and removed for another tenant."""
+    """Not accepted because the queue had no room, or removed again to make room for another tenant."""
     total_refused: int
-    """Not taken from callers, because they would have been late, by the time that batches take."""
+    """Not accepted because, with the time that batches take, they would have missed their deadline."""
     total_cached: int
     """Answered by the cache, or by an equal item in flight; not counted as accepted."""
     total_batches: int
-    """Runs of the batch function, failed ones too."""
+    """Runs of the batch function, including failed ones."""
     total_divided: int
-    """Runs that failed and were repeated in halves."""
+    """Runs that failed and were retried in halves."""
     avg_batch_size: float
     """`total_processed` per run."""
     avg_processing_time: float
     """Seconds per run."""
     closed: dict[str, int]
-    """How many batches started for which `StartReason`; all together they are `total_batches`."""
+    """How many batches started for each `StartReason`; the counts add up to `total_batches`."""
     chosen: dict[str, int]
-    """How many batches were chosen by which `Choice`, where the lengths of items are known."""
+    """How many batches were chosen by each `Choice`, if the lengths of items are known."""
     learned: Learned | None
-    """What it has learned; None before, and with `adaptive=False` or `timeout_ms=0`.
+    """What has been learned; None until then, and with `adaptive=False` or `timeout_ms=0`.
 
-    Event loops learn apart: these are the figures of the loop that has answered the most batches, also
-    after its end.
+    Each event loop learns on its own: these are the figures of the loop that has answered the most batches,
+    even after it has ended.
     """
     wait: Distribution
     """Seconds from each item's call to the start of its batch."""
@@ -155,27 +155,27 @@ class Stats:
     batch_size: Distribution
     """Items per run."""
     apart_time: float
-    """Seconds of runs with room for items that waited, but had another key or columns, or arrays unlike."""
+    """Seconds of runs with room for queued items that had another key, other columns or another layout."""
     padding: Padding
     """How much padding the function was given, in elements of arrays or, for lists, in units of `length`."""
     isolation_paused: bool
-    """Whether failed batches are not divided: no item of one has worked, and nothing has since."""
+    """Whether retries in halves are paused: no item of a failed batch succeeded, and nothing has since."""
     batch_error: str | None = None
-    """The last error of batches of which every item worked when it ran again; None if there was none.
+    """The last error of a batch that failed although each of its items succeeded on retry; None if none did.
 
-    No item is to blame: the function fails for items together.
+    No single item is at fault: the function fails on several items together.
     """
     fits_memory: int | None
-    """The most items of a batch as far as memory is known to go; None if it has never run out."""
+    """The largest batch size known to fit in memory; None if memory has never run out."""
     best_batch_size: int | None
-    """The most items of a batch where fewer than `batch_size` serve better, as learned; None elsewhere."""
+    """The largest batch size in use, if a smaller one than `batch_size` has turned out faster; else None."""
     configured: Stats | None = None
-    """The figures of the moment at which options were last changed by `configure`; None if none were."""
+    """The figures at the moment when `configure` last changed options; None if it never did."""
 
     def since_configured(self) -> Stats:
         """Return the figures of batches that have started since options were last changed.
 
-        What is known of lengths stays, as it does not depend on options that can be changed.
+        What is known about lengths stays, because it does not depend on options that can be changed.
         """
         before = self.configured
         if before is None:
@@ -197,41 +197,49 @@ class Stats:
         )
 
     def __str__(self) -> str:
-        closed = ", ".join(f"{count} {reason}" for reason, count in self.closed.items()) or "none"
-        ages = ", ".join(f"{short(age)} s" for age in self.running) or "none"
+        closed = ", ".join(f"{count} {reason}" for reason, count in self.closed.items())
         rows = [
-            ("waiting", f"{self.queue_size}"),
-            ("running", f"{self.running_items} (batches since: {ages})"),
+            ("queued", f"{self.queue_size}"),
+            ("running", f"{self.running_items}{_running_for(self.running)}"),
             ("accepted", f"{self.total_accepted}"),
-            ("processed", f"{self.total_processed}, {self.total_failed} of them failed"),
+            ("processed", f"{self.total_processed}, {self.total_failed} failed"),
             ("cancelled, expired", f"{self.total_cancelled}, {self.total_expired}"),
-            ("rejected, refused", f"{self.total_rejected}, {self.total_refused}"),
+            ("rejected, refused", f"{self.total_rejected} (queue full), {self.total_refused} (too late)"),
             ("cached", f"{self.total_cached}"),
-            ("batches", f"{self.total_batches} ({closed})"),
+            ("batches", f"{self.total_batches} ({closed})" if closed else f"{self.total_batches}"),
             ("items per batch", _row(self.batch_size, 1, "")),
             ("wait", _row(self.wait, 1000, " ms")),
             ("processing", _row(self.processing_time, 1000, " ms")),
         ]
         if self.apart_time:
             total = self.processing_time.sum
-            rows.append(("kept apart by keys", f"{short(self.apart_time)} s of {short(total)} s"))
+            rows.append(("kept apart by key", f"{short(self.apart_time)} s of {short(total)} s"))
         if self.padding.padded:
             padding = self.padding
-            rows.append(("padding", f"{padding.waste_percent:.1f} % of {padding.padded} elements"))
+            rows.append(("padding", f"{padding.waste_percent:.1f}% of {padding.padded} elements"))
         if self.chosen:
             rows.append(("chosen by", ", ".join(f"{count} {how}" for how, count in self.chosen.items())))
         if self.total_divided:
-            paused = "; none is until something works" if self.isolation_paused else ""
-            rows.append(("divided", f"{self.total_divided} batches that failed{paused}"))
+            failed = f"{self.total_divided} failed {'batch' if self.total_divided == 1 else 'batches'}"
+            paused = "; paused until something succeeds" if self.isolation_paused else ""
+            rows.append(("retried in halves", f"{failed}{paused}"))
         if self.batch_error is not None:
-            rows.append(("fails together", self.batch_error))
+            rows.append(("fails only batched", self.batch_error))
         if self.fits_memory is not None:
-            rows.append(("fits into memory", f"{self.fits_memory} items"))
+            rows.append(("fits in memory", f"{self.fits_memory} items"))
         if self.best_batch_size is not None:
-            rows.append(("serves best", f"batches of {self.best_batch_size} items"))
+            rows.append(("best batch size", f"{self.best_batch_size}"))
         if self.learned is not None:
             rows.append(("learned", str(self.learned)))
         return "\n".join(f"{name:<18}  {value}" for name, value in rows)
+
+
+def _running_for(ages: tuple[float, ...]) -> str:
+    """Return in how many batches items run, and for how long; nothing if none runs."""
+    if not ages:
+        return ""
+    batches = "1 batch" if len(ages) == 1 else f"{len(ages)} batches"
+    return f" in {batches}, for {', '.join(f'{short(age)} s' for age in ages)}"
 
 
 def _more(counts: dict[str, int], before: dict[str, int]) -> dict[str, int]:

@@ -42,8 +42,8 @@ def _warn(name: str, blocking: str, instead: str) -> None:
     if get_ipython is not None and get_ipython() is not None:
         return
     warnings.warn(
-        f"{name}: `{blocking}` blocks the event loop that runs in this thread: until the answer is there, no "
-        f"other task can run, so none can join the batch; write `{instead}`",
+        f"{name}: `{blocking}` blocks the event loop of this thread: no other task can run, or join the "
+        f"batch, until it returns; write `{instead}` instead",
         BlockingCallWarning,
         stacklevel=level_of_user(),
     )

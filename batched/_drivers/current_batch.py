@@ -20,27 +20,27 @@ DROP_DEPARTED: ContextVar[Callable[[], object]] = ContextVar("batched.drop_depar
 
 
 class CurrentBatch:
-    """The batch that the function, which asks for it, is running for."""
+    """The batch that the calling batch function is running."""
 
     __slots__ = ("_slices", "size")
 
     def __init__(self, batch: Batch) -> None:
         self.size: int = batch.size
-        """How many items it has."""
+        """The number of items."""
         self._slices = batch.slices
 
     @property
     def contexts(self) -> list[Context]:
-        """Copies of the context variables of each item's caller, as they were at its call.
+        """A copy of the context variables of each item's caller, as they were when it made the call.
 
-        Of a task that waits on the function's own loop, as they are now. They may be empty for a caller that
-        has left. Each item has a copy of its own, also if one call brought several, so that the function may
-        enter several at once, in threads for instance.
+        For a task that waits on the function's own loop, as they are now. A copy may be empty if the caller
+        has left. Each item has its own copy, even if one call passed several, so the function can enter
+        several at once, for example in threads.
         """
         return [call.caller_context() for call, start, stop in self._slices for _ in range(start, stop)]
 
     def cancelled(self) -> bool:
-        """Whether every caller has left, so that no caller wants the results any more."""
+        """Whether every caller has left, so that the results are no longer wanted."""
         if (drop := DROP_DEPARTED.get(None)) is not None:
             drop()
         return all(call.left is not None or not call.missing for call, _, _ in self._slices)
@@ -50,9 +50,9 @@ class CurrentBatch:
 
 
 def current_batch() -> CurrentBatch:
-    """Return what there is to know of the batch that the calling batch function runs for.
+    """Return the batch that the calling batch function is running.
 
-    Raises `RuntimeError` outside a batch function, and in a thread that the function starts.
+    Raises `RuntimeError` outside a batch function, and in threads that the function starts.
     """
     batch = RUNNING.get(None) or IN_THREAD.get(_thread.get_ident())
     if batch is None or not batch.slices:

@@ -117,7 +117,7 @@ class DeadlineWatch:
                 try:
                     self._report(late)
                 except BaseException:  # a fault of this library: later deadlines are met all the same
-                    _logger.exception("%s: late calls could not be answered", self._name)
+                    _logger.exception("%s: could not answer late calls", self._name)
                 late.clear()
             elif until == inf:
                 return

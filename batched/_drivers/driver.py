@@ -81,7 +81,7 @@ class Driver(ABC):
 
     def closed_error(self) -> ClosedError:
         """Return what calls raise after the end."""
-        return ClosedError(f"{self.name} was shut down")
+        return ClosedError(f"{self.name} was shut down and takes no more calls")
 
     def _snapshot(self, batchers: list[Batcher], gone: Lessons = NOTHING, *, amid_step: bool) -> Stats:
         """Return what `batchers` have done so far, and what was learned by one `gone`; needs the lock.

@@ -152,7 +152,7 @@ class LoopDriver(Driver):
     def check_outside(self) -> None:
         """Raise if this is inside the batch function, which cannot wait for its own end."""
         if self._is_inside():
-            raise ClosedError(f"{self.name} cannot wait for its end inside its own batch function")
+            raise ClosedError(f"{self.name} cannot wait for its shutdown from inside its own batch function")
 
     def _is_inside(self) -> bool:
         """Whether this runs inside a batch of the running loop, or in a task that the batch has started."""
@@ -189,7 +189,7 @@ class LoopDriver(Driver):
     def _admit(self, dispatcher: LoopDispatcher, call: Call, waits: bool) -> bool:  # noqa: FBT001
         """Have `call` arrive by way of the lock; return False if it waits for room."""
         if self.lock.is_mine():  # a task that has begun at once, as some begin: eager ones
-            raise RuntimeError(f"{self.name} was called by a finalizer in the middle of its own work")
+            raise RuntimeError(f"{self.name} was called by a finalizer that interrupted its own work")
         call.note_context()
         try:
             with dispatcher as batcher:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
-_UNCLOSED = "%s: the generator could not be closed"
+_UNCLOSED = "%s: could not close the generator"
 
 _logger = logging.getLogger("batched")
 

@@ -44,7 +44,7 @@ class LaterSteps(deque[Callable[[], object]]):
             try:
                 step()
             except Exception:  # no caller waits for it
-                _logger.exception("a step that a finalizer or a signal handler has asked for failed")
+                _logger.exception("a step requested by a finalizer or a signal handler failed")
 
 
 class _WithLaterSteps:

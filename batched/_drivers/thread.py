@@ -34,7 +34,7 @@ from batched._features.backlog import Backlog
 from batched.errors import ClosedError
 
 _inherited: list[object] = []
-_AMID_STEP = "a finalizer or a signal handler in the middle of its own work"
+_AMID_STEP = "a finalizer or a signal handler that interrupted its own work"
 
 
 class ThreadDriver(Driver):
@@ -136,17 +136,17 @@ class ThreadDriver(Driver):
             raise self.closed_error()
         if _thread.get_ident() in self.idents:
             raise RuntimeError(
-                f"{self.name} was called from inside its own batch function, or from a callback of its own "
-                f"future, where it would wait for itself"
+                f"{self.name} was called from inside its own batch function, or from a callback of one of "
+                f"its futures, where it would wait for itself"
             )
 
     def check_outside(self) -> None:
         """Raise if this is a worker's own thread, which cannot wait for its own end."""
         if _thread.get_ident() in self.idents:
-            raise ClosedError(f"{self.name} cannot wait for its end inside its own batch function")
+            raise ClosedError(f"{self.name} cannot wait for its shutdown from inside its own batch function")
         if self.lock.is_mine():
             raise ClosedError(
-                f"{self.name} cannot wait for its end in {_AMID_STEP}; use shutdown(wait=False)"
+                f"{self.name} cannot wait for its shutdown in {_AMID_STEP}; use shutdown(wait=False)"
             )
 
     def push(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002  keywords only would cost

@@ -102,7 +102,7 @@ class ThreadDispatcher(Dispatcher):
             if hasattr(awaitable, "close"):
                 awaitable.close()  # a coroutine would warn that it was never awaited
             raise TypeError(
-                f"{self.name} returned an awaitable but is no `async def`, so it ran in a thread and not on "
+                f"{self.name} returned an awaitable but is not `async def`, so it ran in a thread and not on "
                 f"the event loop; write `async def f(items): return await ...`"
             )
         me = _thread.get_ident()
@@ -172,7 +172,7 @@ class ThreadDispatcher(Dispatcher):
             try:
                 runner.close()
             except BaseException:  # of a task that the function has left behind
-                _logger.exception("%s: the event loop of a worker could not be closed", self.name)
+                _logger.exception("%s: could not close a worker's event loop", self.name)
 
     def renew_locks(self) -> None:
         """Make all locks anew: there is no worker, and a library has put locks of its own in Python's place.
@@ -247,7 +247,7 @@ class ThreadDispatcher(Dispatcher):
             if futures := wake(calls):
                 settle(futures, self.name)
         except Exception:  # a fault of this library: each caller is to be woken all the same
-            _logger.exception("%s: callers could not be woken together", self.name)
+            _logger.exception("%s: could not wake callers together", self.name)
             for call in calls:
                 with contextlib.suppress(Exception):
                     settle(wake([call]), self.name)

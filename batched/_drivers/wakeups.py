@@ -80,7 +80,7 @@ def own_error(call: Call, name: str) -> BaseException:
     error: BaseException = call.error  # type: ignore[assignment]
     answer = copied(error, is_own=getattr(call, "owns_error", False))
     if answer is error:  # its traceback will lead to frames that know the call: no cycle
-        call.error = BatchError("the error of this call has been raised")
+        call.error = BatchError("the error of this call has already been raised")
     if note := getattr(call, "note", None):
         with contextlib.suppress(Exception):  # a class may refuse attributes
             answer.add_note(note.format(name=name))

@@ -344,8 +344,9 @@ class Backlog(Feature):
         has_place = call.size <= self.river.queue.batch_size
         takes_s = call.size * self._each_s()
         retry_after_s = self._coming_back.after_s(too_long, takes_s, now, has_place=has_place)
+        why = "" if in_vain else " because of the calls ahead of this one"
         error = OverloadError(
-            f"{call.overdue(self._name)}: it was refused, as other calls take that time; "
+            f"{self._name} cannot answer within {call.allowed()}{why}; "
             f"try again in {_rounded_up(retry_after_s)}"
         )
         error.retry_after_s = retry_after_s

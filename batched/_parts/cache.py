@@ -100,7 +100,9 @@ class CachingCollator(LayeredCollator):
         try:
             hash(key)
         except TypeError as error:
-            raise TypeError(f"{self._name}: cache_key is needed, since an item is no key: {error}") from error
+            raise TypeError(
+                f"{self._name}: the cache needs a cache_key, because this item cannot be a key: {error}"
+            ) from error
         return key_of(key if self._owner is None else (self._owner, key), f"{self._name}: cache")
 
     def watch(self, cached: CachedCall) -> None:
@@ -158,7 +160,7 @@ class CachingCollator(LayeredCollator):
             except logged as error:
                 if not faults.add(error):
                     break
-        faults.log("result(s), not kept")
+        faults.log("result(s), which were not stored")
 
     def miss_call(self, cached: CachedCall, places: list[int]) -> Call:
         """Return the call for the items of `cached` at `places`."""

@@ -125,7 +125,7 @@ class Measuring:
         return [self._length_of(args, named) for args, named in self._collator.items(call)]
 
     def _length_of(self, args: tuple[Any, ...], named: dict[str, Any]) -> float:
-        what = "length" if self._sorts else "length, which is len where none is given,"
+        what = "length" if self._sorts else "length (len by default)"
         length = _answer_of(self._length, f"{self._name}: {what}", args, named)
         if type(length) is int and 0 <= length <= _MOST:
             return length
@@ -135,8 +135,7 @@ class Measuring:
             number = inf
         if not 0.0 <= number <= _MOST:
             raise BatchError(
-                f"{self._name}: length must return a number that is not negative, and at most 2**53, "
-                f"got {_shown(length)}"
+                f"{self._name}: length must return a number from 0 to 2**53, got {_shown(length)}"
             )
         return number
 

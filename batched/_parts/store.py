@@ -26,7 +26,7 @@ class AsynchronousCacheError(TypeError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name}: a cache with asynchronous get and set is for batched.aio, where callers can await it"
+            f"{name}: a cache with asynchronous get and set needs batched.aio, where callers can await it"
         )
 
 
@@ -147,7 +147,7 @@ class Faults:
     def log(self, what: str) -> None:
         """Log how many of `what` (keys, results) the cache has failed for, if it has."""
         if self._is_down:
-            _logger.error("%s: the cache failed, and is bypassed", self._name, exc_info=self._first)
+            _logger.error("%s: the cache failed and is bypassed", self._name, exc_info=self._first)
         elif self._first is not None:
             refused = f"{self._name}: the cache failed for {self._count} {what}"
             _logger.error(refused, exc_info=self._first)

@@ -34,9 +34,9 @@ class Choice(StrEnum):
     """How the items of a batch were chosen, by the names that `stats.chosen` and the metrics use."""
 
     ARRIVAL = "arrival"
-    """In order of arrival, for padding costs next to nothing."""
+    """In order of arrival, because padding costs almost nothing."""
     LENGTH = "length"
-    """The oldest item and those of near lengths, for padding costs more."""
+    """The oldest item and items of similar length, because padding costs more."""
 
 
 class Measured(Protocol):

@@ -11,72 +11,77 @@ ANY_NUMBER = 1 << 60
 """More calls than will ever come: none of them ends a wait."""
 
 
+_NO_WAIT_MS = 0.001  # a shorter wait is not felt
+
+
 class StartReason(StrEnum):
     """Why a batch started, by the names that `stats.closed` and the metrics use."""
 
     FULL = "full"
-    """As many items waited as a batch may have."""
+    """As many items were in the queue as a batch may have."""
     CALLERS_BACK = "callers back"
     """All callers of the last batch had called again."""
     NO_GAIN = "no gain"
-    """A wait for more calls would have cost more than it saves."""
+    """Waiting for more calls would have cost more than it saved."""
     WAITED = "waited"
-    """The wait for more calls had lasted as long as it was worth."""
+    """It had waited for more calls as long as that was worth it."""
     TRIAL = "trial"
-    """Early on: batches of several sizes tell the cost of a batch from that of an item."""
+    """Early on: batches of different sizes tell the cost of a batch from that of an item."""
     WINDOW = "window"
     """The oldest item was `timeout_ms` old."""
     DEADLINE = "deadline"
-    """Half of the time that a call's deadline allows was spent."""
+    """A call had used up half of the time until its deadline."""
     CROWDED = "crowded"
-    """Other calls waited for room in the queue."""
+    """Other calls were waiting for room in the queue."""
     DRAIN = "drain"
     """The batcher was shutting down."""
     RETRY = "retry"
-    """It was a part of a batch that had failed, or that ran in parts as batches before it had failed."""
+    """It was part of a failed batch, or of one that was split up front because earlier batches had failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
-    """What a batcher has learned of its function and its callers."""
+    """What a batcher has learned about its function and its callers."""
 
     batch_ms: float | None
-    """What a batch costs whatever its size, in milliseconds: what calls that share one save.
+    """The cost of a batch of any size, in milliseconds: what calls save when they share one.
 
-    None where that is not known: too few batches have run, they had about one size, or their times differ so
+    None if it is not known: too few batches have run, all had about the same size, or their times vary so
     much that size does not explain them.
     """
     item_ms: float | None
-    """What each item adds, in milliseconds; None where `batch_ms` is not known."""
+    """What each item adds, in milliseconds; None if `batch_ms` is not known."""
     wait_ms: float
-    """For how many milliseconds the last batches were held back for more calls, on average."""
+    """How many milliseconds recent batches waited for more calls, on average."""
     length_ms: float | None = None
     """What each item adds for every unit of the longest item's length, in milliseconds.
 
-    None where lengths are not used, or what they cost is not known: `item_ms` then is that of an item of the
-    usual length.
+    None if lengths are not used, or if what they cost is not known: then `item_ms` is the cost of an item of
+    the usual length.
     """
     uses_lengths: bool = False
-    """Whether the costs are those of batches by the length of their items."""
+    """Whether the costs take the lengths of items into account."""
     mean_length: float = 0.0
-    """The length of a batch's longest item, on average, where `length_ms` is known."""
+    """The average length of a batch's longest item, if `length_ms` is known."""
     sizes_differ: bool = True
-    """Whether batches had other sizes than the ones before them, a few times at least."""
+    """Whether batch sizes have changed from one batch to the next, at least a few times."""
     capacity: float | None
-    """The items a second of full batches, back to back, by these costs.
+    """Items per second in full batches, back to back, calculated from these costs.
 
-    None where that is not known: of full batches, if none was nearly as large.
+    None if that is not known, or if no batch has been nearly that large.
     """
 
     def __str__(self) -> str:
-        costs, so = "what a batch and an item cost is not known", ";"
+        told = "cost per batch and per item not known"
         if self.batch_ms is not None and self.item_ms is not None:
-            costs, so = f"{short(self.batch_ms)} ms a batch + {short(self.item_ms)} ms an item", ", so"
+            told = f"{short(self.batch_ms)} ms per batch + {short(self.item_ms)} ms per item"
         if self.length_ms is not None:
-            costs += f" and {short(self.length_ms)} ms a unit of length"
+            told += f" + {short(self.length_ms)} ms per item and unit of length"
         if self.capacity is not None:
-            costs += f"{so} at most {self.capacity:,.0f} items/s"
-        return f"{costs}; held back for {short(self.wait_ms)} ms"
+            told += f"; at most {self.capacity:,.0f} items/s"
+        if self.wait_ms < _NO_WAIT_MS:
+            return f"{told}; no wait for more calls"
+        return f"{told}; waits {short(self.wait_ms)} ms for more calls"
 
 
 def short(value: float) -> str:

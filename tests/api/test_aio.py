@@ -75,7 +75,7 @@ def test_what_the_old_library_had_is_refused(name: str) -> None:
 def test_a_plain_function_that_returns_an_awaitable_is_told_to_await_it() -> None:
     """It runs in a thread, where the loop that the awaitable belongs to is not."""
     fn = aio.dynamically(lambda xs: echo(xs), timeout_ms=0, name="look_up")
-    with pytest.raises(TypeError, match="look_up returned an awaitable but is no `async def`"):
+    with pytest.raises(TypeError, match="look_up returned an awaitable but is not `async def`"):
         asyncio.run(fn(1))
 
 

@@ -46,17 +46,17 @@ class Submodel(Model):
         ("embed", "got 'embed': pass a function"),
         (None, "got None: pass a function"),
         (["a"], r"got \['a'\]: pass a function"),
-        (Model, "got the class Model: decorate its method"),
+        (Model, "got the class Model: decorate one of its methods"),
         (nothing, "nothing takes no parameters"),
         (classmethod(lambda cls: []), "<lambda> takes no parameters"),
         (staticmethod(nothing), "nothing takes no parameters"),
-        (embed, "embed is decorated already: decorate its plain function, embed.__wrapped__"),
-        (Model().embed, "Model.embed is decorated already"),
-        (Model.embed, "Model.embed is decorated already"),
-        (Model().looped, "Model.looped is decorated already"),
-        (staticmethod(embed), "embed is decorated already"),
-        (partial(embed), "embed is decorated already"),
-        (embed.options(deadline_ms=5), "embed is decorated already"),
+        (embed, "embed is already decorated: decorate its plain function, embed.__wrapped__"),
+        (Model().embed, "Model.embed is already decorated"),
+        (Model.embed, "Model.embed is already decorated"),
+        (Model().looped, "Model.looped is already decorated"),
+        (staticmethod(embed), "embed is already decorated"),
+        (partial(embed), "embed is already decorated"),
+        (embed.options(deadline_ms=5), "embed is already decorated"),
     ],
 )
 def test_what_is_no_batch_function_is_refused_when_it_is_decorated(
@@ -129,7 +129,7 @@ def test_a_method_called_on_its_class_says_to_call_it_on_an_instance(wrong: tupl
     """Whatever is in the place of the instance."""
     for way in (Model.embed, Model.embed.submit, Submodel.embed):
         with pytest.raises(
-            TypeError, match=r"Model.embed is a method: call it on an instance, as \w+\(...\).embed"
+            TypeError, match=r"Model.embed is a method: call it on an instance, as in \w+\(...\).embed"
         ):
             way(*wrong)
     with pytest.raises(TypeError, match="call it on an instance"):
@@ -144,7 +144,7 @@ def test_a_function_that_yields_says_how_its_pieces_are_taken() -> None:
         yield words
 
     for call in (batched.dynamically(letters), batched.dynamically(letters).submit):
-        with pytest.raises(TypeError, match=r"letters.stream\(item\).*since it yields.*`return` a list"):
+        with pytest.raises(TypeError, match=r"letters yields.*letters.stream\(item\).*`return` a list"):
             call("one")
 
 
@@ -161,14 +161,14 @@ def test_arguments_are_shown() -> None:
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
-        (None, "not NoneType: does it lack a `return`"),
+        (None, "not NoneType: is a `return` missing"),
         (iter([1]), "write `return list"),
         (map(str, [1]), "not map: write `return list"),
         ({1: 2}, "not dict: write `return "),
         ({1}, "not set, which has no order"),
         (3, "not int, 3"),
-        ([1, 2], "returned 2 results for a batch of 1 items; it must return one per item"),
-        ([], "returned 0 results for a batch of 1 items; it must"),
+        ([1, 2], "returned 2 results for a batch of 1 item; it must return one result per item"),
+        ([], "returned 0 results for a batch of 1 item; it must"),
     ],
 )
 def test_outputs_that_are_no_results_say_what_to_write(outputs: Any, message: str) -> None:

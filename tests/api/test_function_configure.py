@@ -59,7 +59,7 @@ def test_repr_shows_it() -> None:
     assert "batch_size=8" in repr(model.embed)
     assert "batch_size=4" in repr(other.embed)
     assert "batch_size=4" in repr(Model.embed)
-    with pytest.raises(AttributeError, match="use an instance"):
+    with pytest.raises(AttributeError, match="use it on an instance"):
         Model.embed.configure(batch_size=8)  # type: ignore[attr-defined]
 
 

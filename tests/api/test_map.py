@@ -49,7 +49,7 @@ def test_an_element_that_is_refused_fails_alone_at_its_place(
         lambda items: [("answer", item) for item in items], batch_size=batch_size, timeout_ms=0, **options
     )
     good, bad = ITEMS.get(how, (lambda number: number, BAD))
-    with pytest.raises((BatchError, TypeError), match="failed|must return|cache_key is needed") as single:
+    with pytest.raises((BatchError, TypeError), match="failed|must return|needs a cache_key") as single:
         flavour.call(fn, bad if how != "no key" else [bad])
     rng = random.Random(how)
     for share in (0.02, 0.1, 0.5, 1.0):

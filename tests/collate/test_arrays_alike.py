@@ -93,7 +93,7 @@ def test_a_pad_token_is_judged_by_the_arrays_of_its_call() -> None:
         with company(itself, batch_size=8, pad_token={"x": "[PAD]"}, unpad_outputs=True) as there:
             for dtype in others:
                 there.fn.submit(x=filled(dtype, 1, 2))
-            with pytest.raises(ValueError, match="does not fit into <U3"):
+            with pytest.raises(ValueError, match="does not fit in <U3"):
                 there.fn.submit(x=filled("U3", 1, 2))
             answers = there.answers({"x": filled("U5", 1, 1)}, {"x": filled("U9", 1, 2)})
             assert [answer.tolist() for answer in answers] == [[["1"]], [["1", "1"]]]

@@ -53,7 +53,7 @@ def test_a_partial_sets_it_for_all_calls(flavour: Flavour) -> None:
     """As the message says; no call then sets it anew."""
     fn = flavour.decorate(functools.partial(encode, norm=True, size=8), timeout_ms=0)
     assert flavour.call(fn, ["a"]) == [("a", None, True, 8)]
-    with pytest.raises(TypeError, match="size=9 cannot be given"):
+    with pytest.raises(TypeError, match="size=9 cannot be passed"):
         flavour.call(fn, "a", size=9)
 
 
@@ -64,11 +64,11 @@ def test_maps_and_streams_refuse_it_too(streaming: Flavour) -> None:
         yield texts
 
     fn = streaming.decorate(encode, timeout_ms=0)
-    with pytest.raises(TypeError, match=r"norm=\[True\] cannot be given"):
+    with pytest.raises(TypeError, match=r"norm=\[True\] cannot be passed"):
         streaming.map(fn, ["a"], ["p"], [True])
     assert streaming.map(fn, ["a"], ["p"]) == [("a", "p", False, 32)]
     streams = streaming.decorate(steps, timeout_ms=0)
-    with pytest.raises(TypeError, match="norm=True cannot be given"):
+    with pytest.raises(TypeError, match="norm=True cannot be passed"):
         next(streaming.stream(streams, "a", norm=True))
     assert list(streaming.stream(streams, "a"))[:1] == ["a"]
 
@@ -94,7 +94,7 @@ def test_methods_and_copies_know_it(flavour: Flavour) -> None:
     flavour.needs_threads()
     fn = flavour.decorate(Model().encode, timeout_ms=0)
     for each in (fn, pickle.loads(pickle.dumps(fn))):
-        with pytest.raises(TypeError, match="norm=True cannot be given"):
+        with pytest.raises(TypeError, match="norm=True cannot be passed"):
             each("a", norm=True)
         assert each("a") == ("a", False)
         each.shutdown()
@@ -149,5 +149,5 @@ def test_more_columns_by_name_go_beside_a_setting(flavour: Flavour) -> None:
 
     fn = flavour.decorate(join, timeout_ms=0)
     assert flavour.call(fn, "a", b=1) == ("a", 1, False)
-    with pytest.raises(TypeError, match="norm=1 cannot be given"):
+    with pytest.raises(TypeError, match="norm=1 cannot be passed"):
         flavour.call(fn, "a", b=1, norm=1)

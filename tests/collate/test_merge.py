@@ -38,7 +38,7 @@ def test_dtypes_of_several_batches_are_joined_to_one_that_holds_both(
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        (lambda x: {"a": x}, "outputs of different structure for the batches of one call"),
+        (lambda x: {"a": x}, "differently structured outputs for the batches of one call"),
         (
             lambda x: x[:, :1],
             r"rows of shape \(3,\) from one batch and of \(1,\) from another.*differ in more than padding",

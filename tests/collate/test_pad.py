@@ -100,7 +100,7 @@ def test_a_number_that_a_dtype_cannot_hold_is_refused_at_the_door(dtype: Any, va
     """With the feature, the number and the dtype in the message; no other call is hurt."""
     bad = torch.zeros(1, 2).to(dtype) if isinstance(dtype, torch.dtype) else np.zeros((1, 2), dtype)
     with company(lambda features: np.zeros(len(*features.values())), pad_token={"x": value}) as there:
-        with pytest.raises(ValueError, match=r"f: pad_token for 'x': .* does not fit into ") as caught:
+        with pytest.raises(ValueError, match=r"f: pad_token for 'x': .* does not fit in ") as caught:
             there.fn.submit(x=bad)
         assert repr(value)[:20] in str(caught.value)
         assert str(bad.dtype) in str(caught.value)
@@ -186,7 +186,7 @@ def test_stats_say_what_padding_costs(flavour: Flavour) -> None:
         padding = there.fn.stats.padding
         assert (padding.real, padding.padded) == (1 + 2 + 8 + 12, 1 + 12 + 12)
         assert padding.waste_percent == pytest.approx(8.0)
-        assert "8.0 % of 25 elements" in str(there.fn.stats)
+        assert "8.0% of 25 elements" in str(there.fn.stats)
         for rows, real, padded_ in [
             ([np.ones((1, 2)), np.ones((3, 1))], 5, 12),  # ragged along two axes
             ([np.ones((1, 5)), np.ones((3, 5))], 20, 30),  # along one of two

@@ -17,7 +17,7 @@ MALFORMED = [
     (
         {"x": np.ones(2), "y": np.ones((3, 1))},
         ValueError,
-        r"as many rows, got 'x': \(2,\) float64, 'y': \(3, 1\) float64",
+        r"the same number of rows, got 'x': \(2,\) float64, 'y': \(3, 1\) float64",
     ),
     (
         {"x": [np.ones(2)], "y": np.ones(2)},
@@ -36,22 +36,22 @@ MALFORMED = [
     ),
     ({"x": []}, TypeError, "'x' must be .* got an empty list"),
     ({"x": (np.ones(2),)}, TypeError, "got tuple: convert it first"),
-    ({"x": np.ones(())}, TypeError, r"got \(\) float64: it has no axis of rows"),
-    ({"x": torch.ones(())}, TypeError, r"got \(\) torch.float32: it has no axis of rows"),
+    ({"x": np.ones(())}, TypeError, r"got \(\) float64: it has no axis for the rows"),
+    ({"x": torch.ones(())}, TypeError, r"got \(\) torch.float32: it has no axis for the rows"),
     ({"x": np.ma.masked_array([1])}, TypeError, "masked arrays would lose their mask"),
-    ({"x": torch.ones(2, 2).to_sparse()}, TypeError, "sparse and nested tensors are not dense"),
+    ({"x": torch.ones(2, 2).to_sparse()}, TypeError, "sparse and nested tensors are not supported"),
     ({"x": [np.ones(2), torch.ones(3)]}, TypeError, "a list must hold arrays of one library"),
     (
         {"x": [np.ones(2), np.ones(3, "f4")]},
         ValueError,
-        r"rows of 'x' must be alike in dtype, .* got \(2,\) float64, \(3,\) f",
+        r"rows of 'x' must have the same dtype, .* got \(2,\) float64, \(3,\) f",
     ),
     (
         {"x": [np.ones(2), np.ones((3, 1))]},
         ValueError,
-        r"alike in dtype, device and rank, got \(2,\) float64, \(3, 1\)",
+        r"same dtype, device and rank, got \(2,\) float64, \(3, 1\)",
     ),
-    ({"x": [torch.ones(2), torch.ones(2, device="meta")]}, ValueError, "alike in dtype, device and rank"),
+    ({"x": [torch.ones(2), torch.ones(2, device="meta")]}, ValueError, "same dtype, device and rank"),
     ({"x": None}, TypeError, "got NoneType: it has no rows, so leave it out"),
     ({"x": np.ones(1), "modality": "text"}, TypeError, "'modality' must be .* got str: it has no rows"),
 ]
@@ -74,7 +74,9 @@ def test_a_nested_tensor_is_refused() -> None:
     """Although it cannot even tell its shape."""
     fn = inference.dynamically(itself, timeout_ms=0)
     nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
-    with pytest.raises(TypeError, match="'x' must be .* got Tensor: sparse and nested tensors are not dense"):
+    with pytest.raises(
+        TypeError, match="'x' must be .* got Tensor: sparse and nested tensors are not supported"
+    ):
         fn(x=nested)
 
 

@@ -69,13 +69,13 @@ def test_without_it_rows_come_padded_to_the_longest_of_the_call(flavour: Flavour
         ),
         (
             {"tokens": "z"},
-            r"says that its output\['tokens'\] is padded as the feature 'z', but the features are 'x', 'y'",
+            r"says that its output\['tokens'\] is padded like the feature 'z', but the features are 'x', 'y'",
         ),
         (
             {"all": "x"},
-            r"its output\['all'\] is padded as the feature 'x', but its shape is \(2,\), and .* \(2, 4\)",
+            r"its output\['all'\] is padded like the feature 'x', but its shape is \(2,\) and .* \(2, 4\)",
         ),
-        ({"tokens": "y"}, r"its shape is \(2, 4\), and that of the feature \(2, 6\)"),
+        ({"tokens": "y"}, r"its shape is \(2, 4\) and the feature's is \(2, 6\)"),
         ({0: "x"}, "names the output 0"),
     ],
 )
@@ -96,7 +96,7 @@ def test_an_output_as_long_as_two_features_needs_to_be_told_whose_padding_it_has
     with company(itself, unpad_outputs=True, flavour=flavour) as there:
         ambiguous, clear = there.errors(*calls)
         with pytest.raises(
-            BatchError, match=r"as long as several features, .* 'x', 'y'; say .*unpad_outputs={output: fe"
+            BatchError, match=r"as long as several features .* 'x', 'y'; say .*unpad_outputs={output: fe"
         ):
             raise ambiguous
         assert clear is None
@@ -112,7 +112,7 @@ def test_an_output_that_is_as_long_as_the_padding_by_chance_is_a_clear_error(len
         with company(lambda f: np.ones((len(f["x"]), 4)), batch_size=2, unpad_outputs=unpad) as there:
             if error:
                 with pytest.raises(
-                    BatchError, match="by its shape its output was padded in one batch and not in"
+                    BatchError, match="judging by its shape, its output was padded in one batch but"
                 ):
                     there.answers(rows)
             else:

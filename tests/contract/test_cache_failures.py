@@ -80,7 +80,7 @@ def test_a_broken_cache_is_logged_and_bypassed(flavour: Flavour, caplog: pytest.
         assert flavour.call(fn, [1, 2, 3, 1]) == [2, 4, 6, 2]
         assert flavour.call(fn, 4) == 8
     messages = [record.getMessage() for record in caplog.records]
-    assert messages == ["embed: the cache failed, and is bypassed"] * 4
+    assert messages == ["embed: the cache failed and is bypassed"] * 4
     nothing_is_left(fn)
 
 
@@ -93,7 +93,7 @@ def test_a_result_that_the_cache_refuses_concerns_no_other(
     with caplog.at_level(logging.ERROR, "batched"):
         assert flavour.call(fn, [2, 100, 3, 50, 5]) == ["x" * item for item in (2, 100, 3, 50, 5)]
     assert [record.getMessage() for record in caplog.records] == [
-        "f: the cache failed for 2 result(s), not kept"
+        "f: the cache failed for 2 result(s), which were not stored"
     ]
     assert dict(cache) == {item: "x" * item for item in (2, 3, 5)}
 
@@ -145,7 +145,8 @@ def test_an_item_that_is_no_key_needs_a_cache_key(flavour: Flavour) -> None:
     """The error says so."""
     fn = flavour.decorate(Gate(), timeout_ms=0, cache={})
     with pytest.raises(
-        TypeError, match="cache_key is needed, since an item is no key: unhashable type: 'dict'"
+        TypeError,
+        match="the cache needs a cache_key, because this item cannot be a key: unhashable type: 'dict'",
     ):
         flavour.call(fn, {"a": 1})
     keyed = flavour.decorate(Gate(), timeout_ms=0, cache={}, cache_key=lambda item: item["a"])
@@ -174,7 +175,7 @@ def test_a_key_that_cannot_be_compared_leaves_no_call_waiting(flavour: Flavour) 
     busy = flavour.start(fn, ("busy", Moody()))
     gate.wait_for_batch()
     Moody.fails = True
-    with pytest.raises(BatchError, match="cache_key gave a key of type .*Moody"):
+    with pytest.raises(BatchError, match="cache_key returned a key of type .*Moody"):
         flavour.call(fn, [("a", "a"), ("b", Moody())])
     Moody.fails = False
     again = flavour.start(fn, ("a", "a"))

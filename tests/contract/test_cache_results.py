@@ -121,7 +121,7 @@ def test_instances_do_not_share_results_unless_cache_key_says_so(flavour: Flavou
 
 def test_arrays_need_a_key_and_are_cached_by_call(flavour: Flavour) -> None:
     """Hits count their rows."""
-    with pytest.raises(TypeError, match="a cache of arrays needs a cache_key"):
+    with pytest.raises(TypeError, match="a cache for arrays needs a cache_key"):
         flavour.decorate_arrays(doubled_features, cache={})
     runs = []
 

@@ -24,10 +24,10 @@ def test_of_a_lone_caller_nothing_is_said_that_only_company_tells(of: str) -> No
     for _ in range(40):
         fn(item)
     said = fn.explain()
-    assert "What an item adds to that is not known: too few batches had another size." in said
+    assert "The cost of an item is not known: too few batches differed in size." in said
     assert "each item adds" not in said
-    assert "saves next to nothing" not in said
-    assert "Callers have come one at a time" in said
+    assert "saves almost nothing" not in said
+    assert "Calls have come one at a time" in said
 
 
 def test_of_a_stream_nothing_is_said_of_lengths() -> None:
@@ -55,4 +55,4 @@ def test_items_that_wait_for_a_batch_of_one_are_no_lone_callers() -> None:
     assert fn.stats.batch_size.max == 1
     said = fn.explain()
     assert "one at a time" not in said
-    assert "Most batches are full before they have 64 items, because of max_batch_length=4." in said
+    assert "Most batches fill up before they reach 64 items, because of max_batch_length=4." in said

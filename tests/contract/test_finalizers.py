@@ -234,10 +234,10 @@ def test_a_finalizer_that_would_wait_for_itself_is_told(monkeypatch: pytest.Monk
     fn = batched.dynamically(list, timeout_ms=0, name="f")
     amid.begin(fn)
     assert fn.stats.total_accepted == 0
-    amid_step = "a finalizer or a signal handler in the middle of its own work"
+    amid_step = "a finalizer or a signal handler that interrupted its own work"
     assert set(told) == {
         f"f was called by {amid_step}, where it would wait for itself; use submit",
-        f"f cannot wait for its end in {amid_step}; use shutdown(wait=False)",
+        f"f cannot wait for its shutdown in {amid_step}; use shutdown(wait=False)",
     }
     assert fn(1) == 1
     fn.shutdown()

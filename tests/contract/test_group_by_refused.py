@@ -54,9 +54,9 @@ def test_keys_that_cannot_be_compared_fail_that_call_only(flavour: Flavour) -> N
     held = flavour.start(fn, 0)
     gate.wait_for_batch()
     first = flavour.start(fn, 1)
-    with pytest.raises(BatchError, match="group_by gave a key of type Incomparable"):
+    with pytest.raises(BatchError, match="group_by returned a key of type Incomparable"):
         flavour.call(fn, 2)
-    with pytest.raises(BatchError, match="group_by gave a key of type Incomparable"):
+    with pytest.raises(BatchError, match="group_by returned a key of type Incomparable"):
         flavour.call(fn, [0, 2])  # of which nothing runs, the item of a known key neither
     gate.open()
     assert (held.result(PATIENCE_S), first.result(PATIENCE_S)) == (0, 1)

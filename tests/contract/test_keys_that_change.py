@@ -73,7 +73,7 @@ def test_a_key_that_changes_fails_its_own_calls(
     alter(altered, how)
     later = flavour.start(fn, (Changing(7), "later"))
     gate.open()
-    with pytest.raises(BatchError, match=f"embed: {option}.* Changing, of which the hash .* cannot change"):
+    with pytest.raises(BatchError, match=f"embed: {option}.* Changing.* hash.* cannot change"):
         changes.result(PATIENCE_S)
     answers = [future.result(PATIENCE_S) for future in (first, *others, later)]
     shared = "changes" if option == "cache_key" else "same"  # computed once, for the first of equal keys
@@ -141,7 +141,7 @@ def test_an_item_that_is_its_own_key_fails_if_it_changes(flavour: Flavour, how: 
     alter(altered, how)
     gate.open()
     for future in (changes, same):
-        with pytest.raises(BatchError, match="embed: cache .* Changing, of which the hash"):
+        with pytest.raises(BatchError, match="embed: cache .* Changing.* hash"):
             future.result(PATIENCE_S)
     assert (first.result(PATIENCE_S), other.result(PATIENCE_S)) == ("first", 3)
     assert [getattr(key, "name", key) for key in cache] == ["first", 3]
@@ -172,7 +172,7 @@ def test_calls_of_which_the_keys_changed_may_leave_and_be_classed_anew(
         if how == "eq":
             assert future.result(PATIENCE_S) == ["changes"] * 2
         else:
-            with pytest.raises(BatchError, match="of which the hash"):
+            with pytest.raises(BatchError, match="its hash changed|could not be hashed"):
                 future.result(PATIENCE_S)
     assert first.result(PATIENCE_S) == "first"
     assert [future.result(PATIENCE_S) for future in others] == [["other"] * 2]

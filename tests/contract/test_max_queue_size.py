@@ -15,7 +15,9 @@ def test_what_waits_is_bounded_and_the_rest_refused_at_once(flavour: Flavour) ->
     gate, fn, first = hold(flavour)
     futures = [flavour.start(fn, item) for item in range(3)]
     for _ in range(5):
-        with pytest.raises(QueueFullError, match="embed has 3 items waiting, and max_queue_size=3"):
+        with pytest.raises(
+            QueueFullError, match="embed has no room for . more: 3 items in the queue, max_queue_size=3"
+        ):
             flavour.call(fn, "refused")
     stats = fn.stats
     assert (stats.queue_size, stats.total_accepted, stats.total_rejected) == (3, 4, 5)
@@ -41,7 +43,7 @@ def test_a_list_is_admitted_whole_or_not_at_all(flavour: Flavour) -> None:
 def test_a_list_larger_than_the_bound_is_an_error_that_says_so(flavour: Flavour, on_full: str) -> None:
     """However empty the queue is."""
     fn = flavour.decorate(Gate(), timeout_ms=0, max_queue_size=3, on_full=on_full, name="embed")
-    with pytest.raises(ValueError, match="embed has max_queue_size=3: a call of 4 items will never fit"):
+    with pytest.raises(ValueError, match="embed has max_queue_size=3: a call of 4 items can never fit"):
         flavour.call(fn, [1, 2, 3, 4])
     assert flavour.call(fn, [1, 2, 3]) == [1, 2, 3]
 
@@ -104,7 +106,7 @@ def test_a_bound_counts_the_items_of_lists_that_came_before_it(flavour: Flavour)
     gate, fn, first = hold(flavour, max_queue_size=None)
     many = flavour.start(fn, list(range(10)))
     fn.configure(max_queue_size=5)
-    with pytest.raises(QueueFullError, match="10 items waiting"):
+    with pytest.raises(QueueFullError, match="10 items in the queue"):
         flavour.call(fn, "more")
     gate.open()
     assert first.result(PATIENCE_S) == "first"

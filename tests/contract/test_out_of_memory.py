@@ -31,7 +31,7 @@ def test_out_of_memory_halves_goes_on_and_is_remembered(flavour: Flavour, error:
     assert fn.stats.fits_memory is None
     assert flavour.call(fn, list(range(16))) == list(range(16))
     assert fn.stats.fits_memory == 2
-    assert "fits into memory    2 items" in str(fn.stats)
+    assert "fits in memory      2 items" in str(fn.stats)
     gate.batches.clear()
     assert flavour.call(fn, list(range(16))) == list(range(16))
     assert [len(batch) for batch in gate.batches] == [2] * 8

@@ -70,7 +70,7 @@ def test_a_wrong_number_of_results_is_a_batch_error(flavour: Flavour, results: i
 
     fn = flavour.decorate(embed, timeout_ms=0, isolate_errors=False)
     with pytest.raises(
-        BatchError, match=f"embed returned {results} results for a batch of 2 items"
+        BatchError, match=f"embed returned {results} results? for a batch of 2 items"
     ) as caught:
         flavour.call(fn, [1, 2])
     assert isinstance(caught.value, ValueError)

@@ -94,5 +94,5 @@ def test_printed_stats_are_a_table(flavour: Flavour) -> None:
     fn = flavour.decorate(Gate(), timeout_ms=0)
     flavour.call(fn, [1, 2, 3])
     text = str(fn.stats)
-    for words in ("waiting", "processed           3, 0 of them failed", "1 (1 window)", "p99", "ms"):
+    for words in ("queued", "processed           3, 0 failed", "1 (1 window)", "p99", "ms"):
         assert words in text

@@ -80,7 +80,7 @@ def test_an_error_is_raised_even_to_who_wants_exceptions_returned(streaming: Fla
     [
         (None, TypeError, "must return one result per item, .* not NoneType"),
         ("ab", TypeError, "not str"),
-        ([1], BatchError, "returned 1 results for a batch of 2 items"),
+        ([1], BatchError, "returned 1 result for a batch of 2 items"),
         ([1, 2, 3], BatchError, "returned 3 results for a batch of 2 items"),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_generator_that_cannot_be_closed_is_logged(
             assert list(streaming.stream(fn, 1)) == [1]
             assert list(streaming.stream(fn, 2)) == [2]
         streaming.close(fn)
-        assert "the generator could not be closed" in caplog.text
+        assert "could not close the generator" in caplog.text
         caplog.clear()
 
 

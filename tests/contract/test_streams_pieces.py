@@ -198,7 +198,7 @@ def test_a_function_that_streams_is_called_in_no_other_way(flavour: Flavour) -> 
     """The error names what to call."""
     fn = flavour.decorate(Steps(counting), timeout_ms=0, name="generate")
     for ask in (lambda: flavour.call(fn, 1), lambda: flavour.call(fn, [1]), lambda: flavour.map(fn, [1])):
-        with pytest.raises(TypeError, match="generate streams: call its stream or astream"):
+        with pytest.raises(TypeError, match="generate yields, so it streams: call stream or astream"):
             ask()
 
 

@@ -61,7 +61,9 @@ def test_a_number_that_does_not_follow_the_items_is_believed_by_no_caller(
     fn = flavour.decorate(gate)
     errors = errors_of(flavour, fn, gate, list(range(1 + 32 + count)))
     assert {type(error) for error in errors} == {BatchError}
-    assert all(f"returned {count} results for a batch of" in str(error) for error in errors)
+    assert all(
+        f"returned {count} result{'s' * (count != 1)} for a batch of" in str(error) for error in errors
+    )
     flavour.close(fn)
 
 
@@ -102,7 +104,7 @@ def test_an_ordinary_function_is_not_suspected(flavour: Flavour) -> None:
 def test_one_result_for_one_item_is_its_own(flavour: Flavour) -> None:
     """Also where the function returns one for any number of items: there is no other answer to take."""
     fn = flavour.decorate(only_first, batch_size=4, timeout_ms=0)
-    with pytest.raises(BatchError, match="1 results for a batch of 4 items"):
+    with pytest.raises(BatchError, match="1 result for a batch of 4 items"):
         flavour.call(fn, [1, 2, 3, 4])
     assert flavour.call(fn, 7) == 7
 

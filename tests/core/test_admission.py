@@ -94,7 +94,7 @@ def test_a_call_that_will_never_fit_is_refused_unless_it_is_of_a_map(of_map: boo
     if of_map:
         assert alone.come(call, of_map=True)
         return
-    with pytest.raises(ValueError, match="f has max_queue_size=8: a call of 9 items will never fit, so"):
+    with pytest.raises(ValueError, match="f has max_queue_size=8: a call of 9 items can never fit, so"):
         alone.come(call, wait=wait)
     assert alone.admission.awaiting_room == {}
 
@@ -109,7 +109,7 @@ def test_the_error_of_a_full_queue_says_what_waits_and_when_to_come_back(after_s
     alone.queued, alone.admission.arriving = 6, 1
     with pytest.raises(QueueFullError) as caught:
         alone.come(listed(3, arrived=7.0), wait=False)
-    assert str(caught.value) == "f has 7 items waiting, and max_queue_size=8: no room for 3 more"
+    assert str(caught.value) == "f has no room for 3 more: 7 items in the queue, max_queue_size=8"
     assert caught.value.retry_after_s == after_s
     assert time.asked == [(3, 2, BOUND, 7.0)]
     assert alone.admission.awaiting_room == {}
@@ -127,7 +127,7 @@ def test_the_error_names_the_calls_that_wait_for_room_before() -> None:
     alone = Alone(time=(time := Times()))
     alone.queued = 6
     assert not alone.come(listed(4))
-    with pytest.raises(QueueFullError, match="6 items waiting, and 4 more wait for room before this call,"):
+    with pytest.raises(QueueFullError, match="6 items in the queue and 4 more waiting for room ahead"):
         alone.come(listed(2), wait=False)
     assert [asked[:2] for asked in time.asked] == [(2, 4)]
 
@@ -136,8 +136,8 @@ def test_a_call_that_was_let_in_and_makes_room_is_told_for_whom() -> None:
     alone = Alone(time=(time := Times()))
     alone.queued, alone.admission.arriving = 6, 1
     error = alone.admission.refused(3, alone.queued)
-    assert "f has no room left (max_queue_size=8), and another tenant (fair_by) has fewer" in str(error)
-    assert "of 3 items, makes room" in str(error)
+    assert "f has no room left (max_queue_size=8), so this call of 3 items, the newest" in str(error)
+    assert "removed to make room for another tenant" in str(error)
     assert (error.retry_after_s, time.asked) == (1.5, [(3, 2, BOUND, 0.0)])
 
 
@@ -301,7 +301,7 @@ def test_small_calls_go_ahead_of_a_map_that_waits_for_room_and_large_ones_do_not
     alone.queued = BOUND
     assert alone.come_of_map(4) is not None
     alone.queued = 5
-    with pytest.raises(QueueFullError, match="and 4 more wait for room"):
+    with pytest.raises(QueueFullError, match="and 4 more waiting for room"):
         alone.come(listed(3), large=True, wait=False)
     assert alone.come(listed(3), wait=False)
 
@@ -364,7 +364,7 @@ def test_a_map_that_leaves_takes_its_promise_along_and_a_call_in_its_place_is_of
     with pytest.raises(QueueFullError):
         alone.come(listed(2), large=True, wait=False)
     assert alone.admission.leave(other) == [of_map]
-    with pytest.raises(QueueFullError, match="and 1 more wait for room"):
+    with pytest.raises(QueueFullError, match="and 1 more waiting for room"):
         alone.come(listed(3), large=True, wait=False)
     assert alone.come(listed(2), large=True, wait=False)
 

@@ -44,7 +44,7 @@ def test_what_was_learned_is_told(reorders: bool) -> None:
     assert learned.length_ms == pytest.approx(0.1, rel=0.1)
     each_ms = learned.item_ms + learned.length_ms * learned.mean_length
     assert learned.capacity == pytest.approx(8000 / (learned.batch_ms + 8 * each_ms))
-    assert "ms a unit of length" in str(learned)
+    assert "ms per item and unit of length" in str(learned)
     assert ("length" in driver.stats(now).chosen) == reorders
 
 

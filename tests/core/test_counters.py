@@ -20,7 +20,7 @@ def test_the_table_says_waits_of_one_length_as_they_were() -> None:
     )
     assert "wait                mean 1.1, p50 1.1, p90 1.1, p99 1.1, max 1.1 ms\n" in text
     assert "processing          mean 12,345, p50 12,345, p90 12,345, p99 12,345, max 12,345 ms" in text
-    assert "1 (batches since: 1,234 s)" in text
+    assert "1 in 1 batch, for 1,234 s" in text
 
 
 def test_the_time_of_batches_that_keys_kept_small_is_counted() -> None:
@@ -37,7 +37,7 @@ def test_the_time_of_batches_that_keys_kept_small_is_counted() -> None:
         now += seconds
         driver.run(batch, now)
     assert driver.stats(now).apart_time == 101.0
-    assert "kept apart by keys  101 s of 1,111 s" in str(driver.stats(now))
+    assert "kept apart by key   101 s of 1,111 s" in str(driver.stats(now))
     assert "kept apart" not in str(driver_of(4)[0].stats(0.0))
 
 

@@ -159,15 +159,15 @@ def test_a_function_that_pads_no_more_is_not_said_to_pad() -> None:
 
     there.learn()
     there.call_often()
-    assert "so items of like length share one where padding would take much" in said()
+    assert "so items of similar length share a batch where padding would take much" in said()
     there.per_length = 0.0
     for _ in range(20):
         there.push(*(there.text() for _ in range(32 * 8)))
         there.run_all()
         there.call_often()
     assert not there.lengths.is_used
-    assert "share one" not in said()
-    assert "Length takes next to no time any more" in said()
+    assert "share a batch where" not in said()
+    assert "Length no longer takes noticeable time" in said()
 
 
 def test_waits_are_weighed_by_what_lengths_cost_while_they_are_used() -> None:

@@ -27,5 +27,5 @@ def test_lengths_and_budgets_are_checked() -> None:
         batched.dynamically(len, length=3)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="max_batch_length must be at least 1, got 0"):
         batched.dynamically(len, max_batch_length=0)
-    with pytest.raises(TypeError, match="length does not go with arrays"):
+    with pytest.raises(TypeError, match="length cannot be used with arrays"):
         inference.dynamically(len, length=len)  # type: ignore[call-overload]

@@ -17,12 +17,16 @@ from tests.kit.company import itself
         (
             {"pad_token": None},
             TypeError,
-            "pad_token must be a number, or a dict of a number per feature, got None",
+            "pad_token must be a number, or a dict with a number per feature, got None",
         ),
         ({"pad_token": [1]}, TypeError, "pad_token must be a number"),
         ({"pad_token": {"x": None}}, TypeError, "pad_token must be a number"),
         ({"pad_token": {"x": np.ones(2)}}, TypeError, "pad_token must be a number"),
-        ({"pad_token": 1, "pad_tokens": 1}, TypeError, "pad_token was given twice, as pad_tokens too"),
+        (
+            {"pad_token": 1, "pad_tokens": 1},
+            TypeError,
+            "pad_token was given twice: pad_tokens is another name for it",
+        ),
         ({"padding_side": "middle"}, ValueError, "padding_side must be 'right' or 'left', got 'middle'"),
         ({"pad_to_multiple_of": 0}, ValueError, "pad_to_multiple_of must be at least 1, got 0"),
         ({"pad_to_multiple_of": 1.5}, TypeError, "pad_to_multiple_of must be an int, got 1.5"),

@@ -206,7 +206,7 @@ class Judge:
                 if _is_traced(cause)
                 else "it is no fault of the function"
             )
-        if "will never fit" in str(error):
+        if "can never fit" in str(error):
             fits = all(bound is None or ask.size <= bound for bound in self.bounds.copy())
             return "there is room" if fits or ask.way.endswith("map") else ""
         for kind, expected in (("short", BatchError), ("nothing", ResultTypeError)):

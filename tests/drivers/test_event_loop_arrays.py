@@ -221,7 +221,7 @@ def test_an_idle_loop_keeps_no_arrays(run: Any) -> None:
             await model.run.options(deadline_ms=60_000)(x=x)
             async for _ in model.run.amap([{"x": x}]):
                 pass
-            with pytest.raises(ValueError, match="as many rows"):
+            with pytest.raises(ValueError, match="the same number of rows"):
                 await model.run(x=x, y=x[:2])
             await turns()
             del x, model, _

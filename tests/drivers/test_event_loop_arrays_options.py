@@ -126,7 +126,7 @@ def test_an_asynchronous_cache_that_fails_is_bypassed(run: Any, caplog: pytest.L
 
     run(main())
     assert {record.getMessage() for record in caplog.records if record.name == "batched"} == {
-        "f: the cache failed, and is bypassed"
+        "f: the cache failed and is bypassed"
     }
 
 
@@ -142,7 +142,7 @@ def test_a_bounded_queue_counts_rows(run: Any, on_full: str) -> None:
         await turns()
         assert fn.stats.queue_size == 2
         assert more.done() is (on_full == "raise")
-        with pytest.raises(ValueError, match="a call of 4 items will never fit"):
+        with pytest.raises(ValueError, match="a call of 4 items can never fit"):
             await fn(rows(4, 1))
         mapped = asyncio.create_task(answers(fn, [rows(1, 1, value=value) for value in range(20)]))
         await turns()

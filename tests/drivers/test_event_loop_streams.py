@@ -90,7 +90,7 @@ def test_a_stream_has_no_other_way_to_be_called(run: Any, plain: bool) -> None:
     async def main() -> None:
         fn = Steps(plain=plain).fn
         for call in (fn(1), fn.acall([1])):
-            with pytest.raises(TypeError, match="f streams: call its stream or astream"):
+            with pytest.raises(TypeError, match="f yields, so it streams: call stream or astream"):
                 await call
         with pytest.raises(TypeError, match="f does not stream"):
             aio.dynamically(asyncio_echo, name="f").astream(1)

@@ -229,7 +229,7 @@ def test_a_broken_batcher_leaves_the_others_their_page(
             assert f"{name} alone" not in during
             assert during[name]["processed_items_total",] == 4
             assert during[name]["batchers",] == 1
-    assert f"{name} alone: its stats could not be read" in caplog.text
+    assert f"{name} alone: could not read its stats" in caplog.text
     broken(3)
     after = page(registry)
     check_nothing_falls(before, after)

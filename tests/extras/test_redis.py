@@ -174,7 +174,7 @@ def test_a_synchronous_client_is_a_cache_for_threads(server: Server) -> None:
         assert fn.submit("c").result(PATIENCE_S) == b"C"
         assert sorted(model.ran) == ["a", "b", "c"]
         fn.shutdown()
-    with pytest.raises(TypeError, match="asynchronous get and set is for batched.aio"):
+    with pytest.raises(TypeError, match="asynchronous get and set needs batched.aio"):
         batched.dynamically(model, cache=server.async_client())("a")
 
 
@@ -195,8 +195,8 @@ def test_a_server_that_has_died_is_logged_and_bypassed(
 
     run(main())
     assert [record.getMessage() for record in caplog.records if record.name == "batched"] == [
-        "f: the cache failed, and is bypassed",
-        "f: the cache failed, and is bypassed",
+        "f: the cache failed and is bypassed",
+        "f: the cache failed and is bypassed",
     ]
 
 

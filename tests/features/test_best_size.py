@@ -29,7 +29,7 @@ def test_the_size_that_serves_best_is_found_and_told(queue: Any, timeout_ms: flo
     assert last.count(KNEE) >= 95
     stats = backlog.driver.stats(backlog.now)
     assert stats.best_batch_size == KNEE
-    assert "serves best" in str(stats)
+    assert "best batch size" in str(stats)
 
 
 @pytest.mark.parametrize(("deadline_s", "sizes"), [(0.5, {MOST}), (10.0, {KNEE})])

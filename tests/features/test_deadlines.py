@@ -41,8 +41,8 @@ def test_a_call_that_would_be_late_never_runs(queue: Any) -> None:
     stats = service.driver.stats(service.now)
     assert stats.total_expired == stats.total_given_up == 1
     said = explain(stats, Options())
-    assert "1 item was given up while waiting" in said
-    assert "late before" not in said  # its deadline has not passed
+    assert "1 item was dropped while waiting" in said
+    assert "missed the deadline" not in said  # its deadline has not passed
 
 
 def test_the_oldest_make_place_for_a_batch_that_is_full() -> None:

@@ -60,21 +60,21 @@ class _Checks:
         self.runs = workload.latest
         self.all_runs = workload.runs
         self.sentences: dict[str, Callable[..., object]] = {
-            r"No batch has run yet, so nothing is known\.": lambda: not self.all_runs,
-            r"No batch has ended yet, so nothing is known\.": lambda: not self.all_runs,
-            r"Since options were changed, (\S+) batch(?:es have| has) started and ended[^(]*\.": (
+            r"No batch has run yet, so there is nothing to report\.": lambda: not self.all_runs,
+            r"No batch has finished yet, so there is nothing to report\.": lambda: not self.all_runs,
+            r"Since options were last changed, (\S+) batch(?:es have| has) started and finished[^(]*\.": (
                 lambda count: number(count) == len(self.runs) and workload.changes
             ),
-            r"Half of the batches took at most (\S+) ms\.": self.half,
-            r"A batch costs (\S+) ms, and each item adds ([^ ,]+) ms\.": self.cost,
-            r"A batch costs (\S+) ms, and each item adds (\S+) ms, and (\S+) ms for each unit .+\.": self.cost_of_length,  # noqa: E501  one sentence
-            r"What an item adds to that is not known: too few batches had another size\.": (
+            r"The median batch took (\S+) ms\.": self.half,
+            r"A batch costs (\S+) ms, and each item adds (\S+) ms\.": self.cost,
+            r"A batch costs (\S+) ms, and each item adds (\S+) ms plus (\S+) ms for each unit .+\.": self.cost_of_length,  # noqa: E501  one sentence
+            r"The cost of an item is not known: too few batches differed in size\.": (
                 lambda: self.other_sizes() < 8
             ),
-            r"What an item adds to that is not known: so far, what batches took does not tell\.": (
+            r"The cost of an item is not known: batch times have not shown it so far\.": (
                 lambda: self.stats.learned is not None and self.stats.learned.batch_ms is None
             ),
-            r"What a batch and an item cost is not learned: .+\.": (
+            r"The cost of a batch and of an item is not learned: .+\.": (
                 lambda: (
                     not (
                         self.options.adaptive
@@ -83,91 +83,91 @@ class _Checks:
                     )
                 )
             ),
-            r"What a batch and an item cost is not known: no item has worked\.": lambda: all(
+            r"The cost of a batch and of an item is not known: no item has succeeded\.": lambda: all(
                 run.failed for run in self.all_runs
             ),
-            r"What a batch and an item cost is not known yet: more calls have to be answered\.": (
+            r"The cost of a batch and of an item is not known yet: too few calls have been answered\.": (
                 lambda: self.stats.learned is None
             ),
-            r"Items cost nearly all of that, so that to share batches saves next to nothing\.": self.is_linear,  # noqa: E501  one sentence
-            r"Lengths are not looked at, because of length=None\.": lambda: self.options.length is None,
-            r"Lengths are hardly looked at: batches take too little time for that\.": lambda: (
+            r"Nearly all of that is the cost of the items, so batching saves almost nothing\.": self.is_linear,  # noqa: E501  one sentence
+            r"Lengths are ignored, because length=None\.": lambda: self.options.length is None,
+            r"Lengths are rarely measured: batches are too fast for that to pay off\.": lambda: (
                 self.median_s() < 200e-6
             ),
-            r"Items have no length that shows\. .+": lambda: (
+            r"The items have no length that can be seen\. .+": lambda: (
                 self.looked()[0] == 0 and self.median_s() > 180e-6
             ),
-            r"Lengths were looked at in (\S+) batch(?:es)? of several items: too few to tell .+\.": (
+            r"Lengths were measured in (\S+) batch(?:es)? of several items, too few to tell .+\.": (
                 lambda count: number(count) == self.looked()[0] < 24
             ),
-            r"Lengths were looked at in (\S+) batches of several items, and hardly differed .+\.": (
+            r"Lengths were measured in (\S+) batches of several items and hardly differed .+\.": (
                 lambda count: number(count) == self.looked()[0] and self.looked()[1] < 1
             ),
-            r"Lengths were looked at in (\S+) batches of several items, and no time has been found that another order "  # noqa: E501  one sentence
-            r"would save \(padded to their longest items, batches were (\S+)% padding\)\.": (
+            r"Lengths were measured in (\S+) batches of several items: no sign that another order would save "
+            r"time \(padded to their longest item, batches were (\S+)% padding\)\.": (
                 lambda count, padding: (
                     number(count) == self.looked()[0]
                     and abs(number(padding) - self.looked()[1]) < 0.6
                     and not truth.length
                 )
             ),
-            r"Length takes (\S+)% of the time of a batch, so .+\.": self.share_of_length,
-            r"Length takes next to no time any more, so items go in order of arrival\.": lambda: (
+            r"Length accounts for (\S+)% of the time of a batch, so .+\.": self.share_of_length,
+            r"Length no longer takes noticeable time, so items run in order of arrival\.": lambda: (
                 not truth.length
             ),
-            r"So far (\S+) batch(?:es)? ha(?:s|ve) been chosen by length .+\.": lambda count: (
+            r"So far, (\S+) batch(?:es)? ha(?:s|ve) been chosen by length .+\.": lambda count: (
                 number(count) > 0
             ),
-            r"Batches have (\S+) items on average, of at most (\S+); (\S+)% started full\.": self.sizes,
-            r"No more than (\S+) items? fits? into memory\.": lambda fits: (
+            r"Batches have (\S+) items on average, out of a possible (\S+); (\S+)% started full\.": self.sizes,  # noqa: E501  one sentence
+            r"No more than (\S+) items? fits? in memory\.": lambda fits: (
                 number(fits) == self.stats.fits_memory
             ),
-            r"Batches of (\S+) items? seem to serve best: now none has more, but for rare trials\.": (
+            r"Batches of (\S+) items? seem to work best, so larger ones are only tried now and then\.": (
                 lambda size: (
                     number(size) == self.stats.best_batch_size
                     and sum(run.size > number(size) for run in self.runs[-40:]) < 10
                 )
             ),
-            r"For (\S+)% of the time the function has worked .+": lambda share: (
+            r"For (\S+)% of its running time, the function ran .+": lambda share: (
                 knows_lengths(self.options) or number(share) > 0
             ),
-            r"Callers have come one at a time: there was next to nothing to share\.": (
+            r"Calls have come one at a time, so there was almost nothing to batch\.": (
                 lambda: fmean(run.size for run in self.runs) < 1.1
             ),
-            r"Most batches are full before they have (\S+) items, because of max_batch_length=(\S+)\.": (
+            r"Most batches fill up before they reach (\S+) items, because of max_batch_length=(\S+)\.": (
                 lambda size, limit: (
                     number(size) == self.options.batch_size and number(limit) == self.options.max_batch_length
                 )
             ),
-            r"Of the time of a full batch (\S+)% does not depend on its items: a larger batch_size would .+\.": self.larger,  # noqa: E501  one sentence
-            r"No batch is held back, because of timeout_ms=0\.": lambda: not self.options.timeout_ms,
-            r"A batch that is not full waits until its oldest item is (\S+) ms old\.": (
+            r"(\S+)% of a full batch's time is a fixed cost: a larger batch_size would .+\.": self.larger,
+            r"Batches never wait for more calls, because timeout_ms=0\.": lambda: not self.options.timeout_ms,
+            r"An incomplete batch waits until its oldest item is (\S+) ms old\.": (
                 lambda ms: number(ms) == self.options.timeout_ms and self.stats.learned is None
             ),
-            r"No batch is held back now(?:: a wait for more calls would cost more than it saves)?\.": (
+            r"Batches do not wait for more calls now(?:: that would cost more than it saves)?\.": (
                 lambda: not any(run.held_s for run in self.all_runs[6:][-3:])
             ),
-            r"Batches are held back for (\S+) ms on average, for callers .+\.": (
+            r"Batches wait (\S+) ms for more calls on average: for callers .+\.": (
                 lambda ms: 0 < number(ms) <= 1000 * max(run.held_s for run in self.all_runs[-60:])
             ),
-            r"Items have waited for (\S+) ms on average, and one in a hundred for (\S+) ms or longer\.": self.waits,  # noqa: E501  one sentence
-            r"(\S+) batch(?:es)? failed and ran again in halves, .+\.": lambda count: (
+            r"Items have waited (\S+) ms on average, and 1% of them (\S+) ms or longer\.": self.waits,
+            r"(\S+) batch(?:es)? failed and (?:was|were) retried in halves .+\.": lambda count: (
                 number(count) == self.stats.total_divided
             ),
-            r"No item of the last batch that failed has worked, .+\.": lambda: self.all_runs[-1].failed,
+            r"No item of the last failed batch succeeded, .+\.": lambda: self.all_runs[-1].failed,
             r"(\S+) of (\S+) items? failed\.": lambda failed, _: (
                 number(failed) == self.stats.total_failed > 0
             ),
-            r"(\S+) items? (?:was|were) late before the start of a batch\.": lambda late: (
+            r"(\S+) items? missed the deadline before a batch started\.": lambda late: (
                 number(late) == workload.late
             ),
-            r"(\S+) items? (?:was|were) given up while waiting, .+\.": lambda late: (
+            r"(\S+) items? (?:was|were) dropped while waiting, .+\.": lambda late: (
                 number(late) == workload.given_up
             ),
-            r"(\S+) items? (?:was|were) refused at once: .+\.": lambda refused: (
+            r"(\S+) items? (?:was|were) refused on arrival, .+\.": lambda refused: (
                 number(refused) == workload.refused
             ),
-            r"(\S+) items? (?:was|were) refused, as the queue had no room\.": lambda count: (
+            r"(\S+) items? (?:was|were) rejected, because the queue had no room\.": lambda count: (
                 number(count) == workload.rejected
             ),
         }
@@ -296,11 +296,11 @@ class _Checks:
         if learned.batch_ms is None:
             assert learned.item_ms is None
             assert learned.length_ms is None
-            assert "what a batch and an item cost is not known" in line
-            assert "ms a batch" not in line
+            assert "cost per batch and per item not known" in line
+            assert "ms per batch" not in line
             assert "A batch costs" not in said
         elif self.options.batch_size > 1:
-            found = re.search(r"(\S+) ms a batch \+ (\S+) ms an item", line)
+            found = re.search(r"(\S+) ms per batch \+ (\S+) ms per item", line)
             assert found is not None
             assert f"A batch costs {found[1]} ms, and each item adds {found[2]} ms" in said
             assert learned.length_ms is not None or self.cost(*found.groups())

@@ -113,7 +113,7 @@ def test_calls_after_the_exit_has_begun_are_refused() -> None:
         double(1)
         """
     )
-    assert output == "double was shut down\n"
+    assert output == "double was shut down and takes no more calls\n"
 
 
 SERVED = """

@@ -49,8 +49,8 @@ for call in [lambda: fn([1, 2]), lambda: batched.dynamically(len, batch_size=0)]
     )
     assert result.stdout.splitlines() == [
         (
-            "fn returned 1 results for a batch of 2 items; it must return one per item, in their order: "
-            "None, or an exception, for an item that has none"
+            "fn returned 1 result for a batch of 2 items; it must return one result per item, in the same "
+            "order: None or an exception for an item without a result"
         ),
         "batch_size must be at least 1, got 0",
     ]

@@ -163,7 +163,7 @@ def test_a_key_and_a_result_that_the_cache_refuses_concern_no_other(
     run(main())
     assert [record.getMessage() for record in caplog.records if record.name == "batched"] == [
         "f: the cache failed for 2 key(s)",
-        "f: the cache failed for 2 result(s), not kept",
+        "f: the cache failed for 2 result(s), which were not stored",
     ]
 
 

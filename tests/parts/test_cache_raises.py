@@ -77,7 +77,7 @@ def test_whatever_a_cache_raises_as_it_is_told_its_callers_are_answered(
     with caplog.at_level(logging.ERROR, "batched"):
         assert flavour.call(fn, ["a", "bad", "b", "worse", "c"]) == ["a", "bad", "b", "worse", "c"]
     messages = [record.getMessage() for record in caplog.records if record.name == "batched"]
-    assert messages == ["f: the cache failed for 2 result(s), not kept"]
+    assert messages == ["f: the cache failed for 2 result(s), which were not stored"]
     assert flavour.call(fn, ["a", "b", "c"]) == ["a", "b", "c"]
     assert flavour.call(fn, "bad") == "bad"
     assert flavour.call(fn, "d") == "d"

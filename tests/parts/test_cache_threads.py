@@ -37,7 +37,7 @@ def test_a_cache_that_can_only_be_awaited_is_refused_by_threads() -> None:
         lambda: list(fn.map([1])),
         lambda: asyncio.run(fn.acall(1)),
     ):
-        with pytest.raises(TypeError, match="f: a cache with asynchronous get and set is for batched.aio"):
+        with pytest.raises(TypeError, match="f: a cache with asynchronous get and set needs batched.aio"):
             call()
     assert gate.batches == []
     nothing_is_left(fn)

@@ -251,7 +251,7 @@ def test_stats_say_what_was_learned() -> None:
     assert stats.learned.item_ms == pytest.approx(EACH_S * 1000, rel=0.1)
     assert stats.learned.capacity == pytest.approx(32 / (FIXED_S + 32 * EACH_S), rel=0.02)
     assert 0 < stats.learned.wait_ms < TIMEOUT_S * 1000
-    assert "4 ms a batch + 0.1 ms an item, so at most 4,4" in str(stats)
+    assert "4 ms per batch + 0.1 ms per item; at most 4,4" in str(stats)
     assert set(stats.closed) <= {"callers back", "no gain", "waited", "trial", "window"}
 
 

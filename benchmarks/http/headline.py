@@ -334,7 +334,7 @@ def picture(cells: list[Cell], file: Path, scheme: str = "light") -> None:
         "svg.fonttype": "none",  # text stays text: it can be read aloud and searched
         "svg.hashsalt": "batched",
         "font.family": "sans-serif",
-        "font.size": 12,
+        "font.size": 13,
         "text.color": text,
         "axes.edgecolor": text,
         "axes.labelcolor": text,
@@ -354,7 +354,7 @@ def picture(cells: list[Cell], file: Path, scheme: str = "light") -> None:
                 places = [at + offset for at in range(len(heights))]
                 bars = axis.bar(places, heights, 0.38, color=colour, label=server)
                 axis.bar_label(bars, [shown(height) for height in heights], padding=2)
-            axis.set_title(title, loc="left", fontsize=12, pad=10)
+            axis.set_title(title, loc="left", fontsize=13, pad=10)
             axis.set_xticks(range(len(_CLIENTS)), [_of(clients) for clients in _CLIENTS])
             axis.set_yticks([])
             axis.margins(y=0.2)

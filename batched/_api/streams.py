@@ -72,7 +72,7 @@ class _Consumer(Generic[T]):
             call.error = None  # its traceback would live as long as the consumer keeps the iterator
 
     def close(self) -> None:
-        """Leave: drop the pieces that have not been taken."""
+        """Stop: drop the pieces that have not been taken."""
         self._ended = True
         self._driver.cancel(self._call)
         self._call.results.clear()

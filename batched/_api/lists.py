@@ -59,9 +59,10 @@ class BatchedFunction(ThreadedFunction, Generic[T, U, F_co]):
     tuple, array or anything else that is sized and ordered; a result that is an exception fails only its own
     item. It runs in its own thread, so a caller's context variables do not reach it.
 
-    A function with several parameters gets a list for each parameter that a call passes. A parameter with
-    a bool, a number, a `str` or `bytes` as its default is a setting of the whole batch, unless it is annotated
-    as a list. Passing a setting in a call raises `TypeError`: set it with `functools.partial` before decorating.
+    A function with several parameters gets a list for each parameter that a call passes. A parameter with a
+    bool, a number, a `str` or `bytes` as its default is a setting of the whole batch, unless it is annotated
+    as a list. A call that passes a setting raises `TypeError`: set it before decorating, with
+    `functools.partial`.
 
     After `shutdown` a call raises `ClosedError`. A call from inside the batch function raises `RuntimeError`.
     """

@@ -203,7 +203,7 @@ class _AsyncAnswers(SizedAnswers):
         return self._answers.__anext__()
 
     async def aclose(self) -> None:
-        """Leave: drop the items that have not started."""
+        """Stop: drop the items that have not started."""
         await self._answers.aclose()
 
 

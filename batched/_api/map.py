@@ -241,5 +241,5 @@ class _Answers(SizedAnswers):
         return next(self._answers)
 
     def close(self) -> None:
-        """Leave: drop the items that have not started."""
+        """Stop: drop the items that have not started."""
         self._answers.close()

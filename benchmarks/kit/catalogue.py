@@ -12,7 +12,7 @@ from types import ModuleType
 
 __all__ = ["CORE", "FOLDERS", "Benchmark", "catalogue", "choose"]
 
-FOLDERS = ("overhead", "load", "simulated", "model", "http", "flood", "ray")
+FOLDERS = ("overhead", "load", "simulated", "model", "http", "flood", "ray", "pages")
 CORE = ("overhead", "load")  # what runs when nothing is named: it needs no model, server or cluster
 _HOME = Path(__file__).parents[1]
 _ROWS, _PROGRAM = "ROWS", "PROGRAM"  # a benchmark's file defines one of these

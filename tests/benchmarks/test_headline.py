@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.http.headline import INKS, Cell, picture, sentence, source_of, table
+from benchmarks.pages.headline import INKS, Cell, picture, sentence, source_of, table
 
 
 def cells() -> list[Cell]:

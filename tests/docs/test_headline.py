@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from benchmarks.http.headline import FILE, INKS, read, sentence, sentence_of_all, table
+from benchmarks.pages.headline import FILE, INKS, read, sentence, sentence_of_all, table
 from tests.kit.script import ROOT
 
 _, CELLS = read()

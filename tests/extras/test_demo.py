@@ -187,7 +187,7 @@ def test_it_ends_with_what_the_batcher_says_and_the_next_step() -> None:
     """The sentences are those of `explain()`; the pages that are named are there."""
     *_, explained, following = printed().split("\n\n")
     assert "\n    print(predict.explain())\n\n" + explained in printed()
-    assert re.search(r"^Batches have [\d.]+ items on average, of at most 64;", explained, re.MULTILINE)
+    assert re.search(r"^Batches have [\d.]+ items on average, out of a possible 64;", explained, re.MULTILINE)
     assert following.startswith("Next:\n")
     pages = re.findall(r"docs/\S+", following)
     assert "docs/tutorial.md" in pages

@@ -45,7 +45,7 @@ __all__ = [
 _CHECKOUT = Path(__file__).parents[2]
 FILE = _CHECKOUT / "docs" / "_static" / "headline.json"
 """What the pages take their figures from."""
-_REQUESTS = Path(__file__).with_name("requests.lua")
+_REQUESTS = _CHECKOUT / "benchmarks" / "http" / "requests.lua"
 _CLIENTS = (1, 32, 128)
 _SERVERS = {"plain": "app_1", "batched": "app_2"}
 """The files of the tutorial."""
@@ -59,7 +59,7 @@ torch.set_num_threads(1)
 model = SentenceTransformer(str(get_model_path()), device="cpu")
 """
 _OF_WIDE = """\
-from benchmarks.http.wide import Wide
+from benchmarks.pages.wide import Wide
 
 torch.set_num_threads(1)
 model = Wide()

@@ -1,0 +1,1 @@
+"""The figures of the first pages: `python -m benchmarks headline`."""

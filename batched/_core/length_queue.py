@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice, runs_of
@@ -61,7 +61,8 @@ class LengthQueue(Queue):
         """Be as cheap as a plain queue while the rule does not choose, and has no budget."""
         rule = self.lengths
         rests = not (rule.chooses or self._remainders.ranges or rule.budget is not None)
-        self.__class__ = RestingLengthQueue if rests else LengthQueue
+        kind: Any = RestingLengthQueue if rests else LengthQueue
+        self.__class__ = kind
 
     def drop(self, call: Call, after: int = -1) -> int:
         """Forget what of `call` still waits `after` a place of its list; return how many items that was."""

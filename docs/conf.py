@@ -11,7 +11,7 @@ sys.path.insert(0, str(EXTENSIONS))
 
 project = "batched"
 author = "The developers of batched"
-copyright = f"2026, {author}"  # noqa: A001  Sphinx's name for it
+copyright = f"2026, {author}, Apache License 2.0"  # noqa: A001  Sphinx's name for it
 version = release = version_of("batched")
 
 extensions = [

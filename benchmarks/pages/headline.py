@@ -280,8 +280,8 @@ def sentence(cells: list[Cell]) -> str:
     """Return what the first pages say of 32 clients."""
     plain, batched = (_cell(cells, server, _CLIENTS[1]) for server in _SERVERS)
     return (
-        f"With {_of(_CLIENTS[1])} and {MODELS[_SHOWN]}, the batched endpoint answers {shown(batched.rate)} short "
-        f"queries per second and the plain one {shown(plain.rate)}, with p99 latencies of "
+        f"With {_of(_CLIENTS[1])} and {MODELS[_SHOWN]}, the batched endpoint answers {shown(batched.rate)} "
+        f"short queries per second and the plain one {shown(plain.rate)}, with p99 latencies of "
         f"{shown(batched.p99_ms)} and {shown(plain.p99_ms)} ms."
     )
 

@@ -23,8 +23,8 @@ def test_figures_are_medians_of_rounds_and_the_range_is_shown() -> None:
         "| MiniLM | 32 | 100 (90 to 120) | 1,000 (900 to 1,100) | 300 ms | 9.2 ms |"
     ]
     assert sentence(cells()) == (
-        "With 32 clients and MiniLM, the batched endpoint answers 1,000 short queries per second and the plain "
-        "one 100, with p99 latencies of 9.2 and 300 ms."
+        "With 32 clients and MiniLM, the batched endpoint answers 1,000 short queries per second and the "
+        "plain one 100, with p99 latencies of 9.2 and 300 ms."
     )
 
 

@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,8 @@ def test_each_version_has_a_folder_and_the_list_names_all_newest_first(tmp_path:
 @pytest.fixture(scope="module")
 def contents() -> Iterator[object]:
     """Return the module that makes lists of pages when the site is built."""
-    pytest.importorskip("sphinx")
+    if find_spec("sphinx") is None:
+        pytest.skip("what builds the site is not installed")
     folder = str(DOCS / "_extensions")
     sys.path.insert(0, folder)
     yield import_module("contents")

@@ -141,7 +141,6 @@ def test_it_first_says_what_it_runs() -> None:
 
 def test_it_runs_on_one_core_whatever_the_shell_says() -> None:
     """The libraries that do the arithmetic have one thread each."""
-    pytest.importorskip("threadpoolctl")
     wished = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "2")
     threads = run(
         "-c",

@@ -20,7 +20,7 @@ class Service(NamedTuple):
 
     page: str
     path: str
-    body: dict[str, str] | None = None
+    body: dict[str, str] | list[str] | None = None
     file: str = "app"
     app: str = "app"
     is_wsgi: bool = False
@@ -30,6 +30,7 @@ TEXT = {"text": "a text"}
 SERVICES = [
     Service("tutorial", "/embed?text=a", file="app_3"),
     Service("how-to/fastapi", "/embed", TEXT),
+    Service("how-to/gunicorn", "/embed", ["a text"], file="model"),
     Service("how-to/kubernetes", "/embed?text=a"),
     Service("how-to/litestar", "/embed", TEXT),
     Service("how-to/litestar", "/embed_from_thread", TEXT),

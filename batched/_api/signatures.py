@@ -255,7 +255,7 @@ if TYPE_CHECKING:
 
 
 class Method(Protocol[S_contra, U_co]):
-    """A batched method on its class, which is a `U_co` once it is bound.
+    """A batched method on its class. On an instance it is bound, and has the second type in brackets.
 
     The first `__get__` is for class methods, where `self` is a class.
     """

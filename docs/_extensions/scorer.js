@@ -1,6 +1,6 @@
 // Orders what Sphinx's search finds. By itself it gives all pages that have the words the same score, and puts names that
 // have the typed letters anywhere in them ("sse" in "total_processed") before pages. Here a page counts by how many of the
-// words its headings or its phrases in search.toml have, and a name only if it is the word.
+// words its headings or its phrases in search.toml have, and a name only if it is the word; that of an option goes before others.
 var Scorer = {
   objNameMatch: 40,
   objPartialMatch: -40,
@@ -36,7 +36,7 @@ var Scorer = {
   score([name, title, anchor, descr, score, filename, kind]) {
     if (Scorer.asked === null) Scorer.prepare();
     const late = Scorer.everything.has(name) ? 20 : Scorer.lists.test(name) ? 4 : 0;
-    if (kind !== "text") return score - late;
+    if (kind !== "text") return score - late + (name === "reference/options" ? 5 : 0);
     const page = Search._index.docnames.indexOf(name);
     const has = (words, word) => Object.hasOwn(words, word) && [words[word]].flat().includes(page);
     const worth = (word) =>

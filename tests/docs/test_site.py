@@ -97,7 +97,7 @@ def test_words_for_the_search_are_those_of_pages_that_there_are() -> None:
     """The session `look` asks the search itself, for forty things and more."""
     table = tomllib.loads((DOCS / "search.toml").read_text("utf-8"))
     named = {where.partition("#")[0] for where in table["words"]}
-    named |= {page for pages in table["finds"].values() for page in pages}
+    named |= {page for pages in table["finds"].values() for page in pages} | set(table["first"].values())
     assert [page for page in sorted(named) if not (DOCS / f"{page}.md").exists()] == []
     assert len(table["finds"]) >= 40
     assert all(table["finds"].values())

@@ -26,8 +26,10 @@ FENCE = re.compile(
 )
 INSTALL = "pip install "
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-PORT = re.compile("8000|6379")
-"""The port of a page's server; each page gets a free one in its place, so that pages can run at once."""
+PORT = re.compile("8000|8001|6379")
+"""The ports of a page's servers; each page gets free ones in their place, so that pages can run at once."""
+SOCKET = re.compile(r"--uds (\S+)")
+"""Where a server listens that has no port."""
 
 
 class Block(NamedTuple):
@@ -79,11 +81,11 @@ class Page:
                 script += [""] * (block.line - len(script)) + block.text.splitlines()
         return "\n".join(script) + "\n" if script else ""
 
-    def write_files(self, folder: Path, port: int) -> None:
-        """Write its files into `folder`, with `port` in the place of the one that they name."""
+    def write_files(self, folder: Path, port: int, second: int = 8001) -> None:
+        """Write its files into `folder`, with these ports in the place of those that they name."""
         for block in self.blocks:
             if block.name and block.kind != "sh" and not block.kind.startswith("{"):
-                Path(folder, block.name).write_text(PORT.sub(str(port), block.text), "utf-8")
+                Path(folder, block.name).write_text(renumbered(block.text, port, second), "utf-8")
 
     def run(
         self, folder: Path, *, python: str = sys.executable, path: str = PATH, time_limit_s: float = 100.0
@@ -93,20 +95,21 @@ class Page:
         `pip install` is not run: the environment of `python` has what the page needs. Commands are looked for
         in `path`.
         """
-        port = str(free_port())
+        port, second = free_port(), free_port()
         environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "HF_HUB_OFFLINE": "1"}
         environment["PATH"] = path
-        self.write_files(folder, int(port))
-        examples = PORT.sub(port, self.examples())
+        self.write_files(folder, port, second)
+        examples = renumbered(self.examples(), port, second)
         Path(folder, "examples_of_the_page.py").write_text(examples, "utf-8")
         with ExitStack() as servers:
             for block in self.blocks:
                 if block.kind != "sh":
                     continue
                 lines = [line for line in block.text.splitlines() if not line.startswith(INSTALL)]
-                command = PORT.sub(port, "\n".join(lines)).strip()
+                command = renumbered("\n".join(lines), port, second).strip()
                 if block.name == "server":
-                    servers.callback(end, start(command, int(port), folder, environment))
+                    listens = second if str(second) in command else port
+                    servers.callback(end, start(command, listens, folder, environment))
                 elif command:
                     check(["bash", "-euo", "pipefail", "-c", command], folder, environment, time_limit_s)
             if examples:
@@ -120,6 +123,11 @@ def is_installed(name: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
+
+
+def renumbered(text: str, port: int, second: int) -> str:
+    """Return the text with other ports: `second` for 8001, `port` for any other."""
+    return PORT.sub(lambda found: str(second if found[0] == "8001" else port), text)
 
 
 def free_port() -> int:
@@ -146,7 +154,11 @@ def check(command: list[str], folder: Path, environment: dict[str, str], time_li
 def start(
     command: str, port: int, folder: Path, environment: dict[str, str], *, time_limit_s: float = 60.0
 ) -> subprocess.Popen[bytes]:
-    """Start a server, and wait until it listens."""
+    """Start a server, and wait until it listens, at `port` or at a socket that the command names."""
+    named = SOCKET.search(command)
+    family, address = (
+        (socket.AF_UNIX, str(folder / named[1])) if named else (socket.AF_INET, ("127.0.0.1", port))
+    )
     log = Path(folder, "server.log")
     with log.open("wb") as output:
         program, *arguments = shlex.split(command)
@@ -157,8 +169,8 @@ def start(
         )
     late = time.monotonic() + time_limit_s
     while server.poll() is None and time.monotonic() < late:
-        with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
+        with socket.socket(family) as client:
+            if client.connect_ex(address) == 0:
                 return server
         time.sleep(0.05)
     end(server)

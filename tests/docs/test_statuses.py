@@ -1,0 +1,112 @@
+"""The services of all pages turn the same errors into the same statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.kit.page import Page
+from tests.kit.script import ROOT
+
+
+class Service(NamedTuple):
+    """A service on a page: its file, its application there, and a question to it."""
+
+    page: str
+    path: str
+    body: dict[str, str] | list[str] | None = None
+    file: str = "app"
+    app: str = "app"
+    is_wsgi: bool = False
+
+
+TEXT = {"text": "a text"}
+SERVICES = [
+    Service("tutorial", "/embed?text=a", file="app_3"),
+    Service("how-to/fastapi", "/embed", TEXT),
+    Service("how-to/gunicorn", "/embed", ["a text"], file="model"),
+    Service("how-to/kubernetes", "/embed?text=a"),
+    Service("how-to/litestar", "/embed", TEXT),
+    Service("how-to/litestar", "/embed_from_thread", TEXT),
+    Service("how-to/openai-api", "/v1/embeddings", {"input": "a text", "model": "a model"}),
+    Service("how-to/starlette", "/embed", TEXT),
+    Service("how-to/flask", "/embed", TEXT, is_wsgi=True),
+    Service("how-to/django", "/embed", TEXT, app="wsgi", is_wsgi=True),
+    Service("how-to/django", "/embed_from_loop", TEXT, app="asgi"),
+]
+ASK = """
+import asyncio, json, sys
+from importlib import import_module
+
+import batched
+import httpx
+
+_, path, body, file, app, is_wsgi = json.loads(sys.argv[1])
+module = import_module(file)
+method = "POST" if body else "GET"
+address = f"http://localhost{path}"
+
+
+class Failing:
+    def __call__(self, *_):
+        raise self.error
+
+    async def acall(self, *_):
+        raise self.error
+
+    def options(self, **_):
+        return self
+
+
+async def ask():
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(getattr(module, app))) as client:
+        return await client.request(method, address, json=body)
+
+
+def ask_wsgi():
+    with httpx.Client(transport=httpx.WSGITransport(getattr(module, app))) as client:
+        return client.request(method, address, json=body)
+
+
+found = []
+module.embed = Failing()
+for kind, retry_after_s in (
+    (batched.QueueFullError, 1.2),
+    (batched.QueueFullError, None),
+    (batched.OverloadError, 0.3),
+    (TimeoutError, None),
+):
+    module.embed.error = kind("the message")
+    if retry_after_s is not None:
+        module.embed.error.retry_after_s = retry_after_s
+    answer = ask_wsgi() if is_wsgi else asyncio.run(ask())
+    assert "the message" in answer.text, answer.text
+    found.append([answer.status_code, answer.headers.get("retry-after")])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.pages
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("service", SERVICES, ids=lambda service: f"{service.page}{service.path}")
+def test_a_service_says_which_error_it_was_and_when_to_come_back(service: Service, tmp_path: Path) -> None:
+    """As `docs/explanation/overload.md` has it in a table."""
+    Page(ROOT / "docs" / f"{service.page}.md").write_files(tmp_path, 8000)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "HF_HUB_OFFLINE": "1"}
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK, json.dumps(service)],
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        env=environment,
+        timeout=150,
+    )
+    assert asked.returncode == 0, asked.stderr
+    statuses = json.loads(asked.stdout.splitlines()[-1])
+    assert statuses == [[429, "2"], [429, None], [503, "1"], [504, None]]

@@ -47,7 +47,7 @@ class KnowsDeadlines(Protocol):
 
 
 class BestSizes(Feature):
-    """Learns which size of batches serves best, and tries others now and then.
+    """Learns which batch size is fastest, and tries others now and then.
 
     Where lengths are known, they explain what a batch takes, and their rule divides it. Batches that run at
     once slow each other down, and a batch of streams takes as long as its slowest consumer.
@@ -103,7 +103,7 @@ class BestSizes(Feature):
         return size
 
     def lesson(self, run: Run) -> None:
-        """Learn what a batch of this size takes, and go on with the size that serves best."""
+        """Learn what a batch of this size takes, and go on with the fastest size."""
         sizes = self.sizes
         # With smaller batches there is less padding: then it would not be found out that lengths cost.
         if sizes is None or run.batch.failed or self._lengths.is_open:

@@ -1,4 +1,4 @@
-"""The size of full batches that serves best, found by batches that ran and by rare trials.
+"""The size at which full batches are fastest, found by batches that ran and by rare trials.
 
 Where full batches take longer than the same items in smaller ones, smaller ones are better: padding that no
 option tells of, caches that overflow, a device that works in tiles. What counts is the time of an item in

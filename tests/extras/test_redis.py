@@ -159,7 +159,7 @@ def test_a_result_that_redis_does_not_take_concerns_no_other(
 
     run(main())
     assert [record.getMessage() for record in caplog.records if record.name == "batched"] == [
-        "f: the cache failed for 1 result(s), not kept"
+        "f: the cache failed for 1 result(s), which were not stored"
     ]
 
 

@@ -99,7 +99,7 @@ async def read_async(writer: Writer, prompt: str, texts: dict[str, str]) -> None
 
 
 async def leave_early(writer: Writer, prompt: str, texts: dict[str, str]) -> None:
-    """Read a few characters, and go: what is not read any more is not kept for anybody."""
+    """Read a few characters, and leave: the rest is not kept."""
     pieces = []
     async for piece in writer.write.astream(prompt):
         pieces.append(piece)

@@ -28,7 +28,7 @@ class BatchedInference(ThreadedFunction, Generic[R, F_co]):
     """A decorated function over arrays: call it with features, get your own rows of the outputs.
 
     Both `fn(features)` and `fn(input_ids=..., attention_mask=...)` work. A feature is a numpy array or a
-    torch tensor whose first axis is the rows, or a list of rows, which may differ in shape. All features of a
+    torch tensor with rows as its first axis, or a list of rows, which may differ in shape. All features of a
     call have as many rows.
 
     Calls share a batch if their features are alike: the same keys in the same order, dtypes, devices, ranks,

@@ -185,7 +185,7 @@ class DecoratedFunction(Bindable[DriverT]):
 
     @takes_changes(CallOptions)
     def options(self, **changes: Unpack[CallChanges]) -> Self:
-        """Return a view of this function, whose calls have other options.
+        """Return a view of this function with other options for its calls.
 
         It has the same methods and the same batcher. A view of a view keeps the options that it does not
         change. It may be made for each call, or once for many.

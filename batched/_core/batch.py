@@ -149,13 +149,8 @@ class Batch:
             raise
         if self.has_lists:
             for at, (call, start, stop) in enumerate(self.slices):
-                if stop - start == call.size or not call.missing or isinstance(parts[at], BaseException):
-                    continue  # it is placed by `answer`, or not at all: it fails, or its caller has left
-                try:
-                    collator.place((call, start, stop), parts[at])
-                except Exception as error:  # noqa: BLE001  for the caller of this call alone
-                    self.failed += stop - start
-                    parts[at] = error
+                if stop - start < call.size:
+                    parts[at] = self._place((call, start, stop), parts[at], collator)
         return parts
 
     def first_error(self, piece: Slice, rows: list[Any], failed: list[int]) -> BaseException:
@@ -166,6 +161,19 @@ class Batch:
         self._failed_at[piece] = place
         error: BaseException = rows[at]
         return error
+
+    def _place(self, piece: Slice, part: Any, collator: Collates) -> Any:
+        """Give a call one of its parts; return the part, or why it cannot be placed."""
+        call, start, stop = piece
+        # Else the part itself is an error, an earlier part failed, or the caller has left.
+        if call.missing and not isinstance(part, BaseException):
+            try:
+                collator.place(piece, part)
+            except Exception as error:  # noqa: BLE001  for the caller of this call alone
+                if call.many:  # else `_answer_part` counts them
+                    self.failed += stop - start
+                return error
+        return part
 
     def answer(self, parts: list[Any], collator: Collates) -> list[Call]:
         """Hand each call its part, as `split` has returned them; return the calls that are now done."""
@@ -205,11 +213,7 @@ class Batch:
         """Give a call a part of its answer, or an error; return whether it is done now."""
         call, start, stop = piece
         if not call.many:  # two workers may have parts of one array, so these are placed here
-            if stop - start < call.size and call.missing and not isinstance(part, BaseException):
-                try:
-                    collator.place(piece, part)
-                except Exception as error:  # noqa: BLE001  for the caller of this call alone
-                    part = error
+            part = self._place(piece, part, collator) if stop - start < call.size else part
             self.failed += stop - start if isinstance(part, BaseException) else 0
         if isinstance(part, BaseException):
             return self._fail_part(piece, part)

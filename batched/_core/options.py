@@ -224,7 +224,7 @@ class ArrayOptions(Options):
         False,
         outputs,
         "Cut the padding off the outputs, so that an answer does not depend on the other calls in its batch. "
-        "True cuts each output whose second axis is as long as that of the padded features. A dict names the "
+        "True cuts each output with a second axis as long as that of the padded features. A dict names the "
         'outputs to cut, each with the feature that it follows: `{"logits": "input_ids"}`.',
     )
     spread_kwargs: bool = _option(

@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 from benchmarks.http.servers import Kind, Server
 
-__all__ = ["Cell", "find_wrk", "measure", "warm_up", "write_bodies"]
+__all__ = ["Cell", "find_wrk", "measure", "warm_up", "write_bodies", "wrk"]
 
 _SCRIPT = Path(__file__).with_name("requests.lua")
 _TEXTS = 251  # a prime, so that no batch size divides it and no batch comes again
@@ -72,7 +72,7 @@ def write_bodies(kind: Kind, file: Path) -> Path:
 
 def warm_up(server: Server, bodies: Path, connections: int, seconds: float) -> None:
     """Load the server, and wait until it has done with it."""
-    _wrk(server, bodies, connections, seconds)
+    wrk(server.url, bodies, connections, seconds)
     server.settle()
 
 
@@ -80,7 +80,7 @@ def measure(server: Server, model: str, bodies: Path, connections: int, seconds:
     """Load the server for so long."""
     cpu = server.cpu_s()
     batches, items = server.counts.read()
-    found = _wrk(server, bodies, connections, seconds)
+    found = wrk(server.url, bodies, connections, seconds)
     batches, items = (
         now - before for now, before in zip(server.counts.read(), (batches, items), strict=True)
     )
@@ -100,7 +100,8 @@ def measure(server: Server, model: str, bodies: Path, connections: int, seconds:
     )
 
 
-def _wrk(server: Server, bodies: Path, connections: int, seconds: float) -> dict[str, float]:
+def wrk(url: str, requests: Path, connections: int, seconds: float) -> dict[str, float]:
+    """Send the lines of a file, one request after another on each connection; return what came of it."""
     done = subprocess.run(  # noqa: S603  our own words
         [
             find_wrk(),
@@ -109,9 +110,9 @@ def _wrk(server: Server, bodies: Path, connections: int, seconds: float) -> dict
             f"--duration={max(round(seconds), 1)}s",
             "--timeout=60s",
             f"--script={_SCRIPT}",
-            server.url,
+            url,
             "--",
-            str(bodies),
+            str(requests),
         ],
         stdout=subprocess.PIPE,
         check=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 import urllib.error
@@ -23,7 +22,7 @@ from urllib.parse import quote
 import psutil
 from rich.table import Table
 
-from benchmarks.http.load import find_wrk
+from benchmarks.http.load import find_wrk, wrk
 from benchmarks.http.servers import port_free
 from benchmarks.kit.program import Program
 from benchmarks.kit.results import about
@@ -45,7 +44,6 @@ __all__ = [
 _CHECKOUT = Path(__file__).parents[2]
 FILE = _CHECKOUT / "docs" / "_static" / "headline.json"
 """What the pages take their figures from."""
-_REQUESTS = _CHECKOUT / "benchmarks" / "http" / "requests.lua"
 _CLIENTS = (1, 32, 128)
 _SERVERS = {"plain": "app_1", "batched": "app_2"}
 """The files of the tutorial."""
@@ -146,10 +144,10 @@ class Headline(Program):
         paths = folder / "paths"
         paths.write_text("".join(f"/embed?text={quote(text)}\n" for text in _texts()), "ascii")
         with _served(folder) as url:
-            _load(url, paths, _CLIENTS[1], self.options.learn)
+            wrk(url, paths, _CLIENTS[1], self.options.learn)
             for clients in _CLIENTS:
-                _load(url, paths, clients, self.options.warm_up)
-                found = _load(url, paths, clients, self.options.seconds)
+                wrk(url, paths, clients, self.options.warm_up)
+                found = wrk(url, paths, clients, self.options.seconds)
                 cell = self._cells[model, server, clients]
                 cell.rates.append(found["requests"] / found["seconds"])
                 cell.p99_s.append(found["p99_s"])
@@ -220,27 +218,6 @@ def _answers(url: str) -> bool:
             return bool(response.status == 200)  # noqa: PLR2004
     except (urllib.error.URLError, OSError):
         return False
-
-
-def _load(url: str, paths: Path, clients: int, seconds: float) -> dict[str, float]:
-    done = subprocess.run(  # noqa: S603  our own words
-        [
-            find_wrk(),
-            "--threads=1",
-            f"--connections={clients}",
-            f"--duration={max(round(seconds), 1)}s",
-            "--timeout=60s",
-            f"--script={_REQUESTS}",
-            url,
-            "--",
-            str(paths),
-        ],
-        stdout=subprocess.PIPE,
-        check=True,
-        timeout=seconds + 120,
-    )
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 # -- for the pages --------------------------------------------------------------------------------------

@@ -242,7 +242,7 @@ def test_without_colors_there_are_none() -> None:
 
 
 def test_it_fails_when_an_answer_is_not_that_of_the_plain_function() -> None:
-    """A network whose batches mix up their rows is found out: the exit status is 1."""
+    """A network that mixes up the rows of a batch is found out: the exit status is 1."""
     demo = run(
         "-c",
         "import sys; sys.argv[1:] = ['--quick']\n"

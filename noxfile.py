@@ -34,7 +34,9 @@ PACKAGE = Path("batched")
 DISTRIBUTIONS = Path("dist")
 COMMANDS = "Scripts" if os.name == "nt" else "bin"  # of a virtual environment
 CONSTRAINTS = Path(".ci/constraints.txt")
-NEIGHBOURS = [f"tests/{room}" for room in ("api", "collate", "contract", "docs", "extras", "life", "parts")]
+NEIGHBOURS = [
+    f"tests/{room}" for room in ("api", "collate", "contract", "docs", "extras", "life", "parts", "remote")
+]
 """Rooms whose tests use other libraries."""
 SHARED = [
     f"tests/{room}"
@@ -52,7 +54,7 @@ SHARED = [
     )
 ]
 """Rooms of tests that run the package itself, not pages or benchmarks."""
-FEATURES = ("FitsMemory", "Isolation", "Waiting", "LearnedLengths", "WithDeadlines", "Backlog")
+FEATURES = ("FitsMemory", "Isolation", "FixedSizes", "Waiting", "LearnedLengths", "WithDeadlines", "Backlog")
 PYTHONS = Path("/var/tmp/batched-pythons")  # noqa: S108  as `.ci/pythons` has it
 """Where `.ci/pythons` has the Pythons that it gets."""
 VERSION = """
@@ -161,9 +163,14 @@ def public(session: nox.Session) -> None:
 def without(session: nox.Session) -> None:
     """The tests of what every flavour promises, once without each feature: by `submit` and with `aio`.
 
-    Those that ask for the feature are left out; the default suite is without `BestSizes` in any case.
+    Those that ask for the feature are left out; the default suite is without `BestSizes` in any case. Then
+    once with workers that a function shares in the place of its own, in each flavour; and once with the
+    functions in a server, behind a socket.
     """
     flavours = ("-k", "not threads and not acall and not aio-plain")
+    if not session.posargs:
+        for name in ("OwnWorkers", "OneProcess"):
+            must_pass(session, sys.executable, "tests/contract", f"--without={name}")
     for name in session.posargs or FEATURES:
         must_pass(session, sys.executable, "tests/contract", f"--without={name}", *flavours)
 
@@ -223,7 +230,7 @@ def parallel(session: nox.Session) -> None:
 def needed() -> list[str]:
     """Return what the tests need, but for torch."""
     extras = nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]
-    named = [each for extra in ("demo", "prometheus", "test") for each in extras[extra]]
+    named = [each for extra in ("demo", "msgpack", "prometheus", "test") for each in extras[extra]]
     return [each for each in named if not each.startswith(("batched", "torch"))]
 
 

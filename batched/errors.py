@@ -12,8 +12,10 @@ __all__ = [
     "BatchError",
     "BlockingCallWarning",
     "ClosedError",
+    "DisconnectedError",
     "OverloadError",
     "QueueFullError",
+    "RestartWorker",
     "SlowConsumerError",
 ]
 
@@ -36,6 +38,15 @@ class QueueFullError(RuntimeError):
     """The number of seconds until there should be room; None if it is not known how long batches take."""
 
 
+class RestartWorker(Exception):  # noqa: N818  it is an order
+    """Raised by a batch function of which the worker is broken: `raise batched.RestartWorker from error`.
+
+    The `initializer` of `batched.Workers` makes the state of that worker anew before its next batch. The
+    batch runs once more, perhaps on another worker; with `isolate_errors=False`, and where its items cannot
+    be used twice, its callers get `error`.
+    """
+
+
 class OverloadError(TimeoutError):
     """A call could not be answered within its `deadline_ms`, given the queue ahead of it: refused early."""
 
@@ -49,6 +60,13 @@ class SlowConsumerError(RuntimeError):
 
 class ClosedError(RuntimeError):
     """The batcher was shut down before this call."""
+
+
+class DisconnectedError(ConnectionError):
+    """The server of a function of another process ended before it answered a call, or cannot be reached.
+
+    A call that was sent may have run.
+    """
 
 
 class BlockingCallWarning(RuntimeWarning):
@@ -85,15 +103,7 @@ def _twin(error: BaseException) -> BaseException:
     state that its own copy alone can reach.
     """
     cls: Any = type(error)
-    layouts = []  # from the class to `BaseException`: those that its memory is laid out after
-    while cls is not object:
-        layouts.append(cls)
-        cls = cls.__base__
-    cls = type(error)
-    builtin: Any = next(c for c in layouts if c.__module__ == "builtins")
-    native: Any = next(
-        c for c in layouts if c is builtin or isinstance(vars(c).get("__new__"), BuiltinMethodType)
-    )
+    builtin, native = _layout(cls)
     if native is not builtin:
         with suppress(Exception):
             twin = copy.copy(error)
@@ -102,10 +112,56 @@ def _twin(error: BaseException) -> BaseException:
     args = builtin.__reduce__(error)[1]
     if isinstance(error, BaseExceptionGroup):  # a subclass may have more arguments
         args = (error.message, error.exceptions)
-    made: BaseException = native.__new__(cls, *args)
-    builtin.__init__(made, *args)
+    made = _made(cls, args)
     if native is not builtin and str(made) != str(error):
         raise TypeError(cls)
+    return made
+
+
+def _layout(cls: Any) -> tuple[Any, Any]:
+    """Return the built-in class of a class of errors, and the class that its memory is laid out after."""
+    layouts = []
+    while cls is not object:
+        layouts.append(cls)
+        cls = cls.__base__
+    builtin = next(c for c in layouts if c.__module__ == "builtins")
+    native = next(c for c in layouts if c is builtin or isinstance(vars(c).get("__new__"), BuiltinMethodType))
+    return builtin, native
+
+
+def _made(cls: Any, args: tuple[Any, ...]) -> BaseException:
+    """Return a new error of a class, from the arguments of its built-in part, without calling `__init__`."""
+    builtin, native = _layout(cls)
+    made: BaseException = native.__new__(cls, *args)
+    builtin.__init__(made, *args)
+    return made
+
+
+def reduced(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what `remade` makes an error like this of: arguments, and attributes."""
+    args = _layout(type(error))[0].__reduce__(error)[1]
+    state = {name: value for name, value in vars(error).items() if name != "__notes__"}
+    members = {
+        name: _member(member, error)
+        for c in type(error).__mro__
+        if c.__module__ != "builtins"
+        for name, member in vars(c).items()
+        if isinstance(member, MemberDescriptorType)
+    }
+    return args, {**{name: value for name, value in members.items() if value is not _UNSET}, **state}
+
+
+def has_native_state(error: BaseException) -> bool:
+    """Whether an extension module has laid out the class of `error`: only its own pickle knows all of it."""
+    builtin, native = _layout(type(error))
+    return native is not builtin
+
+
+def remade(cls: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
+    """Return an error of a class, with the arguments of its built-in part and these attributes."""
+    made = _made(cls, args)
+    for name, value in state.items():
+        object.__setattr__(made, name, value)
     return made
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, TypeAlias, Un
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import ThreadedFunction
-from batched._api.option_types import ArrayKeywordOptions, CallChanges, OtherCallChanges
+from batched._api.option_types import ArrayKeywordOptions, CallChanges, OtherCallChanges, StagedArrayOptions
 from batched._api.signatures import F_co, Generic, P, Protocol, R, R_co, S
 from batched._core.options import ArrayOptions
 
 if TYPE_CHECKING:
-    from batched._api.signatures import Function
+    from batched._api.signatures import FeaturesT, Function
 
 __all__ = ["BatchedInference", "dynamically"]
 
@@ -68,10 +68,22 @@ class BatchedInference(ThreadedFunction, Generic[R, F_co]):
         def __call__(self, features: Features = ..., /, **named: Feature) -> R: ...
         async def acall(self, features: Features = ..., /, **named: Feature) -> R: ...
         def submit(self, features: Features = ..., /, **named: Feature) -> Future[R]: ...
-        def map(self, items: Iterable[Features], /) -> Iterator[R]: ...  # type: ignore[override]
-        def amap(  # type: ignore[override]
-            self, items: Iterable[Features] | AsyncIterable[Features], /
+        @overload  # type: ignore[override]
+        def map(self, items: Iterable[Features], /, *, with_items: Literal[False] = ...) -> Iterator[R]: ...
+        @overload
+        def map(
+            self, items: Iterable[FeaturesT], /, *, with_items: Literal[True]
+        ) -> Iterator[tuple[FeaturesT, R]]: ...
+        def map(self, /, *sources: Any, with_items: bool = False) -> Any: ...
+        @overload  # type: ignore[override]
+        def amap(
+            self, items: Iterable[Features] | AsyncIterable[Features], /, *, with_items: Literal[False] = ...
         ) -> AsyncIterator[R]: ...
+        @overload
+        def amap(
+            self, items: Iterable[FeaturesT] | AsyncIterable[FeaturesT], /, *, with_items: Literal[True]
+        ) -> AsyncIterator[tuple[FeaturesT, R]]: ...
+        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 
 class Dynamically(Protocol):
@@ -85,11 +97,35 @@ class Dynamically(Protocol):
     def __call__(self, func: Callable[P, R], /) -> BatchedInference[R, Function[P, R]]: ...
 
 
+# Callers get what `finish` returns.
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    finish: Callable[..., Any] | str,
+    prepare: Callable[..., Any] | str | None = None,
+    **options: Unpack[StagedArrayOptions],
+) -> Callable[[Callable[..., Any]], BatchedInference[Any, Any]]: ...
+@overload
+def dynamically(
+    func: Callable[..., Any],
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    finish: Callable[..., Any] | str,
+    prepare: Callable[..., Any] | str | None = None,
+    **options: Unpack[StagedArrayOptions],
+) -> BatchedInference[Any, Any]: ...
 @overload
 def dynamically(
     func: Callable[P, Awaitable[R]],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ArrayKeywordOptions],
@@ -98,7 +134,7 @@ def dynamically(
 def dynamically(
     func: Callable[P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ArrayKeywordOptions],
@@ -106,7 +142,7 @@ def dynamically(
 @overload
 def dynamically(
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ArrayKeywordOptions],

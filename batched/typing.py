@@ -1,7 +1,7 @@
 """Types to annotate with, beside those of `batched`: nothing here is called.
 
 Of decorated functions (those of `batched.aio` have the same names there), of options, of features, and of the
-parts of `Stats`.
+parts of `Stats` and `WorkersStats`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from batched._api.lists import BatchedColumns, BatchedMethod, ManyColumns, StreamingFunction
 from batched._api.option_types import CallChanges, Changes
 from batched._api.signatures import Method
+from batched._api.workers import FunctionShare, WorkerStats
 from batched._core.option_checks import Cache
 from batched._core.options import OnFull, PaddingSide, Priority
 from batched._core.stats import Distribution, Padding
@@ -24,6 +25,7 @@ __all__ = [
     "Distribution",
     "Feature",
     "Features",
+    "FunctionShare",
     "Learned",
     "ManyColumns",
     "Method",
@@ -32,4 +34,5 @@ __all__ = [
     "PaddingSide",
     "Priority",
     "StreamingFunction",
+    "WorkerStats",
 ]

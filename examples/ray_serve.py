@@ -2,7 +2,7 @@
 
 Ray starts the replicas, spreads the requests over them and speaks HTTP; `batched` makes batches of what has
 come to a replica. Nine numbers are sent at once, by HTTP and by a deployment handle; then prompts, whose
-texts are streamed to their callers as they are written.
+texts are streamed to their callers as they are written: a prompt joins where a text has ended.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 
 NUMBERS = list(range(9))
 LIMIT = 10**18  # what fits into 64 bits, roughly
-PROMPTS = ["the quick", "a lazy", "the fox", "a model", "callers", "the batch"]
+PROMPTS = ["the quick", "a lazy", "the fox", "a model", "callers", "the batch"]  # places are for four
 CHARACTERS = 40  # of a text, at most
 TIME_LIMIT_S = 60
 
@@ -93,8 +93,8 @@ class Generator:
         self.writer = Writer(CHARACTERS)
 
     async def stream(self, prompt: str) -> AsyncIterator[str]:
-        """Yield the text piece by piece; a caller that leaves closes this, and its place is free."""
-        async with aclosing(self.writer.write.astream(prompt)) as pieces:
+        """Yield the text piece by piece; if its caller leaves, its place is free at the next step."""
+        async with aclosing(self.writer.write_refilled.astream(prompt)) as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -105,10 +105,10 @@ class Generator:
     async def _whole(self, prompt: str) -> str:
         return "".join([piece async for piece in self.stream(prompt)])
 
-    async def batches(self) -> tuple[int, int]:
-        """Return how many prompts have been continued, and in how many batches."""
-        stats = self.writer.write.stats
-        return stats.total_processed, stats.total_batches
+    async def counts(self) -> tuple[int, int]:
+        """Return how many prompts have been continued, and how many of them joined a batch that ran."""
+        stats = self.writer.write_refilled.stats
+        return stats.total_processed, stats.total_joined
 
     async def __call__(self, request: Request) -> Response:
         """Answer `GET /write?prompt=the+fox`."""
@@ -178,8 +178,8 @@ def sizes_of_batches(sizes: list[int]) -> list[int]:
 def show_texts(url: str, generator: DeploymentHandle) -> bool:
     """Print the texts; return whether each caller got what it would have got alone."""
     streamed = asyncio.run(read_all(url, PROMPTS))
-    count, batches = generator.batches.remote().result(timeout_s=TIME_LIMIT_S)
-    print(f"{count} prompts over HTTP, in {batches} batches")
+    count, joined = generator.counts.remote().result(timeout_s=TIME_LIMIT_S)
+    print(f"{count} prompts over HTTP, {joined} joined a batch that ran")
     for prompt, pieces in zip(PROMPTS, streamed, strict=True):
         print(f"{prompt:>10} | {''.join(pieces)}  (in {len(pieces)} pieces)")
     texts = ["".join(pieces) for pieces in streamed]

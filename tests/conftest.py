@@ -19,6 +19,8 @@ from tests.kit.effort import FULL, QUICK
 from tests.kit.flavours import FLAVOURS, STREAMING, Flavour
 from tests.kit.gate import PATIENCE_S
 from tests.kit.left_out import KINDS, leave_out
+from tests.kit.shared_workers import OWN_WORKERS, share_workers
+from tests.kit.through_socket import ONE_PROCESS, through_socket
 
 # A busy machine, or a tracer, is no failure. `--hypothesis-profile=soak` has the full numbers.
 for name, examples in (("quick", QUICK), ("soak", FULL)):
@@ -32,7 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the switch that forces the public way, as on a Python without what asyncio does not promise."""
     parser.addoption("--public-asyncio", action="store_true", help="use no private part of asyncio")
     parser.addoption(
-        "--without", action="append", default=[], choices=[*KINDS], help="build batchers without this feature"
+        "--without",
+        action="append",
+        default=[],
+        choices=[*KINDS, OWN_WORKERS, ONE_PROCESS],
+        help="build batchers without this feature",
     )
 
 
@@ -40,7 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Turn the switch before any test."""
     if config.getoption("--public-asyncio"):
         TaskAwaitable.wait = TaskAwaitable.wait_by_future  # type: ignore[method-assign]
-    leave_out(config.getoption("--without"))
+    left_out = config.getoption("--without")
+    leave_out([name for name in left_out if name in KINDS])
+    if OWN_WORKERS in left_out:
+        share_workers()
 
 
 STATE_MACHINE = "Hypothesis has its source parsed, which threads cannot at once"
@@ -94,10 +103,15 @@ def pytest_runtest_teardown() -> None:
         Frozen.renew()
 
 
+def _kind(request: pytest.FixtureRequest) -> type[Flavour]:
+    kind: type[Flavour] = request.param
+    return through_socket(kind) if ONE_PROCESS in request.config.getoption("--without") else kind
+
+
 @pytest.fixture(params=FLAVOURS, ids=lambda flavour: flavour.name)
 def flavour(request: pytest.FixtureRequest) -> Iterator[Flavour]:
     """Each way to call a batched function."""
-    flavour = request.param()
+    flavour = _kind(request)()
     with flavour.running():
         yield flavour
 
@@ -105,7 +119,7 @@ def flavour(request: pytest.FixtureRequest) -> Iterator[Flavour]:
 @pytest.fixture(params=STREAMING, ids=lambda flavour: flavour.name)
 def streaming(request: pytest.FixtureRequest) -> Iterator[Flavour]:
     """Each way to read a stream."""
-    flavour = request.param()
+    flavour = _kind(request)()
     with flavour.running():
         yield flavour
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
+from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -17,21 +18,26 @@ from collections.abc import (
 from typing import Any, Self
 
 from batched._api.binding import Driver, Shared
-from batched._api.map import ReadAhead, SizedAnswers, length_of
+from batched._api.map import ReadAhead, SizedAnswers, item_of, length_of
 from batched._core.call import Call, Row
 from batched._drivers.private_python import end_silently, running_loop_or_none
 from batched.errors import for_event_loop, without_own_frames
 
 
 def amap_items(
-    calls: TaskReadAhead, sources: tuple[Iterable[Any] | AsyncIterable[Any], ...]
+    calls: TaskReadAhead, sources: tuple[Iterable[Any] | AsyncIterable[Any], ...], *, with_items: bool
 ) -> AsyncIterator[Any]:
-    """Return an iterator over the answers for the elements of the sources."""
+    """Return an iterator over the answers for the elements of the sources, each perhaps with its element."""
     each = [
         aiter(source) if isinstance(source, AsyncIterable) else _without_waiting(iter(source))
         for source in sources
     ]
-    answers = calls.follow(each[0] if len(each) == 1 else _zipped(each))
+    source = each[0] if len(each) == 1 else _zipped(each)
+    if with_items:
+        read: deque[Any] = deque()
+        answers = _paired(read, calls.follow(_noted(source, read)))
+    else:
+        answers = calls.follow(source)
     length = length_of(sources)
     return answers if length is None else _AsyncAnswers(answers, length)
 
@@ -210,6 +216,20 @@ class _AsyncAnswers(SizedAnswers):
 async def _without_waiting(source: Iterator[Any]) -> AsyncIterator[Any]:
     for item in source:
         yield item
+
+
+async def _noted(source: AsyncIterator[Any], read: deque[Any]) -> AsyncIterator[Any]:
+    """Yield the elements of `source`, and note them as they are read."""
+    async for element in source:
+        read.append(element)
+        yield element
+
+
+async def _paired(read: deque[Any], answers: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
+    """Yield each of the elements that were `read` with its answer."""
+    async with contextlib.aclosing(answers):
+        async for answer in answers:
+            yield item_of(read.popleft()), answer
 
 
 async def _zipped(sources: list[AsyncIterator[Any]]) -> AsyncIterator[Row]:

@@ -19,12 +19,15 @@ from batched._api.call_signature import signature_of_calls
 from batched._api.decorate import is_stream, name_of
 from batched._api.pickling import alias_of, reduced, reduced_bound
 from batched._api.through_class import ThroughClass
-from batched._core.options import NO_OPTIONS, POSITIONAL, CallOptions, Options
+from batched._core.batcher import NewQueue
+from batched._core.collator import Collator
+from batched._core.options import NO_OPTIONS, POSITIONAL, ArrayOptions, CallOptions, Options, has_stages
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
 from batched._locks import Freed, InterruptedLock
 from batched._parts.cache import CachingCollator
 from batched._parts.stack import join
+from batched._parts.stages import signature_with
 
 Driver: TypeAlias = ThreadDriver | LoopDriver
 DriverT = TypeVar("DriverT", bound=Driver)
@@ -51,7 +54,8 @@ class Binding(Generic[DriverT]):
 
     def __init__(self, func: Callable[..., Any], make: Callable[[object], DriverT]) -> None:
         self.func: Any = func
-        self._make = make
+        self.make: Callable[[object], DriverT] = make
+        """How the driver of an owner is made. A function with a driver of another kind sets it."""
         self._made: dict[int, tuple[weakref.ref[Any], DriverT]] = {}
         self.views: dict[int, Shared[DriverT]] = {}
         """The state that the views of an instance share, by its id, from its first call to its end."""
@@ -76,7 +80,7 @@ class Binding(Generic[DriverT]):
         with Freed(_making), _making:
             made = self.made(key)
             if made is None:
-                made = self._make(key)
+                made = self.make(key)
                 self._made[id(key)] = reference, made
             return made
 
@@ -135,9 +139,10 @@ class _Signature:
         if view is None:
             raise AttributeError("__signature__")  # that of a class is another one
         shared = view._shared  # noqa: SLF001
-        return signature_of_calls(
-            view.__wrapped__, shared.settings, partial(hasattr, view), streams=shared.streams
-        )
+        function = view.__wrapped__
+        if has_stages(shared.settings):
+            function = signature_with(function, shared.settings)
+        return signature_of_calls(function, shared.settings, partial(hasattr, view), streams=shared.streams)
 
 
 class _Documentation:
@@ -160,10 +165,11 @@ def _coroutine_functions(public_class: type[Any], name: str) -> dict[str, Any]:
     A coroutine has the name of its function: so Python's warning says which call has not been awaited.
     """
     copies: dict[str, Any] = {}
-    for way in ("__call__", "acall", "aclose"):
+    for way in ("__call__", "acall", "aclose", "awarm_up"):
         function = getattr(public_class, way, None)
         if isinstance(function, FunctionType) and iscoroutinefunction(function):
             copy = FunctionType(function.__code__, function.__globals__, way, function.__defaults__)
+            copy.__kwdefaults__ = function.__kwdefaults__
             copies[way] = update_wrapper(copy, function, ("__module__", "__doc__", "__annotations__"), ())
             del copy.__wrapped__  # type: ignore[attr-defined]
             copy.__qualname__ = name if way == "__call__" else f"{name}.{way}"
@@ -185,6 +191,9 @@ class Bindable(Generic[DriverT]):
     __wrapped__: _Wrapped = _Wrapped()
     __signature__: _Signature = _Signature()
 
+    _join: ClassVar[Callable[..., tuple[Collator, NewQueue]]] = staticmethod(join)
+    """What makes a collator and a kind of queue for a function."""
+
     _shared: Shared[DriverT]
     _key: object
     """The object that the driver belongs to: an instance or a class; None for this object itself."""
@@ -201,9 +210,8 @@ class Bindable(Generic[DriverT]):
         streams = is_stream(func, options)
 
         def make(owner: object) -> DriverT:
-            collator, queue = join(
-                func, options, name, bound=not isinstance(owner, Bindable), streams=streams
-            )
+            bound = not isinstance(owner, Bindable)
+            collator, queue = self._join(func, options, name, bound=bound, streams=streams, owner=owner)
             if isinstance(collator, CachingCollator) and callers_ask:
                 collator.let_callers_ask()
             return new_driver(options, queue, collator, name, owner, streams=streams)
@@ -297,7 +305,23 @@ class Bindable(Generic[DriverT]):
         """Return a view of this object, for calls with `options`; this object if they are its own."""
         if options == self._shared.call_options:
             return self
+        if options.request_cache is not None:
+            self._check_request_cache()
         return self._view(self._owner(), call_options=options)
+
+    def _check_request_cache(self) -> None:
+        """Raise if calls of this function cannot have a cache for their request."""
+        settings = self._shared.settings
+        if self._shared.streams:
+            raise TypeError(
+                f"request_cache cannot be used with {self._name}, which streams: it stores results, not "
+                f"pieces"
+            )
+        if isinstance(settings, ArrayOptions) and settings.cache_key is None:
+            raise TypeError(
+                f"request_cache needs a cache_key, because arrays cannot be keys: give one to the decorator "
+                f"of {self._name}"
+            )
 
     def _owner(self) -> object:
         """Return the object that the driver belongs to."""

@@ -17,12 +17,14 @@ from textwrap import TextWrapper
 from types import FunctionType, MethodType, NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from batched._core.option_checks import ascending
 from batched._core.options import (
     DEFAULT_MAX_PIECES,
     POSITIONAL,
     ArrayOptions,
     CallOptions,
     Options,
+    has_stages,
     live_options,
 )
 from batched._drivers.blocking import level_of_user
@@ -51,7 +53,8 @@ def decorate(
     def decorator(func: Any) -> Any:
         _check_function(func)
         if not issubclass(kind, ArrayOptions):
-            _warn_of_one_item(func)
+            # What is prepared is no list.
+            _warn_of_one_item(func if options.prepare is None else options.prepare)
         return make(func, options)
 
     return decorator(*given) if given else decorator
@@ -138,6 +141,9 @@ def _checked(kind: type[Options], args: tuple[Any, ...], named: dict[str, Any]) 
         if named.pop(name, None) is not None:
             raise TypeError(reason)
     check_names("dynamically has no option", "has", named, _rows(kind))
+    if named.get("batch_sizes") is not None and "batch_size" not in {*positional, *named}:
+        named["batch_sizes"] = sizes = ascending("batch_sizes", named["batch_sizes"])
+        named["batch_size"] = sizes[-1]
     return kind(**positional, **named)
 
 
@@ -211,6 +217,19 @@ def is_stream(func: Any, options: Options) -> bool:
         raise TypeError("a function over arrays cannot stream: its outputs are rows")
     if streams and options.cache is not None:
         raise TypeError("cache cannot be used with a function that streams: it stores results, not pieces")
+    if streams and options.cache_key is not None:
+        raise TypeError("cache_key cannot be used with a function that streams: it can have no cache")
+    if streams and has_stages(options):
+        given = "prepare" if options.prepare is not None else "finish"
+        raise TypeError(
+            f"{given} cannot be used with a function that streams: do that in the function, before its first "
+            f"yield or around each"
+        )
+    if not streams and options.continuous:
+        raise TypeError(
+            "continuous=True is only for a function that streams: make it a generator with `change = yield "
+            "pieces`, or leave continuous out"
+        )
     if not streams and options.max_pieces != DEFAULT_MAX_PIECES:
         raise TypeError(
             f"max_pieces={options.max_pieces} is only for a function that streams: make it a generator, or "
@@ -244,6 +263,8 @@ def _code_of(func: Any) -> tuple[Any, Any]:
 def changed(options: CallOptions, changes: Mapping[str, object]) -> CallOptions:
     """Return `options` with `changes`."""
     found = None
+    if options.request_cache is not None or "request_cache" in changes:  # it would be kept
+        return _known.__wrapped__(options, **changes)
     try:  # noqa: SIM105  `suppress` would take longer than the rest
         found = _known(options, **changes)
     except TypeError:  # a value is not hashable, or refused

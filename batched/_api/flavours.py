@@ -25,6 +25,8 @@ from batched._drivers.futures import submit
 from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import own_errors
+from batched._parts.shapes import Example
+from batched._parts.stages import refuse_async
 from batched._parts.store import AsynchronousCacheError
 
 
@@ -38,6 +40,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
     )
 
     def __init__(self, func: Callable[..., Any], options: Options) -> None:
+        refuse_async(options, is_async=False, name=name_of(func, options))
         super().__init__(func, options, ThreadDriver)
         if is_async_cache(options.cache):
             raise AsynchronousCacheError(name_of(func, options))
@@ -95,14 +98,14 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         call.note_context()
         return submit(driver, call)
 
-    def map(self, items: Iterable[Any], /, *more: Iterable[Any]) -> Iterator[Any]:
+    def map(self, items: Iterable[Any], /, *more: Iterable[Any], with_items: bool = False) -> Iterator[Any]:
         """Yield the result of each item, in order; block for the next one.
 
         `items` may be endless: at most three batches are read ahead of the consumer. Each element is one
-        item, even a list. The error of an item is raised in its place, and ends the map. The other rules are
-        those of `amap`.
+        item, even a list. The error of an item is raised in its place, and ends the map. With `with_items`
+        each result comes as a pair, `(item, result)`. The other rules are those of `amap`.
         """
-        return map_items(self, self._shared, self._open_map(), (items, *more))
+        return map_items(self, self._shared, self._open_map(), (items, *more), with_items=with_items)
 
     def stream(self, /, *args: Any, **named: Any) -> Stream[Any]:
         """Queue one item, even a list, and return an iterator over its pieces; it blocks for the next one.
@@ -119,6 +122,46 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         call = self._ask_one(args, named)
         driver.open(call)
         return Stream(driver, call)
+
+    def warm_up(  # noqa: D417  an example may be passed by name
+        self,
+        /,
+        *example: Any,
+        progress: Callable[[int, int], object] | None = None,
+        **named: Any,
+    ) -> None:
+        """Have the function run once for each of its `shapes`, before there are calls; block until it has.
+
+        A compiled model compiles then, and not while callers wait. It runs where batches run: in the worker
+        thread, with `max_concurrent_batches` in each of them. It counts in no figure, and nothing
+        is learned from it. Calls that come meanwhile run in batches of their own, in between.
+
+        Args:
+            example: One item, as a call takes it. For arrays, the features of a call: of their first rows
+                and, repeated or cut to each length, batches are made. Features of equal length in the example
+                have equal lengths in each batch; lengths of others are tried in each combination.
+            progress: Called after each shape, with how many have run and how many there are.
+
+        Raises:
+            ValueError: There is no end of shapes, as `shapes` says.
+            Exception: Whatever the function raises.
+
+        """
+        driver = self._open()
+        if driver.warn_on_loop.may_warn and running_loop_or_none() is not None:
+            driver.warn_on_loop("fn.warm_up(x)", "await fn.awarm_up(x)")
+        found = Example(driver.collator, driver.options, self._name, self, example, named)
+        shapes = found.batches()
+        for done, shape in enumerate(shapes, 1):
+            calls = driver.warm_up(partial(found.slices, *shape, monotonic()), in_task=False)
+            for call in calls:
+                if self._shared.streams:
+                    for _ in Stream(driver, call):
+                        pass
+                else:
+                    driver.collect(call)
+            if progress is not None:
+                progress(done, len(shapes))
 
     # -- looking and ending ---------------------------------------------------------------------------
 
@@ -161,7 +204,14 @@ class LoopedFunction(DecoratedFunction["ThreadDriver | LoopDriver"]):
     ways_to_call: ClassVar[frozenset[str]] = frozenset({"acall", "amap", "astream"})
 
     def __init__(self, func: Callable[..., Any], options: Options) -> None:
+        if is_async(func) and options.workers is not None:
+            raise TypeError(
+                f"{name_of(func, options)} is `async def`, so its batches run on the event loop of "
+                f"its callers and cannot use workers: leave workers out, or use batched.dynamically, "
+                f"which runs it on a loop of each worker"
+            )
         new_driver: Any = _loop_driver if is_async(func) else partial(ThreadDriver, awaits=False)
+        refuse_async(options, is_async=is_async(func), name=name_of(func, options))
         super().__init__(func, options, new_driver, callers_ask=not is_mapping(options.cache))
 
     if not TYPE_CHECKING:  # subclasses say what it takes

@@ -6,15 +6,16 @@ other ways to call it stand in `flavours`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from batched._api.amap import TaskReadAhead, amap_items
 from batched._api.binding import Bindable, Driver, DriverT
 from batched._api.decorate import changed, check_names, takes_changes, written_for_class
 from batched._api.option_types import CallChanges, Changes
 from batched._api.streams import AsyncStream
+from batched._api.workers import explain_workers
 from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.explanation import explain
@@ -23,6 +24,8 @@ from batched._core.options import NO_OPTIONS, CallOptions, Options, knows_length
 from batched._core.stats import Stats
 from batched._drivers.alarms import within
 from batched._drivers.wakeups import own_errors
+from batched._parts.request_cache import RequestCaches
+from batched._parts.shapes import Example, shapes_of
 
 
 class DecoratedFunction(Bindable[DriverT]):
@@ -50,8 +53,8 @@ class DecoratedFunction(Bindable[DriverT]):
         if isinstance(owner, DecoratedFunction) and owner is not self:
             owner._find()  # noqa: SLF001  so that further views of it have the driver from the start
         driver = shared.binding.driver(owner)
-        shared.collator = driver.collator
-        shared.read = partial(_refuse_call, self._name) if shared.streams else driver.collator.read
+        shared.collator = collator = self._collator_of(driver)
+        shared.read = partial(_read_whole, collator) if shared.streams else collator.read
         shared.effective = shared.call_options.with_default(driver.options.default_deadline_ms)
         if shared.effective is not NO_OPTIONS:
             shared.read = partial(shared.effective.read, shared.read)
@@ -59,6 +62,15 @@ class DecoratedFunction(Bindable[DriverT]):
         if shared.is_method and shared.call_options is NO_OPTIONS:
             shared.binding.share(owner, shared)
         return driver
+
+    def _collator_of(self, driver: DriverT) -> Any:
+        """Return the collator that reads the calls of this view."""
+        options = self._shared.call_options
+        if options.request_cache is None:
+            return driver.collator
+        caches: RequestCaches = vars(driver).setdefault("request_caches", RequestCaches())
+        bound = not isinstance(self._owner(), DecoratedFunction)
+        return caches.of(options, self._shared.settings, driver.collator, self._name, bound=bound)
 
     # -- calling ------------------------------------------------------------------------------------
 
@@ -72,7 +84,7 @@ class DecoratedFunction(Bindable[DriverT]):
         driver = shared.driver or self._find()
         call: Call = shared.read(self, args, named, monotonic())
         if shared.callers_ask and call.size:
-            await _answer_with_cache(driver, call, self._name)
+            await answer_with_cache(driver, call, self._name)
             return call.results if not call.keep_errors else own_errors(call)
         if not call.missing:
             return self._at_once(driver, call)
@@ -96,7 +108,11 @@ class DecoratedFunction(Bindable[DriverT]):
         return own_errors(call) if call.keep_errors else call.results
 
     def amap(
-        self, items: Iterable[Any] | AsyncIterable[Any], /, *more: Iterable[Any] | AsyncIterable[Any]
+        self,
+        items: Iterable[Any] | AsyncIterable[Any],
+        /,
+        *more: Iterable[Any] | AsyncIterable[Any],
+        with_items: bool = False,
     ) -> AsyncIterator[Any]:
         """Yield the result of each item, in order.
 
@@ -111,12 +127,16 @@ class DecoratedFunction(Bindable[DriverT]):
         A map never raises `QueueFullError`: it waits for room. If every source has a length, so has the
         iterator: the number of results still to come. `length`, `group_by` and `cache_key` may be called
         more than once for an item near one that they refuse.
+
+        With `with_items` each result comes as a pair, `(item, result)`; an item of several parameters is the
+        tuple of these. An error that is yielded has its item beside it, too.
         """
         driver = self._open_map()
         ask = None
         if self._shared.callers_ask:
-            ask = partial(_answer_with_cache, driver, name=self._name, waits=True)
-        return amap_items(TaskReadAhead(self, self._shared, driver, ask), (items, *more))
+            ask = partial(answer_with_cache, driver, name=self._name, waits=True)
+        calls = TaskReadAhead(self, self._shared, driver, ask)
+        return amap_items(calls, (items, *more), with_items=with_items)
 
     def astream(self, /, *args: Any, **named: Any) -> AsyncStream[Any]:
         """Queue one item, even a list, and return an asynchronous iterator over its pieces.
@@ -147,7 +167,10 @@ class DecoratedFunction(Bindable[DriverT]):
     def _open_map(self) -> DriverT:
         """Return the driver, for a map."""
         if self._shared.streams:
-            _refuse_call(self._name)
+            raise TypeError(
+                f"{self._name} yields, so it streams, and has no map: call stream or astream for each item, "
+                f"as in `for piece in {self._name}.stream(item)`"
+            )
         return self._open()
 
     def _open(self) -> DriverT:
@@ -180,6 +203,11 @@ class DecoratedFunction(Bindable[DriverT]):
             raise TypeError(
                 "configure cannot set max_batch_length unless the decorator was given it or length: the "
                 "items in the queue have not been measured"
+            )
+        if settings.workers is not None and "max_concurrent_batches" in changes:
+            raise TypeError(
+                f"configure cannot change max_concurrent_batches: {self._name} uses workers, of which there "
+                f"are {len(settings.workers.names)}"
             )
         self._driver.configure(changes)
 
@@ -219,10 +247,74 @@ class DecoratedFunction(Bindable[DriverT]):
         seconds = self._driver.expected_wait_s(an_int(1)("items", items))
         return None if seconds is None else seconds * 1000
 
+    def shapes(self) -> list[int] | list[tuple[int, int]] | dict[Any, list[tuple[int, int]]]:
+        """Return the shapes that the function can be given: the sizes of batches, as `batch_sizes` has them.
+
+        For arrays, pairs of a size and a length, as `pad_to_lengths` has them; or, if that is a dict, such
+        pairs for each feature. `max_batch_length` leaves out those that it does not allow.
+
+        Raises:
+            ValueError: An option is missing without which there is no end of shapes. The message names it.
+
+        """
+        return shapes_of(self._driver.options, self._name)
+
+    async def awarm_up(  # noqa: D417  an example may be passed by name
+        self,
+        /,
+        *example: Any,
+        progress: Callable[[int, int], object] | None = None,
+        **named: Any,
+    ) -> None:
+        """Have the function run once for each of its `shapes`, before there are calls.
+
+        A compiled model compiles then, and not while callers wait. It runs where batches run: in the worker
+        thread, with `max_concurrent_batches` in each of them, or on the running loop. It counts in no
+        figure, and nothing is learned from it. Calls that come meanwhile run in batches of their own, in
+        between.
+
+        Args:
+            example: One item, as a call takes it. For arrays, the features of a call: of their first rows
+                and, repeated or cut to each length, batches are made. Features of equal length in the example
+                have equal lengths in each batch; lengths of others are tried in each combination.
+            progress: Called after each shape, with how many have run and how many there are.
+
+        Raises:
+            ValueError: There is no end of shapes, as `shapes` says.
+            Exception: Whatever the function raises.
+
+        """
+        driver = self._open()
+        found = Example(driver.collator, driver.options, self._name, self, example, named)
+        shapes = found.batches()
+        for done, shape in enumerate(shapes, 1):
+            calls = driver.warm_up(partial(found.slices, *shape, monotonic()), in_task=True)
+            try:
+                for call in calls:
+                    await self._arrive(driver, call)
+            except BaseException:
+                for call in calls:
+                    driver.cancel(call)
+                raise
+            if progress is not None:
+                progress(done, len(shapes))
+
+    async def _arrive(self, driver: DriverT, call: Call) -> None:
+        """Wait for a call of a warm-up; raise its error."""
+        if self._shared.streams:
+            async for _ in AsyncStream(driver, call):
+                pass
+            return
+        await call.wait()
+        if call.missing or call.error is not None:
+            driver.raise_error(call)
+
     def explain(self) -> str:
         """Return what the batcher does and has found out, and what would help, in one sentence per line."""
         driver = self._driver
-        return explain(driver.stats, driver.options, streams=self._shared.streams)
+        told = explain(driver.stats, driver.options, streams=self._shared.streams)
+        workers = driver.options.workers
+        return told if workers is None else f"{told}\n{explain_workers(workers, self._name)}"
 
     async def aclose(self) -> None:
         """Take no more calls, run those in the queue, and wait until they are answered.
@@ -238,14 +330,16 @@ class DecoratedFunction(Bindable[DriverT]):
         await driver.aclose()
 
 
-def _refuse_call(name: str, *_: Any) -> NoReturn:
-    raise TypeError(
-        f"{name} yields, so it streams: call stream or astream, as in `for piece in {name}.stream(item)`. To "
-        f"call {name} itself, `return` a list with one result per item instead"
-    )
+def _read_whole(
+    collator: Any, function: Any, args: tuple[Any, ...], named: dict[str, Any], now: float
+) -> Call:
+    """Return the call of one item of a function that streams, of which the answer is a list of all pieces."""
+    call: Call = collator.one(function, args, named, now)
+    call.results = []
+    return call
 
 
-async def _answer_with_cache(driver: Driver, call: Any, name: str, *, waits: bool = False) -> None:
+async def answer_with_cache(driver: Driver, call: Any, name: str, *, waits: bool = False) -> None:
     """Ask an asynchronous cache, run the misses, and store their results; raise the error for the caller.
 
     `get` counts into the deadline. `set` is given up at the deadline: the results are there already.
@@ -271,4 +365,4 @@ async def _answer_with_cache(driver: Driver, call: Any, name: str, *, waits: boo
         if call.missing or call.error is not None:
             driver.raise_error(call)
     finally:
-        call.watches.clear()  # an error may keep the call alive by its traceback, but not these
+        call.forget_watches()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import ThreadedFunction
-from batched._api.option_types import CallChanges, ListKeywordOptions, OtherCallChanges
+from batched._api.option_types import CallChanges, ListKeywordOptions, OtherCallChanges, StagedListOptions
 from batched._api.signatures import (
     T1,
     T2,
@@ -91,10 +91,50 @@ class BatchedFunction(ThreadedFunction, Generic[T, U, F_co]):
         @overload
         def submit(self, item: T = ..., /, **named: Any) -> Future[U]: ...
         def submit(self, /, *args: Any, **named: Any) -> Any: ...
-        def map(self, items: Iterable[T], /, *more: Iterable[Any]) -> Iterator[U]: ...
+        @overload
+        def map(
+            self, items: Iterable[T], /, *more: Iterable[Any], with_items: Literal[False] = ...
+        ) -> Iterator[U]: ...
+        @overload
+        def map(self, items: Iterable[T], /, *, with_items: Literal[True]) -> Iterator[tuple[T, U]]: ...
+        @overload
+        def map(
+            self, items: Iterable[T], /, *more: Iterable[Any], with_items: Literal[True]
+        ) -> Iterator[tuple[tuple[Any, ...], U]]: ...
+        @overload
+        def map(
+            self, items: Iterable[T], /, *more: Iterable[Any], with_items: bool = ...
+        ) -> Iterator[Any]: ...
+        def map(self, /, *sources: Any, with_items: bool = False) -> Any: ...
+        @overload
         def amap(
-            self, items: Iterable[T] | AsyncIterable[T], /, *more: Iterable[Any] | AsyncIterable[Any]
+            self,
+            items: Iterable[T] | AsyncIterable[T],
+            /,
+            *more: Iterable[Any] | AsyncIterable[Any],
+            with_items: Literal[False] = ...,
         ) -> AsyncIterator[U]: ...
+        @overload
+        def amap(
+            self, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
+        ) -> AsyncIterator[tuple[T, U]]: ...
+        @overload
+        def amap(
+            self,
+            items: Iterable[T] | AsyncIterable[T],
+            /,
+            *more: Iterable[Any] | AsyncIterable[Any],
+            with_items: Literal[True],
+        ) -> AsyncIterator[tuple[tuple[Any, ...], U]]: ...
+        @overload
+        def amap(
+            self,
+            items: Iterable[T] | AsyncIterable[T],
+            /,
+            *more: Iterable[Any] | AsyncIterable[Any],
+            with_items: bool = ...,
+        ) -> AsyncIterator[Any]: ...
+        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 
 class BatchedColumns(ThreadedFunction, Generic[T1, T2, U, F_co]):
@@ -132,10 +172,48 @@ class BatchedColumns(ThreadedFunction, Generic[T1, T2, U, F_co]):
         @overload
         def submit(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> Future[U]: ...
         def submit(self, /, *args: Any, **named: Any) -> Any: ...
-        def map(self, xs: Iterable[T1], /, *more: Iterable[T2]) -> Iterator[U]: ...
+        @overload
+        def map(
+            self, xs: Iterable[T1], /, *more: Iterable[T2], with_items: Literal[False] = ...
+        ) -> Iterator[U]: ...
+        @overload
+        def map(self, xs: Iterable[T1], /, *, with_items: Literal[True]) -> Iterator[tuple[T1, U]]: ...
+        @overload
+        def map(
+            self, xs: Iterable[T1], /, *more: Iterable[T2], with_items: Literal[True]
+        ) -> Iterator[tuple[tuple[T1, T2], U]]: ...
+        @overload
+        def map(self, xs: Iterable[T1], /, *more: Iterable[T2], with_items: bool = ...) -> Iterator[Any]: ...
+        def map(self, /, *sources: Any, with_items: bool = False) -> Any: ...
+        @overload
         def amap(
-            self, xs: Iterable[T1] | AsyncIterable[T1], /, *more: Iterable[T2] | AsyncIterable[T2]
+            self,
+            xs: Iterable[T1] | AsyncIterable[T1],
+            /,
+            *more: Iterable[T2] | AsyncIterable[T2],
+            with_items: Literal[False] = ...,
         ) -> AsyncIterator[U]: ...
+        @overload
+        def amap(
+            self, xs: Iterable[T1] | AsyncIterable[T1], /, *, with_items: Literal[True]
+        ) -> AsyncIterator[tuple[T1, U]]: ...
+        @overload
+        def amap(
+            self,
+            xs: Iterable[T1] | AsyncIterable[T1],
+            /,
+            *more: Iterable[T2] | AsyncIterable[T2],
+            with_items: Literal[True],
+        ) -> AsyncIterator[tuple[tuple[T1, T2], U]]: ...
+        @overload
+        def amap(
+            self,
+            xs: Iterable[T1] | AsyncIterable[T1],
+            /,
+            *more: Iterable[T2] | AsyncIterable[T2],
+            with_items: bool = ...,
+        ) -> AsyncIterator[Any]: ...
+        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 
 class ManyColumns(ThreadedFunction, Generic[T, U, F_co]):
@@ -182,10 +260,50 @@ class ManyColumns(ThreadedFunction, Generic[T, U, F_co]):
         @overload
         def submit(self, /, **named: Any) -> Future[U]: ...
         def submit(self, /, *args: Any, **named: Any) -> Any: ...
-        def map(self, items: Iterable[T], /, *more: Iterable[Any]) -> Iterator[U]: ...
+        @overload
+        def map(
+            self, items: Iterable[T], /, *more: Iterable[Any], with_items: Literal[False] = ...
+        ) -> Iterator[U]: ...
+        @overload
+        def map(self, items: Iterable[T], /, *, with_items: Literal[True]) -> Iterator[tuple[T, U]]: ...
+        @overload
+        def map(
+            self, items: Iterable[T], /, *more: Iterable[Any], with_items: Literal[True]
+        ) -> Iterator[tuple[tuple[Any, ...], U]]: ...
+        @overload
+        def map(
+            self, items: Iterable[T], /, *more: Iterable[Any], with_items: bool = ...
+        ) -> Iterator[Any]: ...
+        def map(self, /, *sources: Any, with_items: bool = False) -> Any: ...
+        @overload
         def amap(
-            self, items: Iterable[T] | AsyncIterable[T], /, *more: Iterable[Any] | AsyncIterable[Any]
+            self,
+            items: Iterable[T] | AsyncIterable[T],
+            /,
+            *more: Iterable[Any] | AsyncIterable[Any],
+            with_items: Literal[False] = ...,
         ) -> AsyncIterator[U]: ...
+        @overload
+        def amap(
+            self, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
+        ) -> AsyncIterator[tuple[T, U]]: ...
+        @overload
+        def amap(
+            self,
+            items: Iterable[T] | AsyncIterable[T],
+            /,
+            *more: Iterable[Any] | AsyncIterable[Any],
+            with_items: Literal[True],
+        ) -> AsyncIterator[tuple[tuple[Any, ...], U]]: ...
+        @overload
+        def amap(
+            self,
+            items: Iterable[T] | AsyncIterable[T],
+            /,
+            *more: Iterable[Any] | AsyncIterable[Any],
+            with_items: bool = ...,
+        ) -> AsyncIterator[Any]: ...
+        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 
 class StreamingFunction(ThreadedFunction, Generic[T, U, F_co]):
@@ -195,6 +313,9 @@ class StreamingFunction(ThreadedFunction, Generic[T, U, F_co]):
 
         @property
         def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        def __call__(self, item: T = ..., /, *more: Any, **named: Any) -> list[U]: ...
+        async def acall(self, item: T = ..., /, *more: Any, **named: Any) -> list[U]: ...
+        def submit(self, item: T = ..., /, *more: Any, **named: Any) -> Future[list[U]]: ...
         def stream(self, item: T = ..., /, *more: Any, **named: Any) -> Stream[U]: ...
         def astream(self, item: T = ..., /, *more: Any, **named: Any) -> AsyncStream[U]: ...
 
@@ -214,8 +335,27 @@ class BatchedMethod(Method[S_contra, BatchedFunction[T, U, F_co]], Protocol[S_co
     def submit(self, instance: S_contra, items: list[T] = ..., /, **named: list[Any]) -> Future[list[U]]: ...
     @overload
     def submit(self, instance: S_contra, item: T = ..., /, **named: Any) -> Future[U]: ...
-    def map(self, instance: S_contra, items: Iterable[T], /) -> Iterator[U]: ...
-    def amap(self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /) -> AsyncIterator[U]: ...
+    @overload
+    def map(
+        self, instance: S_contra, items: Iterable[T], /, *, with_items: Literal[False] = ...
+    ) -> Iterator[U]: ...
+    @overload
+    def map(
+        self, instance: S_contra, items: Iterable[T], /, *, with_items: Literal[True]
+    ) -> Iterator[tuple[T, U]]: ...
+    @overload
+    def amap(
+        self,
+        instance: S_contra,
+        items: Iterable[T] | AsyncIterable[T],
+        /,
+        *,
+        with_items: Literal[False] = ...,
+    ) -> AsyncIterator[U]: ...
+    @overload
+    def amap(
+        self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
+    ) -> AsyncIterator[tuple[T, U]]: ...
 
 
 class Dynamically(Protocol):
@@ -329,11 +469,56 @@ class Dynamically(Protocol):
     ) -> BatchedFunction[Any, U]: ...
 
 
+# With stages, callers pass what `prepare` takes, and get what `finish` returns.
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    prepare: Callable[..., Any] | str,
+    finish: Callable[..., Any] | str | None = None,
+    **options: Unpack[StagedListOptions],
+) -> Callable[[Callable[..., Any]], BatchedFunction[Any, Any]]: ...
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    finish: Callable[..., Any] | str,
+    **options: Unpack[StagedListOptions],
+) -> Callable[[Callable[..., Any]], BatchedFunction[Any, Any]]: ...
+@overload
+def dynamically(
+    func: Callable[..., Any],
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    prepare: Callable[..., Any] | str,
+    finish: Callable[..., Any] | str | None = None,
+    **options: Unpack[StagedListOptions],
+) -> BatchedFunction[Any, Any]: ...
+@overload
+def dynamically(
+    func: Callable[..., Any],
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    finish: Callable[..., Any] | str,
+    **options: Unpack[StagedListOptions],
+) -> BatchedFunction[Any, Any]: ...
 @overload
 def dynamically(
     func: Callable[[list[AnyItem]], OneResultPerItem[AnyItem]],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -341,7 +526,7 @@ def dynamically(
 @overload
 def dynamically(
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -350,7 +535,7 @@ def dynamically(
 def dynamically(
     func: ThreeLists[T, A, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -359,7 +544,7 @@ def dynamically(
 def dynamically(
     func: ThreeLists[T, OneOrError[U, E], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -368,7 +553,7 @@ def dynamically(
 def dynamically(
     func: ThreeLists[T, MixedRows[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -377,7 +562,7 @@ def dynamically(
 def dynamically(
     func: ThreeLists[T, OneResultPerItem[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -386,7 +571,7 @@ def dynamically(
 def dynamically(
     func: TwoLists[T1, T2, A, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -395,7 +580,7 @@ def dynamically(
 def dynamically(
     func: TwoLists[T1, T2, OneOrError[U, E], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -404,7 +589,7 @@ def dynamically(
 def dynamically(
     func: TwoLists[T1, T2, MixedRows[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -413,7 +598,7 @@ def dynamically(
 def dynamically(
     func: TwoLists[T1, T2, OneResultPerItem[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -422,7 +607,7 @@ def dynamically(
 def dynamically(
     func: OneList[T, A, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -431,7 +616,7 @@ def dynamically(
 def dynamically(
     func: OneList[T, OneOrError[U, E], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -440,7 +625,7 @@ def dynamically(
 def dynamically(
     func: OneList[T, MixedRows[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -449,7 +634,7 @@ def dynamically(
 def dynamically(
     func: OneList[T, OneResultPerItem[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -458,7 +643,7 @@ def dynamically(
 def dynamically(
     func: MethodOfThreeLists[S, T, A, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -467,7 +652,7 @@ def dynamically(
 def dynamically(
     func: MethodOfThreeLists[S, T, OneOrError[U, E], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -476,7 +661,7 @@ def dynamically(
 def dynamically(
     func: MethodOfThreeLists[S, T, MixedRows[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -485,7 +670,7 @@ def dynamically(
 def dynamically(
     func: MethodOfThreeLists[S, T, OneResultPerItem[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -494,7 +679,7 @@ def dynamically(
 def dynamically(
     func: MethodOfTwoLists[S, T1, T2, A, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -503,7 +688,7 @@ def dynamically(
 def dynamically(
     func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -512,7 +697,7 @@ def dynamically(
 def dynamically(
     func: MethodOfTwoLists[S, T1, T2, MixedRows[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -521,7 +706,7 @@ def dynamically(
 def dynamically(
     func: MethodOfTwoLists[S, T1, T2, OneResultPerItem[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -530,7 +715,7 @@ def dynamically(
 def dynamically(
     func: MethodOfOneList[S, T, A, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -539,7 +724,7 @@ def dynamically(
 def dynamically(
     func: MethodOfOneList[S, T, OneOrError[U, E], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -548,7 +733,7 @@ def dynamically(
 def dynamically(
     func: MethodOfOneList[S, T, MixedRows[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -557,7 +742,7 @@ def dynamically(
 def dynamically(
     func: MethodOfOneList[S, T, OneResultPerItem[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -566,7 +751,7 @@ def dynamically(
 def dynamically(
     func: ListStream[T, U, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -575,7 +760,7 @@ def dynamically(
 def dynamically(
     func: ListStreamMethod[S, T, U, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -584,7 +769,7 @@ def dynamically(
 def dynamically(
     func: Callable[[list[AnyItem]], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],

@@ -112,10 +112,11 @@ class ReadAhead(ABC):
                 raise_as_was(error)
 
     def late(self, call: Call, error: TimeoutError) -> list[Any]:
-        """Return the answer of `call`, of one element, that is late or timed out otherwise."""
+        """Return an answer for each element of `call`, which is late; raise it if errors are not kept."""
         if call.left != "expired" or not self._options.return_exceptions:
             raise_as_was(error)
-        return [without_own_frames(error)]
+        elements = call.size if call.many else 1  # the features of one element are several rows
+        return [copied(without_own_frames(error), is_own=False) for _ in range(elements)]
 
     def pop(self) -> None:
         """Drop the oldest call: the consumer has its answers."""
@@ -168,13 +169,42 @@ def length_of(sources: tuple[object, ...]) -> int | None:
 
 
 def map_items(
-    function: Any, shared: Shared[Any], driver: ThreadDriver, sources: tuple[Iterable[Any], ...]
+    function: Any,
+    shared: Shared[Any],
+    driver: ThreadDriver,
+    sources: tuple[Iterable[Any], ...],
+    *,
+    with_items: bool,
 ) -> Iterator[Any]:
-    """Return an iterator over the answers for the elements of the sources."""
+    """Return an iterator over the answers for the elements of the sources, each perhaps with its element."""
     source = iter(sources[0]) if len(sources) == 1 else map(Row, zip(*sources, strict=False))
-    answers = _ThreadReadAhead(function, shared, driver).follow(source)
+    calls = _ThreadReadAhead(function, shared, driver)
+    if with_items:
+        read: deque[Any] = deque()
+        answers = _paired(read, calls.follow(_noted(source, read)))
+    else:
+        answers = calls.follow(source)
     length = length_of(sources)
     return answers if length is None else _Answers(answers, length)
+
+
+def item_of(element: Any) -> Any:
+    """Return an element of a map as the item that stands beside its answer."""
+    return tuple(element) if isinstance(element, Row) else element
+
+
+def _noted(source: Iterator[Any], read: deque[Any]) -> Iterator[Any]:
+    """Yield the elements of `source`, and note them as they are read."""
+    for element in source:
+        read.append(element)
+        yield element
+
+
+def _paired(read: deque[Any], answers: Generator[Any]) -> Generator[Any]:
+    """Yield each of the elements that were `read` with its answer."""
+    with contextlib.closing(answers):
+        for answer in answers:
+            yield item_of(read.popleft()), answer
 
 
 class _ThreadReadAhead(ReadAhead):

@@ -6,10 +6,11 @@ first of an option's sentences, as type checkers and editors need them written d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-from batched._core.option_checks import Cache
+from batched._core.batch_record import BatchRecord
+from batched._core.option_checks import Cache, MappingCache, SharedByFunctions
 from batched._core.options import OnFull, PaddingSide, Priority
 
 
@@ -18,8 +19,8 @@ class Changes(TypedDict, total=False):
 
     batch_size: int
     """Default: 64. The most items in one batch."""
-    timeout_ms: float
-    """Default: 5.0. How many milliseconds an incomplete batch may wait for more items while the worker is
+    timeout_ms: float | Literal["auto"]
+    """Default: "auto". How many milliseconds an incomplete batch may wait for more items while the worker is
     idle.
     """
     small_batch_threshold: int
@@ -46,9 +47,15 @@ class Changes(TypedDict, total=False):
     """
 
 
-class KeywordOptions(Changes, total=False):
-    """The options of all decorators."""
+class OneStageOptions(Changes, total=False):
+    """The options of all decorators that say nothing of what a function takes or returns."""
 
+    workers: SharedByFunctions | None
+    """Default: None. The worker threads that run the batches: a `batched.Workers`, which other functions may
+    share.
+    """
+    batch_sizes: Sequence[int] | None
+    """Default: None. The only sizes that a batch may have, in ascending order, for a compiled model."""
     default_deadline_ms: float | None
     """Default: None. The deadline in milliseconds of every call that does not set its own `deadline_ms`; None
     for no deadline.
@@ -66,11 +73,35 @@ class KeywordOptions(Changes, total=False):
     an object with `set`, and with a `get` that returns None for a missing key, such as a Redis client.
     """
     cache_key: Callable[..., Hashable] | None
-    """Default: None. A function that returns an item's key in the cache; for arrays, which need one, it takes
-    the features of a call.
+    """Default: None. A function that returns an item's key in `cache` and in `request_cache`; for arrays,
+    which need one, it takes the features of a call.
     """
+    on_batch: Callable[[BatchRecord], object] | None
+    """Default: None. A function that is told of each batch after it has run, with a `batched.BatchRecord`."""
     name: str | None
     """Default: None. The name in threads, logs, errors and metrics; the function's own by default."""
+
+
+class KeywordOptions(OneStageOptions, total=False):
+    """The options of all decorators."""
+
+    prepare: Callable[..., Any] | str | None
+    """Default: None. What to do with a batch before the function, such as to tokenize it: while one batch is
+    in the function, the next one is prepared in a second thread.
+    """
+    finish: Callable[..., Any] | str | None
+    """Default: None. What to do with the outputs of a batch after the function, such as to turn them into
+    lists: while the next batch is in the function, they are finished in a third thread.
+    """
+
+
+class StagedListOptions(OneStageOptions, total=False):
+    """The options of the decorators for lists, of a function with `prepare` or `finish`."""
+
+    length: Callable[..., float] | Literal["auto"] | None
+    """Default: "auto". How long an item is: items of similar length share a batch where padding proves to
+    cost time.
+    """
 
 
 class ListKeywordOptions(KeywordOptions, total=False):
@@ -82,10 +113,18 @@ class ListKeywordOptions(KeywordOptions, total=False):
     """
     max_pieces: int
     """Default: 100000. How many pieces of a stream may wait for its consumer."""
+    continuous: bool
+    """Default: False. Whether items join a batch while it runs, in the places of those that have ended."""
+    max_joining: int | None
+    """Default: None. How many items may join a batch at one step, with `continuous`."""
+    max_joining_length: int | None
+    """Default: None. The most that the lengths of the items that join at one step may add up to, with
+    `continuous`.
+    """
 
 
-class ArrayKeywordOptions(KeywordOptions, total=False):
-    """The options of the decorators for arrays."""
+class StagedArrayOptions(OneStageOptions, total=False):
+    """The options of the decorators for arrays, of a function with `prepare` or `finish`."""
 
     pad_token: Any
     """Default: 0. What rows are padded with: a number, or a dict with a number for each feature."""
@@ -97,6 +136,10 @@ class ArrayKeywordOptions(KeywordOptions, total=False):
     """Default: None. Round the length of rows up to a multiple of this: a number for all features, or a dict
     with a number for each feature to round.
     """
+    pad_to_lengths: Sequence[int] | Mapping[Any, Sequence[int]] | None
+    """Default: None. The only lengths that rows may be padded to, in ascending order: each batch has the
+    first one that is long enough.
+    """
     unpad_outputs: bool | Mapping[Any, Any]
     """Default: False. Cut the padding off the outputs, so that an answer does not depend on the other calls
     in its batch.
@@ -107,6 +150,10 @@ class ArrayKeywordOptions(KeywordOptions, total=False):
     """
 
 
+class ArrayKeywordOptions(StagedArrayOptions, KeywordOptions, total=False):
+    """The options of the decorators for arrays."""
+
+
 class OtherCallChanges(TypedDict, total=False):
     """The options of single calls that do not change the type of answers."""
 
@@ -115,6 +162,10 @@ class OtherCallChanges(TypedDict, total=False):
     priority: Priority | None
     """Default: None. `"interactive"` calls go ahead of `"bulk"` calls; None lets the size decide
     (`small_batch_threshold`).
+    """
+    request_cache: MappingCache | None
+    """Default: None. Where the results of one request are kept: a dict, or another mapping, which is new for
+    each request.
     """
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
     from typing import Generic as Generic  # noqa: PLC0414  exported, for those that it stands for
     from typing import Protocol as Protocol  # noqa: PLC0414
     from typing import TypeAlias
@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         def reshape(self) -> Any: ...
 
     A = TypeVar("A", bound=Array)
+    FeaturesT = TypeVar("FeaturesT", bound=Mapping[Any, Any])
 
     class _List(Protocol[U_co, In_contra]):
         def __len__(self) -> int: ...

@@ -12,13 +12,14 @@ from collections.abc import Hashable, Iterable, Mapping
 from math import prod
 from typing import Any
 
+from batched._collate.fixed_lengths import FixedLengths
 from batched._collate.libraries import Array
 from batched._collate.merge import Merger
 from batched._collate.pad import Padder
 from batched._collate.signature import Feature, Signature, Signatures
 from batched._collate.split import Splitter
 from batched._core.batch import Batch
-from batched._core.call import Call, Wrapper
+from batched._core.call import Call, Slice, Wrapper
 from batched._core.options import ArrayOptions
 
 
@@ -31,6 +32,7 @@ class FeatureCollator:
         self._name = name
         self._spreads = options.spread_kwargs
         self._signatures = Signatures(name, options)
+        self._lengths = FixedLengths(name, options) if options.pad_to_lengths else None
         self._padder = Padder(options)
         self._splitter = Splitter(name, options)
         self.place = Merger(name, options).place
@@ -52,7 +54,8 @@ class FeatureCollator:
         # A call of no rows counts as one item.
         call = Call().begin(function, inputs, inputs.rows or 1, False, now)  # noqa: FBT003
         signature = inputs.signature
-        call.lengths = signature.length(inputs.lengths)
+        longest = None if self._lengths is None else self._lengths.longest(inputs)
+        call.lengths = signature.length(inputs.lengths) if longest is None else longest
         # A call of no rows runs alone, so it gets a key of its own.
         call.key = signature if inputs.rows else Signature(signature.features, signature.fills)
         return call
@@ -134,6 +137,15 @@ class FeatureCollator:
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
         """Return the rows that answer each slice: copies, or a part that `place` joins to others."""
         return self._splitter.split(outputs, batch, _rows(batch))
+
+    def split_first(self, outputs: Any, batch: Batch, given: int) -> list[Any]:
+        """Return the rows of each slice, where the function was `given` more than those of `batch`, last."""
+        return self._splitter.split(outputs, batch, given)
+
+    def elements(self, piece: Slice) -> int:
+        """Return how many elements one row has, of all features."""
+        call, at, _ = piece
+        return sum(prod(block[at].shape) for block in call.inputs.blocks)
 
 
 def _alike(feature: Feature, blocks: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -61,6 +61,8 @@ class ColumnCollator:
         self._name = name
         self._rows = ListCollator(name)
         self.split = self._rows.split
+        self.split_first = self._rows.split_first
+        self.elements = self._rows.elements
         self.own = self._rows.own
         self._signature = inspect.Signature(parameters)
         self._positions = [parameter.name for parameter in parameters if parameter.kind in _BY_POSITION]

@@ -118,6 +118,18 @@ class ListCollator:
                 at += 1
         return parts
 
+    def split_first(self, outputs: Any, batch: Batch, given: int) -> list[Any]:
+        """Return one part per slice, where the function was `given` more items than `batch` has, last."""
+        rows = outputs if type(outputs) is list else self._rows(outputs)
+        if len(rows) != given:
+            batch.returned = len(rows)
+            raise BatchError(self._miscounted(len(rows), given))
+        return self.split(rows[: batch.size], batch)
+
+    def elements(self, piece: Slice) -> int:  # noqa: ARG002  for the protocol
+        """Return 0: elements of lists are not counted."""
+        return 0
+
     def place(self, piece: Slice, part: list[Any]) -> None:
         """Write `part` over the inputs that it answers.
 

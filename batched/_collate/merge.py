@@ -124,8 +124,8 @@ class Merger:
         block = features.blocks[index]
         if not isinstance(block, list):
             block = block[:1]
-        multiple = self._options.multiple_of(features.signature.keys[index])
-        return padded_shape(block, multiple)[axis]
+        steps = self._options.steps_of(features.signature.keys[index])
+        return padded_shape(block, steps)[axis]
 
     def _resized(self, library: Library, rows: Array, axis: int, size: int) -> Array:
         """Return `rows` with an axis of this size: some padding is cut off, or zeros are added."""

@@ -16,7 +16,7 @@ class Padder:
 
     def __init__(self, options: ArrayOptions) -> None:
         self._left = options.padding_side == "left"
-        self._multiple_of = options.multiple_of
+        self._steps_of = options.steps_of
 
     def join(  # noqa: PLR0913, PLR0917
         self,
@@ -37,15 +37,15 @@ class Padder:
         """
         library, trailing = feature.library, feature.trailing
         if trailing is not None:
-            multiple = self._multiple_of(feature.key)
+            steps = self._steps_of(feature.key)
             if list in map(type, blocks):
                 blocks = [part for block in blocks for part in _blocks_of(block)]
                 lengths = [block.shape[1] for block in blocks]
             if None in trailing:
-                shape = padded_shape([block[0] for block in blocks], multiple)
+                shape = padded_shape([block[0] for block in blocks], steps)
                 shape = [*map(max, shape, least)] if least else shape
                 return self._written(library, blocks, shape, fill, rows)
-            longest = max((_rounded(max(lengths), multiple), *least[:1]))
+            longest = max((_rounded(max(lengths), steps), *least[:1]))
             if lengths.count(longest) != len(lengths):
                 if len(blocks) == rows:
                     array = library.padded(blocks, lengths, longest, fill, self._left)
@@ -76,17 +76,20 @@ def real_part(length: int, padded: int, left: bool) -> slice:  # noqa: FBT001
     return slice(padded - length, padded) if left else slice(length)
 
 
-def padded_shape(rows: Sequence[Array], multiple: int) -> list[int]:
+def padded_shape(rows: Sequence[Array], steps: int | tuple[int, ...]) -> list[int]:
     """Return the shape that rows are padded to; axes after the first are rounded only where they differ."""
     length, *others = zip(*(row.shape for row in rows), strict=True)
     return [
-        _rounded(max(length), multiple),
-        *(axis[0] if len(set(axis)) == 1 else _rounded(max(axis), multiple) for axis in others),
+        _rounded(max(length), steps),
+        *(axis[0] if len(set(axis)) == 1 else _rounded(max(axis), steps) for axis in others),
     ]
 
 
-def _rounded(length: int, multiple: int) -> int:
-    return -(-length // multiple) * multiple
+def _rounded(length: int, steps: int | tuple[int, ...]) -> int:
+    """Return the next multiple of a number, or the next one of several numbers."""
+    if isinstance(steps, int):
+        return -(-length // steps) * steps
+    return next((step for step in steps if step >= length), length)
 
 
 def _blocks_of(block: Any) -> list[Array]:

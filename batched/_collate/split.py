@@ -39,7 +39,7 @@ class Splitter:
         libraries = [self._library(leaf, rows, batch) for leaf in leaves]
         padded = self._padded(outputs, leaves, batch)
         sizes = [call.size for call in batch.calls]
-        if shape is True and not padded and sum(sizes) == rows:
+        if shape is True and not padded and sum(sizes) == rows == batch.size:
             return libraries[0].cut(outputs, sizes)  # whole calls: torch cuts all at once, in less time
         returned = Outputs(shape, leaves, libraries, batch.shapes)
         answers: list[Any] = []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-from batched._core.call import DONE, Call, Slice
+from batched._core.call import Call, Slice
 from batched._policy.search import Search
-from batched.errors import SlowConsumerError
+
+Place: TypeAlias = tuple[int, int]
+"""An item of a batch: the number of its slice, and its place in the call."""
 
 
 class Collates(Protocol):
@@ -43,6 +45,8 @@ class Batch:
         "_failed_at",
         "_overwritten",
         "begun",
+        "blames_worker",
+        "copies",
         "failed",
         "has_lists",
         "is_apart",
@@ -55,11 +59,21 @@ class Batch:
         "shapes",
         "size",
         "slices",
+        "stage_s",
     )
 
     returned: int | None
     """How many results its function has returned in the place of one per item, None if these were no results;
     unset to begin with."""
+    copies: tuple[int, Place | None]
+    """How many copies the function is given behind its items, and of which of them; None if of none of them
+    there is a copy. Unset where there are none. (Places, as they keep no call alive.)"""
+
+    blames_worker: bool
+    """Whether its function has said that the worker was broken; unset unless it has."""
+
+    stage_s: tuple[float, ...]
+    """How long it was prepared, in the function, and finished; unset unless it passes stages."""
 
     def __init__(self, slices: list[Slice], size: int, reason: str = "") -> None:
         self.slices: list[Slice] = slices
@@ -230,11 +244,8 @@ class Batch:
         place = None if self._failed_at is None else self._failed_at.get(piece)
         return call.fail_part(start, stop, error, place)
 
-    def fail(self, error: BaseException, collator: Collates, *, streams: bool = False) -> list[Call]:
-        """Answer each call with `error`; return the calls that are now done.
-
-        Of a batch that `streams`, the calls that have ended before have not failed.
-        """
+    def fail(self, error: BaseException, collator: Collates) -> list[Call]:
+        """Answer each call with `error`; return the calls that are now done."""
         done = []
         is_own = len({call.whole for call in self.calls}) == 1
         for piece in self.slices:
@@ -250,45 +261,7 @@ class Batch:
                 call.missing -= stop - start
                 if not call.missing:
                     done.append(call)
-        self.failed = self.failed + len(done) if streams else self.size
-        return done
-
-    def step(self, pieces: list[Any], name: str, max_pieces: int) -> tuple[list[Call], bool]:
-        """Hand each call that streams its piece, as the collator has split them.
-
-        A call is done when its piece is `DONE` or an exception; one for which `max_pieces` wait fails.
-        Returns the calls that have something new, and whether any of the batch wants more.
-        """
-        told = []
-        wanted = False
-        self.begun = True
-        for call, piece in zip(self.calls, pieces, strict=True):
-            if call.left is not None or not call.missing:
-                continue
-            if piece is DONE:
-                call.missing = 0
-            elif isinstance(piece, BaseException):
-                self.failed += 1
-                call.fail(piece)
-            elif len(call.results) >= max_pieces:
-                self.failed += 1
-                call.fail(
-                    SlowConsumerError(
-                        f"{name}: the consumer of this stream fell max_pieces={max_pieces} pieces behind, so "
-                        f"the stream has ended; consume faster, or raise max_pieces"
-                    )
-                )
-            else:
-                call.results.append(piece)
-                wanted = True
-            told.append(call)
-        return told, wanted
-
-    def end(self) -> list[Call]:
-        """Say that there are no more pieces; return the calls that waited for some."""
-        done = [call for call in self.calls if call.missing]
-        for call in done:
-            call.missing = 0
+        self.failed = self.size
         return done
 
 

@@ -23,13 +23,13 @@ from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.effects import Effects
 from batched._core.gate import Gate
-from batched._core.halves import Half, halves_of
+from batched._core.halves import Aside, Half, halves_of
 from batched._core.hooks import HOOKS, Feature, Run
 from batched._core.inbox import Inbox
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.keys import KnownKeys, fault_of, keys_of
 from batched._core.lessons import NOTHING, Lessons, of_all
-from batched._core.options import Options
+from batched._core.options import Options, have_changed, knows_lengths
 from batched._core.queue import Queue
 from batched._core.stats import Stats
 from batched._policy.window import AtOnce, StartReason, Window
@@ -70,8 +70,6 @@ class Batcher(Inbox):
         name: str,
         counters: Counters,
         *,
-        in_flight: Any = None,
-        streams: bool = False,
         features: Sequence[Feature] = (),
         waits: WaitingTime | None = None,
     ) -> None:
@@ -82,16 +80,15 @@ class Batcher(Inbox):
         self._name = name
         self._new_queue = new_queue
         self._collator = collator
-        self._streams = streams
         self.counters: Counters = counters
-        self.in_flight: Any = in_flight
-        """The items that run for a cache: calls for equal items wait for these."""
+        self.in_flight: Any = None
+        """The items that run for a cache: calls for equal items wait for these. None until there is one."""
         self.effects: Effects = Effects()
         self.running: dict[Batch, float] = {}
         """When each batch started that runs."""
         self.first: deque[Half] = deque()
         """The parts of batches that are to run before the queue."""
-        self._has_parts = in_flight is not None  # whether any call may have parts
+        self._has_parts = False  # whether any call may have parts
         self._known_keys: KnownKeys = KnownKeys()
         self.keys_may_change: bool = False
         """Whether any call has come so far that has a key which may change."""
@@ -108,6 +105,8 @@ class Batcher(Inbox):
         self.fault: Exception | None = None
         """An error of this library, while it queued calls."""
         self._in_hand: list[Call] = []  # these calls
+        self._has_first = False  # whether the next batch is a part, as `plan` has found
+        self._aside_ran = False  # last: then calls that are due have a turn
         self.window: Window = AtOnce(StartReason.NO_GAIN)
         """Says until when a batch that is not full is held back."""
         self._reason = StartReason.FULL  # why the next batch is due
@@ -160,7 +159,7 @@ class Batcher(Inbox):
     def configure(self, options: Options) -> None:
         """Follow new options from the next batch on."""
         self.take_in()
-        if options != self.options:
+        if have_changed(options, self.options):
             self.counters.configured(self.running)
         self.options = options
         for feature in self._features:
@@ -226,7 +225,7 @@ class Batcher(Inbox):
 
     def enter(self, call: Call) -> list[Call]:
         """Return the calls to queue in the place of `call`; raise if their keys cannot be compared."""
-        calls = [*call.enter(self.in_flight)]
+        calls = [*call.enter(self)]
         for each in calls:
             keys = keys_of(each)
             for key in keys:
@@ -257,12 +256,14 @@ class Batcher(Inbox):
         except BaseException as error:
             if isinstance(error, QueueFullError):
                 self.counters.rejected += sum(part.size for part in parts)
-            call.leave()
+            _leave(call)
             call.missing = call.waiting = 0  # nothing is left to be cancelled
             raise
         self.counters.cached += call.hits
         if not call.missing:
             self.effects.answered.append(call)
+            if self.in_flight is not None:
+                self.effects.landed += self.in_flight.take_landed()
         elif has_room and (self.queue.is_keyed or self.queue.tenants is not None):
             self.add(parts)  # compared with the keys there are, so that no other can come
             self.effects.has_moved = True
@@ -399,7 +400,7 @@ class Batcher(Inbox):
                 return batch
         return delay
 
-    def plan(self, now: float) -> float | None:
+    def plan(self, now: float) -> float | None:  # noqa: C901  one more call costs each batch a frame
         """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits.
 
         Notes how many more calls are reason to ask earlier; if it is due, none are.
@@ -412,7 +413,8 @@ class Batcher(Inbox):
             look(now)
         queue = self.queue
         delay: float | None = None
-        if self.first and self._finds_first(now):
+        self._has_first = bool(self.first) and self._finds_first(now, skips_asides=self._aside_ran)
+        if self._has_first:
             delay = 0.0
         elif not queue.items:
             pass
@@ -427,6 +429,8 @@ class Batcher(Inbox):
             for sooner in self._start:
                 start, self._reason = sooner(start, self._reason, now)
             delay = start - now if start > now else 0.0
+        if self._aside_ran and self.first and delay != 0.0 and self._finds_first(now):
+            self._has_first, delay = True, 0.0
         self.effects.has_moved = False
         self.wake_after = 1
         if delay is not None:
@@ -444,17 +448,41 @@ class Batcher(Inbox):
         self._reason = window.reason
         return start
 
+    def worker_freed(self, at: float, idle: int) -> None:
+        """Note when a worker became free that other functions use too, and how many are idle now."""
+        self.window.free_at = at
+        self.window.workers = len(self.running) + idle
+
+    def standing(self, now: float) -> tuple[float, float, bool]:
+        """Return what tells whether this is next at workers that several functions share, as it is due.
+
+        When its oldest call came, when a deadline wants it to start, and whether it has large calls only.
+        """
+        oldest, is_large = inf, False
+        if self.first:
+            oldest = min(call.arrived for call in self.first[0].calls)
+        elif self.queue.items:
+            oldest, is_large = self.queue.oldest(), not self.queue.small_items
+        start_by = inf
+        for sooner in self._start:
+            start_by, _ = sooner(start_by, StartReason.DEADLINE, now)
+        return oldest, start_by, is_large
+
     def pop(self, now: float) -> Batch:
         """Remove and return the next batch, for which `plan` has just said that it is due.
 
         It is empty if the keys of all of its calls have changed.
         """
-        if self.first and self.first[0].behind not in self.running:
+        if self.first and self._takes_first():
             batch: Batch = self.first[0]
+            if isinstance(batch, Aside):
+                self._aside_ran = True
+                return self.first.popleft()
             self.running[batch] = now  # first: so Ctrl-C loses no call
             self.first.popleft()
         else:
             queue = self.queue
+            self._aside_ran = False
             urgent = self._ask_for_urgent(now) if self._urgent and queue.may_choose() else None
             if queue.is_keyed:
                 batch = self._take_in_turn(now, urgent)
@@ -513,13 +541,16 @@ class Batcher(Inbox):
             room = limit(queue, room, now)
         return room
 
-    def _finds_first(self, now: float) -> bool:
+    def _finds_first(self, now: float, *, skips_asides: bool = False) -> bool:
         """Have a part come first that may run now; return whether there is one.
 
         It is wanted, is behind no batch that runs, and has `batch_size` items at most, which may change.
         """
         first = self.first
-        while (part := next((each for each in first if each.behind not in self.running), None)) is not None:
+        while True:
+            part = next((each for each in first if self._may_start(each, skips_asides)), None)
+            if part is None:
+                return False
             if first[0] is not part:
                 first.appendleft(part)  # before it is taken from its place: so Ctrl-C loses no call
                 del first[first.index(part, 1)]
@@ -529,7 +560,15 @@ class Batcher(Inbox):
             halves = halves_of(part, part.error, part.search)
             first.extendleft(reversed(halves))
             del first[len(halves)]
-        return False
+
+    def _may_start(self, part: Half, skips_asides: bool) -> bool:  # noqa: FBT001
+        if part.behind in self.running or (skips_asides and isinstance(part, Aside)):
+            return False
+        return part.may_start()
+
+    def _takes_first(self) -> bool:
+        part = self.first[0]
+        return part.behind not in self.running and (self._has_first or not isinstance(part, Aside))
 
     def _refuse_changed(self, batch: Batch, now: float) -> None:
         """Remove from `batch`, which has just been taken, the calls of which a key has changed; they fail."""
@@ -543,19 +582,8 @@ class Batcher(Inbox):
     # -- a batch ends -------------------------------------------------------------------------------------
 
     def finish(self, batch: Batch, parts: list[Any], now: float) -> None:
-        """Hand the calls of `batch`, which has run, their parts, as the collator has split them.
-
-        If the function streams there are no parts, and the streams end.
-        """
-        done = batch.end() if self._streams else batch.answer(parts, self._collator)
-        self._end(batch, done, now)
-
-    def step(self, batch: Batch, pieces: list[Any]) -> tuple[list[Call], bool]:
-        """Hand the calls of `batch`, which streams, their next pieces.
-
-        Returns the calls that have something new, and whether any of the batch wants more.
-        """
-        return batch.step(pieces, self._name, self.options.max_pieces)
+        """Hand the calls of `batch`, which has run, their parts, as the collator has split them."""
+        self._end(batch, batch.answer(parts, self._collator), now)
 
     def fail(self, batch: Batch, error: BaseException, now: float) -> None:
         """Answer the calls of `batch`, which raised `error`, unless it runs again in halves."""
@@ -565,7 +593,11 @@ class Batcher(Inbox):
             for failed in self._failed:
                 if failed(batch, error, started, now):
                     return
-        self._end(batch, batch.fail(error, self._collator, streams=self._streams), now, error)
+        self._end(batch, self._answer_with(error, batch), now, error)
+
+    def _answer_with(self, error: BaseException, batch: Batch) -> list[Call]:
+        """Answer the calls of `batch` with `error`; return those that are now done."""
+        return batch.fail(error, self._collator)
 
     def can_repeat(self, batch: Batch) -> bool:
         """Whether the items of `batch`, which has run, are as they were."""
@@ -604,14 +636,13 @@ class Batcher(Inbox):
                 done += self.drop_rest(batch.calls)
             if started is not None:  # else it did not run, or a fault came in the way: it is counted
                 self.counters.ran(batch, started, now)
-                answered = len(done)
-                if self._streams:  # of which some have ended before
-                    answered = sum(not call.missing and call.left is None for call in batch.calls)
-                if self.first:  # a part may have waited for this end, while a worker sleeps
+                if (
+                    self.first or self.window.is_holding
+                ):  # what has waited for this end, while a worker sleeps
                     self.effects.has_moved = True
                 is_lesson = self._gate.opens(batch, started, now)
                 if is_lesson or self._ended:
-                    self._learn(Run(batch, started, now, answered, error, is_lesson=is_lesson))
+                    self._learn(Run(batch, started, now, len(done), error, is_lesson=is_lesson))
         finally:  # also after a fault of this library
             if self._has_parts or self.admission.awaiting_room:
                 self.answer(done)
@@ -634,9 +665,61 @@ class Batcher(Inbox):
             at_rest = [feature.is_at_rest for feature in self._features]
             self._gate.at_rest = all(at_rest)
 
+    def run_aside(self, batches: Sequence[Aside]) -> None:
+        """Have `batches` run that never were in the queue."""
+        self.first.extend(batches)
+
+    @property
+    def has_asides(self) -> bool:
+        """Whether such a batch is to run: perhaps not every worker may run it. Needs the lock."""
+        return any(isinstance(part, Aside) for part in self.first)
+
+    def end_parts(self, error: BaseException, now: float) -> None:
+        """Answer the calls of the parts that were to run before the queue with `error`: they do not run."""
+        for part in [part for part in self.first if not isinstance(part, Aside)]:
+            self.first.remove(part)
+            self.end_unrun(part, error, now, now)
+
+    def may_join(self, batch: Batch) -> int:
+        """Return how many items that wait could still join `batch`, which has been prepared but has not run.
+
+        Only small calls, in order of arrival, and only where neither keys, lengths nor a feature choose.
+        """
+        queue = self.queue
+        chooses = queue.may_choose() or knows_lengths(self.options) or bool(self._took or self.first)
+        if chooses or type(batch) is not Batch or batch.search is not None or queue.items > queue.small_items:
+            return 0
+        first = next((call for call in queue.small_calls() if call.waiting), None)
+        if first is None or first.waiting < first.size:  # the rest of it may be in the batch
+            return 0
+        room: int = min(queue.items, queue.batch_size - batch.size)
+        return max(room, 0)
+
+    def join(self, batch: Batch, items: int) -> None:
+        """Have so many items join `batch`, as `may_join` has just said; it is to be prepared anew."""
+        more = self.queue.take(items)
+        batch.slices += more.slices
+        batch.size += more.size
+        more.clear()  # the queue knows it until it takes the next
+        if self.admission.awaiting_room:
+            self.admit_waiting()
+
+    def end_unwanted(self, batch: Batch, now: float) -> None:
+        """Forget `batch`, which has started, and of which all callers have left: it does not run on."""
+        started = self.running.pop(batch, now)
+        self._forget(batch.prune(), started)
+        self.effects.has_moved = True  # a part may have waited for its end
+
+    def spent(self, batch: Batch, stage_s: tuple[float, float, float], now: float) -> None:
+        """Note how long `batch`, which has passed its stages, was in each: so long it has taken."""
+        batch.stage_s = stage_s
+        if batch in self.running:
+            self.running[batch] = now - sum(stage_s)
+            self.counters.passed(stage_s)
+
     def end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
         """Answer the calls of `batch`, which does not run, with `error`."""
-        done = batch.fail(error, self._collator, streams=self._streams)
+        done = self._answer_with(error, batch)
         self.counters.left(batch.slices, batch.size, started, batch.failed)
         self._end(batch, done, now, error)
 
@@ -668,14 +751,6 @@ class Batcher(Inbox):
             if not self._may_run_elsewhere((call, start, stop)):
                 self.effects.released.append(call)
 
-    def end_streams(self, error: BaseException) -> list[Call]:
-        """Fail the calls of batches that run and stream; return them."""
-        calls = [call for call in self.running_calls() if call.missing and self._streams]
-        for call in calls:
-            call.left = "cancelled"
-            call.fail(error)
-        return calls
-
     # -- calls are answered -------------------------------------------------------------------------------
 
     def answer(self, calls: list[Call]) -> None:
@@ -699,6 +774,7 @@ class Batcher(Inbox):
         if outside := self.admission.clear():
             self.add(outside)  # and out again, so that they count
         calls = self.waiting()
+        calls += [call for part in self.first if isinstance(part, Aside) for call in part.calls]
         self._ending += [call for call in calls if call.missing]
         unanswered = _set_error(calls, error)
         for call in calls:
@@ -719,7 +795,7 @@ class Batcher(Inbox):
         if batch is not None:
             self._lose_batch(batch, error)
             return
-        self.counters.cancelled += sum([part.size for part in self.first])
+        self.counters.cancelled += self.again
         retried = [call for part in self.first for call in part.calls]
         self.first.clear()
         self.abandon(error, retried, self.options)
@@ -756,7 +832,7 @@ class Batcher(Inbox):
         calls = list(dict.fromkeys(batch.calls))
         lost = [call for call in calls if call.missing]
         if runs:  # else it has ended before the fault, and is counted
-            batch.failed = batch.failed + len(lost) if self._streams else batch.size
+            batch.failed = self._failed_in(batch, lost)
             self.counters.processed += batch.size
             self.counters.failed += batch.failed
         for call in calls:
@@ -767,6 +843,10 @@ class Batcher(Inbox):
             self._release(batch)
         except Exception as fault:  # noqa: BLE001  the queue is broken: the next look raises it
             self.fault = fault
+
+    def _failed_in(self, batch: Batch, lost: list[Call]) -> int:  # noqa: ARG002  of streams
+        """Return how many items of `batch` count as failed, of which the calls `lost` had no answer."""
+        return batch.size
 
     def lose(self, call: Call, error: BaseException) -> None:
         """Answer what `call` is a part of, after a step was broken off: with `error` if it has no answer.
@@ -857,10 +937,20 @@ class Batcher(Inbox):
         return [call for batch in (*self.running, *self.first) for call in batch.calls]
 
     @property
+    def has_calls(self) -> bool:
+        """Whether calls wait for a worker. Needs no lock."""
+        return bool(self.queue.items or self.arriving or self.first)
+
+    @property
     def unfinished(self) -> int:
         """How many items wait or run."""
         waiting: int = self.queue.items
-        return waiting + sum(batch.size for batch in (*self.running, *self.first))
+        return waiting + sum(batch.size for batch in self.running) + self.again
+
+    @property
+    def again(self) -> int:
+        """How many items are in batches that are to run before the queue."""
+        return sum([part.size for part in self.first if not isinstance(part, Aside)])
 
     def figures(self) -> dict[str, Any]:
         """What its features add to `stats`."""
@@ -884,12 +974,19 @@ def snapshot(counters: Counters, batchers: Sequence[Batcher], now: float, gone: 
     return counters.snapshot(
         waiting=sum(batcher.queue.items for batcher in batchers),
         running=[(batch.size, now - since) for each in batchers for batch, since in each.running.items()],
-        again=sum(part.size for each in batchers for part in each.first),
+        again=sum(each.again for each in batchers),
         paused=any(each.figures().get("isolation_paused", False) for each in batchers),
         fits=lessons.fits,
         best=lessons.best,
         learned=lessons.learned,
     )
+
+
+def _leave(call: Call) -> None:
+    """Have `call`, which is refused, and the calls in its place wait for nothing."""
+    for each in call.leave():
+        if each is not call:
+            _leave(each)
 
 
 def _arrived(call: Call) -> float:

@@ -186,9 +186,15 @@ class Call(TaskAwaitable):
         """How many items the caller asked for at once, where this call is a part of that."""
         return self.size
 
-    def enter(self, in_flight: Any) -> Sequence[Call]:  # noqa: ARG002  of calls that a cache may answer
+    def enter(self, batcher: Any) -> Sequence[Call]:  # noqa: ARG002  of calls that a cache may answer
         """Return the calls to queue in the place of this one."""
         return (self,)
+
+    def extend(self, deadline: float | None) -> None:
+        """Extend the deadline, if it has one, to that of a call that waits for the same items."""
+        for part in self.parts or (self,):
+            if part.deadline is not None:
+                part.deadline = None if deadline is None else max(part.deadline, deadline)
 
     def leave(self) -> Sequence[Call]:
         """Return the calls to drop, now that this one is not wanted any more."""
@@ -209,6 +215,11 @@ class Call(TaskAwaitable):
     def take_pieces(self) -> None:
         """Have the call, which is not queued yet, take piece after piece as its results."""
         self.results = deque()
+
+    @property
+    def takes_pieces(self) -> bool:
+        """Whether its caller takes piece after piece; else, of a function that streams, all at the end."""
+        return isinstance(self.results, deque)
 
     def fail(self, error: BaseException) -> None:
         """Answer the whole call with `error`; the items that still wait are for the batcher to drop."""
@@ -255,6 +266,11 @@ class Call(TaskAwaitable):
                 self.note = note_of_item(place, self.whole_size) if is_known else None
             self.missing -= stop - start  # last: its caller may be looking
         return not self.missing
+
+    def is_over(self, now: float) -> bool:
+        """Whether nothing more of it is wanted: it is done, its caller has left, or it is late."""
+        is_late = self.deadline is not None and now >= self.deadline
+        return not self.missing or self.left is not None or is_late
 
     def latest_start(self) -> float:
         """Return until when it waits for company: for half of its time at most. It must have a deadline."""

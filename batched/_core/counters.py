@@ -42,6 +42,11 @@ class Counters:
         self.cancelled: int = 0
         self.expired: int = 0
         self.given_up: int = 0
+        self.copies: int = 0
+        self.joined: int = 0
+        self._has_steps = False
+        self._places = 0  # of steps of batches that are refilled, while calls waited, ...
+        self._taken = 0  # ... and how many of these had an item
         self.real: int = 0
         self.padded: int = 0
         self._looked = 0  # batches of several items, of which `real` and `padded` are
@@ -51,6 +56,8 @@ class Counters:
         self._batch_size = Sizes()
         self._processing_time = Times()
         self._wait = Times()
+        self._stages: dict[str, Times] = {}  # how long batches were in each, if they pass any
+        self._passed: list[tuple[float, float, float]] = []  # not counted yet
         self._runs: list[_Run] = []  # not counted yet
         self._last_runs: list[_Run] = []  # counted
         self._waits: defaultdict[int, list[float]] = defaultdict(list)  # of slices, by their size
@@ -94,6 +101,31 @@ class Counters:
             self.failed += failed
         elif not again:
             self.left(slices, batch.size, started, failed)
+
+    def stepped(self, batch: Batch, started: float, now: float, places: int | None) -> None:
+        """Count a step of a batch that is refilled, of which the items are counted when they leave it.
+
+        It has had so many `places`, or None if no call waited for one.
+        """
+        slices = batch.slices
+        self._has_steps = True
+        self._runs.append((batch.reason, batch.size, len(slices), started, now, not batch.failed, None))
+        if len(self._runs) == _RUNS:
+            self._count_runs()
+        if places is not None:
+            self._places += places
+            self._taken += batch.size
+
+    def passed(self, stage_s: tuple[float, float, float]) -> None:
+        """Count how long a batch was prepared, in the function, and finished."""
+        self._passed.append(stage_s)
+        if len(self._passed) == _RUNS:
+            self._count_stages()
+
+    def _count_stages(self) -> None:
+        passed, self._passed = self._passed, []
+        for name, seconds in zip(("prepare", "function", "finish"), zip(*passed, strict=True), strict=True):
+            self._stages.setdefault(name, Times()).add([*seconds])
 
     def last_runs(self) -> list[tuple[int, int, float, float]]:
         """Return of the last runs that worked the items and slices, and when they started and ended."""
@@ -186,6 +218,8 @@ class Counters:
         """
         self._count_runs()
         self._count_waits()
+        if self._passed:
+            self._count_stages()
         of_runs = self._of_runs()
         batches = of_runs["total_batches"]
         return Stats(
@@ -203,11 +237,15 @@ class Counters:
             total_refused=self.refused,
             total_cached=self.cached,
             total_divided=self.divided,
-            avg_batch_size=self.processed / batches if batches else 0.0,
+            total_copies=self.copies,
+            total_joined=self.joined,
+            occupancy=self._taken / self._places if self._places else None,
+            avg_batch_size=of_runs["batch_size"].mean if self._has_steps else self.processed / (batches or 1),
             avg_processing_time=of_runs["processing_time"].mean,
             chosen={how.value: count for how, count in self.chosen.items() if count},
             learned=learned,
             wait=self._wait.snapshot(),
+            stages={name: times.snapshot() for name, times in self._stages.items()},
             apart_time=self._apart_s,
             padding=Padding(self.real, self.padded, self._looked),
             isolation_paused=paused,

@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from batched._core.options import ArrayOptions, Options, knows_lengths
 from batched._core.stats import Stats
 from batched._policy.lengths import Choice
-from batched._policy.window import Learned, StartReason, short
+from batched._policy.window import DEFAULT_S, Learned, StartReason, short
 
 _LEAST_BATCHES = 12  # batches: until then little is known
 _ALONE = 1.1  # items: batches of fewer have next to nothing to share
 _MOST_OF_THEM = 0.5  # of the batches
 _COSTLY = 0.2  # of the time
+_BESIDE = ("prepare", "finish")  # stages besides the function
+_NEARLY_ALL = 0.9  # of the time of all stages
 _FELT = 0.05  # of the time
 _UNLIKE = 1.0  # percent of padding: with less, lengths hardly differ
+_MANY_COPIES = 20.0  # percent
 _LOOKS = 24  # batches of several items: with fewer, little is known of lengths
 _SHORT_S = 200e-6  # batches that take less are not looked at
 _BEHIND = 0.75  # of the time of a batch: items that wait for longer were left out of a full one, ...
@@ -62,11 +65,56 @@ def _of_batches(
         batches = _count(stats.total_batches, "batch has", "batches have")
         of_these = "; the following describes only those" if stats.total_batches else ""
         yield f"Since options were last changed, {batches} started and finished{of_these}."
+    if options.continuous and stats.total_batches:
+        yield from _steps(stats, options)
+        return
     yield from _cost(stats, options)
     yield from lengths
     if stats.total_batches:
         yield from _size(stats, options, streams)
+    yield from _stages(stats)
     yield from _wait(stats, options)
+
+
+def _steps(stats: Stats, options: Options) -> Iterator[str]:
+    """Say how full the steps of batches are that are refilled, and what would fill them."""
+    yield f"The median step took {short(stats.processing_time.percentile(50) * 1000)} ms."
+    mean, most = stats.batch_size.mean, options.batch_size
+    yield f"Steps had {mean:.1f} items on average, out of a possible {most}."
+    taken = stats.occupancy
+    if taken is not None:
+        yield f"In steps while calls waited, {taken:.0%} of the places were taken."
+        if taken < _NEARLY_ALL and stats.total_batches >= _LEAST_BATCHES:
+            yield _why_empty(options)
+    yield from _waited(stats)
+
+
+def _why_empty(options: Options) -> str:
+    """Return why places are empty while calls wait."""
+    if options.group_by is not None:
+        return "Others were empty: only items with equal keys share a batch, and keys take turns."
+    if options.max_joining is not None or options.max_joining_length is not None:
+        return "Others were empty: no more items may join at one step."
+    return "Others were empty: joining takes time, so it is better that several items join together."
+
+
+def _stages(stats: Stats) -> Iterator[str]:
+    """Say which stage is the slowest, and what would help."""
+    if not stats.stages or stats.total_batches < _LEAST_BATCHES:
+        return
+    means = {name: times.mean for name, times in stats.stages.items()}
+    slowest = max(means, key=means.__getitem__)
+    total = sum(means.values())
+    share = means[slowest] / total if total else 1.0
+    each = ", ".join(f"{name} {short(mean * 1000)} ms" for name, mean in means.items())
+    yield (
+        f"The stages of a batch take {each} on average, so batches follow each other as fast as {slowest} "
+        f"allows."
+    )
+    if share > _NEARLY_ALL:
+        yield "The other stages take so little time that overlapping saves next to nothing."
+    elif slowest in _BESIDE:
+        yield f"The function waits for {slowest}: a faster one, or one that does less, would help."
 
 
 def _cost(stats: Stats, options: Options) -> Iterator[str]:
@@ -90,10 +138,10 @@ def _cost(stats: Stats, options: Options) -> Iterator[str]:
 
 def _why_unknown(stats: Stats, options: Options) -> str:
     """Return why it is not known what a batch costs, and what an item."""
-    if not (options.adaptive and options.timeout_ms and options.max_concurrent_batches == 1):
+    if not (options.adaptive and options.timeout_ms):
         return (
-            "The cost of a batch and of an item is not learned: that needs adaptive=True, timeout_ms above 0 "
-            "and max_concurrent_batches=1."
+            "The cost of a batch and of an item is not learned: that needs adaptive=True and timeout_ms "
+            "above 0."
         )
     if stats.learned is not None and _of_other_sizes(stats) < _SOME:
         return "The cost of an item is not known: too few batches differed in size."
@@ -217,6 +265,11 @@ def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # no
     )
     full = stats.closed.get(StartReason.FULL, 0) / stats.total_batches
     yield f"Batches have {mean:.1f} items on average, out of a possible {most}; {full:.0%} started full."
+    if stats.total_batches >= _LEAST_BATCHES and stats.copies_percent > _MANY_COPIES:
+        yield (
+            f"{stats.copies_percent:.0f}% of what the function was given were copies, to fill batches up to "
+            f"one of batch_sizes: sizes nearer to the number of items that come would save their time."
+        )
     if fits is not None:
         yield f"No more than {_count(fits, 'item fits', 'items fit')} in memory."
     if best is not None and (fits is None or best <= fits):
@@ -259,7 +312,7 @@ def _would_be_on_time(stats: Stats, options: Options) -> bool:
 
 def _has_all(stats: Stats, options: Options) -> bool:
     """Whether most batches had all items that waited, and items that wait can meet."""
-    waits = options.max_concurrent_batches == 1 or options.timeout_ms > 0
+    waits = options.max_concurrent_batches == 1 or bool(options.timeout_ms)
     return (
         waits
         and sum(stats.closed.get(reason, 0) for reason in _WITH_ALL) > _MOST_OF_THEM * stats.total_batches
@@ -294,13 +347,14 @@ def _larger(stats: Stats, most: int) -> Iterator[str]:
 def _wait(stats: Stats, options: Options) -> Iterator[str]:
     """Say how long batches are held back."""
     learned = stats.learned
+    timeout_ms = DEFAULT_S * 1000 if isinstance(options.timeout_ms, str) else options.timeout_ms
     if options.batch_size == 1:
         pass
-    elif not options.timeout_ms:
+    elif not timeout_ms:
         yield "Batches never wait for more calls, because timeout_ms=0."
     elif learned is None:
-        yield f"An incomplete batch waits until its oldest item is {short(options.timeout_ms)} ms old."
-    elif learned.wait_ms < options.timeout_ms / 1000:
+        yield f"An incomplete batch waits until its oldest item is {short(timeout_ms)} ms old."
+    elif learned.wait_ms < timeout_ms / 1000:
         reason = ": that would cost more than it saves" if _spares_waits(stats) else ""
         yield f"Batches do not wait for more calls now{reason}."
     else:
@@ -308,6 +362,10 @@ def _wait(stats: Stats, options: Options) -> Iterator[str]:
             f"Batches wait {short(learned.wait_ms)} ms for more calls on average: for callers that were just "
             "answered and call again at once, or for the rest of a burst."
         )
+    yield from _waited(stats)
+
+
+def _waited(stats: Stats) -> Iterator[str]:
     if stats.wait.count:
         mean_ms, long_ms = stats.wait.mean * 1000, stats.wait.percentile(99) * 1000
         mean, long = short(mean_ms), short(long_ms)

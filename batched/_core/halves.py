@@ -27,10 +27,24 @@ class Half(Batch):
         self.precedes_other_half: bool = False
         """Whether it is the first of two halves."""
 
+    def may_start(self) -> bool:
+        """Whether the calling worker may run it."""
+        return True
+
     def clear(self) -> None:
         """Drop the references to the calls, and to the errors: a traceback leads to their items."""
         super().clear()
         self.error = self.search = self.behind = None
+
+
+class Aside(Half):
+    """A batch of calls that never were in the queue: it runs before those, and counts and teaches nothing."""
+
+    __slots__ = ()
+
+    def prune(self) -> list[Slice]:
+        """Remove nothing: it runs for more than its callers."""
+        return []
 
 
 def halves_of(batch: Batch, error: BaseException | None, search: Search | None) -> list[Half]:
@@ -50,20 +64,28 @@ def halves_of(batch: Batch, error: BaseException | None, search: Search | None) 
         if piece[0] is not following[0]
     ]
     middle = min(between, key=lambda end: abs(2 * end - size), default=size // 2)
-    parts: tuple[list[Slice], list[Slice]] = [], []
-    for end, (call, start, stop) in zip(ends, slices, strict=True):
-        cut = min(max(stop - end + middle, start), stop)
-        for part, begin, to in ((parts[0], start, cut), (parts[1], cut, stop)):
-            if begin < to:
-                part.append((call, begin, to))
-    sizes = middle, size - middle
-    found = [Half(part, items, error, search) for part, items in zip(parts, sizes, strict=True) if part]
+    found = [half for half in cut_at(batch, middle, error, search) if half.size]
     if not between:
         for half in found:
             half.least_shapes = batch.shapes or batch.least_shapes  # it may have yet to run
     if found:
         found[0].precedes_other_half = len(found) > 1
     return found
+
+
+def cut_at(
+    batch: Batch, middle: int, error: BaseException | None, search: Search | None
+) -> tuple[Half, Half]:
+    """Return two batches: of so many of its items, and of the others."""
+    parts: tuple[list[Slice], list[Slice]] = [], []
+    end = 0
+    for call, start, stop in batch.slices:
+        end += stop - start
+        cut = min(max(stop - end + middle, start), stop)
+        for part, begin, to in ((parts[0], start, cut), (parts[1], cut, stop)):
+            if begin < to:
+                part.append((call, begin, to))
+    return Half(parts[0], middle, error, search), Half(parts[1], end - middle, error, search)
 
 
 def singles_of(batch: Batch, error: BaseException | None, search: Search | None) -> list[Half]:

@@ -59,7 +59,7 @@ class KeyedQueues:
         tenants: Tenants | None = None,
     ) -> None:
         self.lengths = lengths  # what is known of the lengths of items, if they are measured
-        self.tenants = tenants  # whose items wait, if tenants take turns, as they do within each key
+        self.tenants = tenants  # with items that wait, if tenants take turns, as they do within each key
         self._new = partial(kind, tenants=tenants)
         if lengths is not None:
             self._new = partial(self._new, lengths=lengths)
@@ -243,6 +243,11 @@ class KeyedQueues:
         found += [oldest] if is_due(oldest.queue.oldest()) else []
         found += [self._entries[urgent.key]] if urgent is not None else []
         return min((entry for entry in found if entry.is_large is large), key=_Entry.since, default=None)
+
+    def of_key(self, key: Hashable) -> Queue | None:
+        """Return the queue of `key` if it has the oldest item; else None, so that other keys have a turn."""
+        entry = self._oldest()
+        return entry.queue if entry is self._entries.get(key) else None
 
     def taken(self, batch: Batch, now: float) -> None:
         """Note that `batch` has been taken from the queue of a key: its turn is over."""

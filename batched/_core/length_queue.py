@@ -159,7 +159,7 @@ class LengthQueue(Queue):
         """
         small, large, small_items, room = sight
         chosen = self.lengths.fitting([*small, *large], room)
-        if not sight.both or (small_items < room and len(chosen) >= small_items):
+        if not sight.both or (small_items < room and len(chosen) > small_items):
             return chosen, 0, False
         share = 0 if self._led else min(int(self._credit), _least_share(room))
         if share:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
 from inspect import iscoroutinefunction, signature
+from itertools import pairwise
 from numbers import Real
 from operator import index
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 Check: TypeAlias = Callable[[str, Any], Any]
 
@@ -29,6 +32,16 @@ class ClientCache(Protocol):
 
 Cache: TypeAlias = MappingCache | ClientCache
 """What a `cache` may be: a mapping, or an object with `set`, and `get`, which returns None for no result."""
+
+
+@runtime_checkable
+class SharedByFunctions(Protocol):
+    """What `workers` may be: a `batched.Workers`."""
+
+    names: tuple[str, ...]
+    pool: Any
+    weight: float | None
+
 
 _LONGEST_MS = 7 * 24 * 3600 * 1000.0
 
@@ -86,6 +99,16 @@ def a_deadline(name: str, value: Any) -> float | Literal["default"]:
     return milliseconds
 
 
+def a_timeout(name: str, value: Any) -> float | Literal["auto"]:
+    """Accept "auto", and milliseconds."""
+    if isinstance(value, str):
+        if value != "auto":
+            raise ValueError(f'{name} must be a number of milliseconds, or "auto", got {value!r}')
+        return "auto"
+    milliseconds: float = a_time(or_zero=True)(name, value)
+    return milliseconds
+
+
 def _an_instance(kind: type, meant: str) -> Check:
     """Return a check for values of `kind`, which the message calls `meant`."""
 
@@ -122,6 +145,29 @@ def a_function(name: str, value: Any) -> Any:
     return value
 
 
+def workers(name: str, value: Any) -> Any:
+    """Accept a `batched.Workers`."""
+    if not isinstance(value, SharedByFunctions):
+        raise TypeError(
+            f"{name} must be a batched.Workers, as in workers=batched.Workers(2), got {value!r}; for threads "
+            f"of the function's own, use max_concurrent_batches"
+        )
+    return value
+
+
+def a_stage(name: str, value: Any) -> Any:
+    """Accept anything callable, also a coroutine function, and the name of a method."""
+    if isinstance(value, str):
+        if not value.isidentifier():
+            raise ValueError(f"{name} must be a function or the name of a method, got {value!r}")
+        return value
+    if isinstance(value, classmethod):
+        raise TypeError(f"{name} must be a function or the name of a method, got {value!r}: name it instead")
+    if not callable(value):
+        raise TypeError(f"{name} must be a function or the name of a method, got {value!r}")
+    return value
+
+
 def a_length(name: str, value: Any) -> Any:
     """Accept "auto", and what `a_function` accepts."""
     if isinstance(value, str):
@@ -148,6 +194,26 @@ def round_up(name: str, value: Any) -> Any:
     return check(name, value)
 
 
+def ascending(name: str, value: Any) -> tuple[int, ...]:
+    """Accept whole numbers from 1 on, each larger than the one before."""
+    unordered = isinstance(value, str | bytes | Mapping | AbstractSet)
+    if unordered or not hasattr(type(value), "__iter__"):
+        raise TypeError(f"{name} must be a tuple of ints, such as (1, 2, 4, 8), got {value!r}")
+    numbers = tuple(map(partial(an_int(1), f"each of {name}"), value))
+    if not numbers:
+        raise ValueError(f"{name} must not be empty")
+    if any(former >= latter for former, latter in pairwise(numbers)):
+        raise ValueError(f"{name} must be in ascending order, each number once, got {numbers}")
+    return numbers
+
+
+def ascending_each(name: str, value: Any) -> tuple[int, ...] | dict[Any, tuple[int, ...]]:
+    """Accept such numbers for all features, or a mapping of some for each feature named, which is copied."""
+    if isinstance(value, Mapping):
+        return {key: ascending(f"{name}[{key!r}]", numbers) for key, numbers in value.items()}
+    return ascending(name, value)
+
+
 def outputs(name: str, value: Any) -> bool | dict[Any, Any]:
     """Accept True, False, or a dict of each padded output and the feature that it is padded as."""
     if isinstance(value, bool):
@@ -160,33 +226,43 @@ def outputs(name: str, value: Any) -> bool | dict[Any, Any]:
     )
 
 
-def a_cache(_: str, value: Any) -> Any:
+def a_cache(name: str, value: Any) -> Any:
     """Accept a mapping, or an object with `get` and `set`, but none that answers for unknown keys."""
     kind = type(value).__name__
     if isinstance(value, type):
         raise TypeError(
-            f"cache must be an object, got the class {value.__name__}: write {value.__name__}(...)"
+            f"{name} must be an object, got the class {value.__name__}: write {value.__name__}(...)"
         )
     if not is_mapping(value):
         if _takes(value.get, 1) and _takes(value.set, 2):
             return value
         raise TypeError(
-            f"cache must have a get that takes a key, and a set that takes a key and a value; those of "
+            f"{name} must have a get that takes a key, and a set that takes a key and a value; those of "
             f"{kind} take other arguments"
         )
-    item = [getattr(type(value), name, None) for name in ("__getitem__", "__setitem__")]
+    item = [getattr(type(value), method, None) for method in ("__getitem__", "__setitem__")]
     if None in item or isinstance(value, Sequence | memoryview) or hasattr(value, "__array__"):
         raise TypeError(
-            f"cache must be a mapping such as a dict, or an object with get and set, "
+            f"{name} must be a mapping such as a dict, or an object with get and set, "
             f"got {value!r:.100} of type {kind}"
         )
     if any(map(iscoroutinefunction, item)):
         raise TypeError(f"an asynchronous cache needs get and set, but {kind} has only []")
     if isinstance(value, dict | UserDict) and hasattr(value, "__missing__"):
         raise TypeError(
-            f"cache must not make up values for missing keys, as {kind} does with __missing__: use a dict"
+            f"{name} must not make up values for missing keys, as {kind} does with __missing__: use a dict"
         )
     return value
+
+
+def a_request_cache(name: str, value: Any) -> Any:
+    """Accept a mapping that `a_cache` accepts."""
+    if isinstance(value, type) or is_mapping(value):
+        return a_cache(name, value)
+    raise TypeError(
+        f"{name} must be a mapping such as a dict, got {value!r:.100}, which has get and set: such an object "
+        f"can be the cache of the decorator"
+    )
 
 
 def is_mapping(cache: Any) -> bool:

@@ -11,27 +11,36 @@ After the options that may be given by position, rows stand in the order of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
+from batched._core.batch_record import BatchRecord
 from batched._core.call import Call
 from batched._core.option_checks import (
     Cache,
     Check,
+    MappingCache,
+    SharedByFunctions,
     a_bool,
     a_cache,
     a_deadline,
     a_function,
     a_length,
+    a_request_cache,
+    a_stage,
     a_string,
     a_time,
+    a_timeout,
     an_int,
+    ascending,
+    ascending_each,
     one_of,
     or_none,
     outputs,
     pad_values,
     round_up,
+    workers,
 )
 
 T = TypeVar("T")
@@ -76,11 +85,12 @@ class Options:
         "The most items in one batch. With `adaptive`, full batches are smaller where that is faster.",
         live=True,
     )
-    timeout_ms: float = _option(
-        5.0,
-        a_time(or_zero=True),
+    timeout_ms: float | Literal["auto"] = _option(
+        "auto",
+        a_timeout,
         "How many milliseconds an incomplete batch may wait for more items while the worker is idle. "
-        "0 never waits.",
+        '0 never waits. `"auto"` is 5 ms until the cost of a batch is known, and then that cost; with '
+        "`adaptive=False` it stays 5 ms.",
         live=True,
     )
     small_batch_threshold: int = _option(
@@ -97,9 +107,35 @@ class Options:
     max_concurrent_batches: int = _option(
         1,
         an_int(1),
-        "How many batches run at once, each in its own thread or task. With more than 1, batches start as "
-        "with `adaptive=False`.",
+        "How many batches run at once, each in its own thread or task.",
         live=True,
+    )
+    workers: SharedByFunctions | None = _option(
+        None,
+        or_none(workers),
+        "The worker threads that run the batches: a `batched.Workers`, which other functions may share. With "
+        "None, the function has threads of its own, as many as `max_concurrent_batches`.",
+    )
+    batch_sizes: Sequence[int] | None = _option(
+        None,
+        or_none(ascending),
+        "The only sizes that a batch may have, in ascending order, for a compiled model. A batch of another "
+        "size is cut to one of these, or filled up with copies of one of its items; the results of copies "
+        "are dropped. `batch_size` is the largest of the sizes.",
+    )
+    prepare: Callable[..., Any] | str | None = _option(
+        None,
+        or_none(a_stage),
+        "What to do with a batch before the function, such as to tokenize it: while one batch is in the "
+        "function, the next one is prepared in a second thread. It gets what the function would get, and the "
+        "function gets what it returns. A function, or the name of a method of the same class.",
+    )
+    finish: Callable[..., Any] | str | None = _option(
+        None,
+        or_none(a_stage),
+        "What to do with the outputs of a batch after the function, such as to turn them into lists: while "
+        "the next batch is in the function, they are finished in a third thread. It gets what the function "
+        "returns, and returns one result per item. A function, or the name of a method of the same class.",
     )
     default_deadline_ms: float | None = _option(
         None,
@@ -171,15 +207,39 @@ class Options:
     cache_key: Callable[..., Hashable] | None = _option(
         None,
         or_none(a_function),
-        "A function that returns an item's key in the cache; for arrays, which need one, it takes the "
-        "features of a call. Without it, the item is the key, and each instance of a class has its own "
-        "results.",
+        "A function that returns an item's key in `cache` and in `request_cache`; for arrays, which need "
+        "one, it takes the features of a call. Without it, the item is the key, and each instance of a class "
+        "has its own results.",
     )
     max_pieces: int = _option(
         DEFAULT_MAX_PIECES,
         an_int(1),
         "How many pieces of a stream may wait for its consumer. A consumer that falls further behind gets "
         "these, then a `batched.SlowConsumerError`; the other streams of its batch go on.",
+    )
+    continuous: bool = _option(
+        False,
+        a_bool,
+        "Whether items join a batch while it runs, in the places of those that have ended. The function is a "
+        "generator that is told of it: `change = yield pieces` returns a `batched.Change`.",
+    )
+    max_joining: int | None = _option(
+        None,
+        or_none(an_int(1)),
+        "How many items may join a batch at one step, with `continuous`. A step in which items join takes "
+        "longer, and those that are there wait for it.",
+    )
+    max_joining_length: int | None = _option(
+        None,
+        or_none(an_int(1)),
+        "The most that the lengths of the items that join at one step may add up to, with `continuous`. An "
+        "item that is longer joins alone.",
+    )
+    on_batch: Callable[[BatchRecord], object] | None = _option(
+        None,
+        or_none(a_function),
+        "A function that is told of each batch after it has run, with a `batched.BatchRecord`. It is called "
+        "in a thread of its own, so neither calls nor batches wait for it; if it fails, that is logged once.",
     )
     name: str | None = _option(
         None,
@@ -189,8 +249,46 @@ class Options:
 
     def __post_init__(self) -> None:
         _check(self)
-        if self.cache_key is not None and self.cache is None:
-            raise TypeError("cache_key needs a cache")
+        if not self.continuous and (self.max_joining is not None or self.max_joining_length is not None):
+            name = "max_joining" if self.max_joining is not None else "max_joining_length"
+            raise TypeError(f"{name} needs continuous=True: else no item joins a batch that runs")
+        if self.continuous and self.batch_sizes is not None:
+            raise TypeError(
+                "batch_sizes cannot be used with continuous=True, as items come and go: have the function "
+                "fill its rows up to a size"
+            )
+        if self.workers is not None:
+            number = len(self.workers.names)
+            if self.max_concurrent_batches not in {1, number}:
+                raise TypeError(
+                    f"max_concurrent_batches={self.max_concurrent_batches} cannot be used with workers, of "
+                    f"which there are {number}: leave it out"
+                )
+            object.__setattr__(self, "max_concurrent_batches", number)
+        if self.batch_sizes is not None and self.batch_size != self.batch_sizes[-1]:
+            raise ValueError(
+                f"batch_size={self.batch_size} is not the largest of batch_sizes={self.batch_sizes}: leave "
+                f"batch_size out"
+            )
+        if self.batch_sizes is not None and not self.isolate_errors and self.batch_sizes[0] > 1:
+            raise ValueError(
+                f"batch_sizes={self.batch_sizes} needs copies of items, but with isolate_errors=False no "
+                f"item may run twice: have 1 among the sizes"
+            )
+        if has_stages(self) and (self.max_concurrent_batches > 1 or self.workers is not None):
+            given = "prepare" if self.prepare is not None else "finish"
+            other = "workers"
+            if self.workers is None:
+                other = f"max_concurrent_batches={self.max_concurrent_batches}"
+            raise ValueError(
+                f"{given} cannot be used with {other}: batches overlap by stages, one in each, in threads of "
+                f"the function's own. Leave one of them out; for several devices, make an instance for each"
+            )
+
+    @property
+    def weight(self) -> float | None:
+        """The weight of the function among those that share its workers; None if it was given none."""
+        return None if self.workers is None else self.workers.weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +299,9 @@ class ArrayOptions(Options):
     not_taken: ClassVar[Mapping[str, str]] = {
         "length": "length cannot be used with arrays: they know their own lengths",
         "max_pieces": "max_pieces cannot be used with arrays: they do not stream",
+        "continuous": "continuous cannot be used with arrays: they do not stream",
+        "max_joining": "max_joining cannot be used with arrays: they do not stream",
+        "max_joining_length": "max_joining_length cannot be used with arrays: they do not stream",
     }
 
     pad_token: Any = _option(
@@ -220,6 +321,13 @@ class ArrayOptions(Options):
         "Round the length of rows up to a multiple of this: a number for all features, or a dict with a "
         "number for each feature to round.",
     )
+    pad_to_lengths: Sequence[int] | Mapping[Any, Sequence[int]] | None = _option(
+        None,
+        or_none(ascending_each),
+        "The only lengths that rows may be padded to, in ascending order: each batch has the first one that "
+        "is long enough. A tuple for all features, or a dict with a tuple for each feature to pad. A call "
+        "with a longer row raises `ValueError`.",
+    )
     unpad_outputs: bool | Mapping[Any, Any] = _option(
         False,
         outputs,
@@ -237,18 +345,38 @@ class ArrayOptions(Options):
         Options.__post_init__(self)
         if self.cache is not None and self.cache_key is None:
             raise TypeError("a cache for arrays needs a cache_key, because arrays cannot be keys")
+        if both := _named_by_both(self.pad_to_lengths, self.pad_to_multiple_of):
+            raise TypeError(f"pad_to_lengths and pad_to_multiple_of cannot both be set for {both}")
 
     def pad_of(self, key: object) -> Any:
         """Return the padding of the feature `key`."""
         return self.pad_token.get(key, 0) if isinstance(self.pad_token, dict) else self.pad_token
 
-    def multiple_of(self, key: object) -> int:
-        """Return the number that the lengths of the feature `key` are rounded up to a multiple of, or 1."""
+    def steps_of(self, key: object) -> int | tuple[int, ...]:
+        """Return what the lengths of the feature `key` are rounded up to: a multiple, or one of a tuple."""
+        return self.lengths_of(key) or self._multiple_of(key)
+
+    def _multiple_of(self, key: object) -> int:
         multiples = self.pad_to_multiple_of
         return (multiples.get(key) if isinstance(multiples, Mapping) else multiples) or 1
 
+    def lengths_of(self, key: object) -> tuple[int, ...] | None:
+        """Return the lengths that the feature `key` may have, None if it may have any."""
+        lengths: Any = self.pad_to_lengths
+        return lengths.get(key) if isinstance(lengths, Mapping) else lengths
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+def _named_by_both(one: Any, other: Any) -> str:
+    """Return the feature for which two options of arrays are set, "" if there is none."""
+    if one is None or other is None:
+        return ""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return next((repr(key) for key in one if key in other), "")
+    named = next((each for each in (one, other) if isinstance(each, Mapping)), {None: None})
+    return next(("one feature" if key is None else repr(key) for key in named), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CallOptions:
     """The options of single calls."""
 
@@ -275,8 +403,29 @@ class CallOptions:
         live=True,
     )
 
+    request_cache: MappingCache | None = _option(
+        None,
+        or_none(a_request_cache),
+        "Where the results of one request are kept: a dict, or another mapping, which is new for each "
+        "request. An item that the request has asked for is not asked for again, also while it is in flight; "
+        "errors are not kept. It lies in front of `cache`, and the keys are the same.",
+        live=True,
+    )
+
     def __post_init__(self) -> None:
         _check(self)
+
+    # A cache is the user's: it is not looked into, and two empty ones are two.
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CallOptions):
+            return NotImplemented
+        return self._others() == other._others() and self.request_cache is other.request_cache
+
+    def __hash__(self) -> int:
+        return hash((self._others(), id(self.request_cache)))
+
+    def _others(self) -> tuple[Any, ...]:
+        return self.deadline_ms, self.priority, self.return_exceptions
 
     def with_default(self, deadline_ms: float | None) -> CallOptions:
         """Return these options, with `deadline_ms` where they leave it to the decorator."""
@@ -309,8 +458,24 @@ def live_options(kind: type[Options | CallOptions]) -> list[str]:
     return [row.name for row in fields(kind) if row.metadata["live"]]
 
 
+def have_changed(options: Options, before: Options) -> bool:
+    """Whether an option that can be changed has another value than `before`.
+
+    The others are not compared: they may be objects of the user, such as a cache, which `==` walks through.
+    """
+    return any(getattr(options, name) != getattr(before, name) for name in live_options(Options))
+
+
+def has_stages(options: Options) -> bool:
+    """Whether a batch passes more than one stage with these options."""
+    return options.prepare is not None or options.finish is not None
+
+
 def knows_lengths(options: Options) -> bool:
     """Whether with these options the length of each item is known from the start."""
     return (
-        isinstance(options, ArrayOptions) or callable(options.length) or options.max_batch_length is not None
+        isinstance(options, ArrayOptions)
+        or callable(options.length)
+        or options.max_batch_length is not None
+        or options.max_joining_length is not None
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from html import escape
 from itertools import accumulate
 from math import inf
 
@@ -134,8 +136,14 @@ class Stats:
     """Runs of the batch function, including failed ones."""
     total_divided: int
     """Runs that failed and were retried in halves."""
+    total_copies: int = 0
+    """Copies of items that filled batches up to one of `batch_sizes`; they count nowhere else."""
+    total_joined: int = 0
+    """Items that joined a batch while it ran. With `continuous=True` each step counts as a batch."""
+    occupancy: float | None = None
+    """The share of places that were taken in steps while calls were in the queue; None if there was none."""
     avg_batch_size: float
-    """`total_processed` per run."""
+    """`total_processed` per run; with `continuous=True`, the items per step."""
     avg_processing_time: float
     """Seconds per run."""
     closed: dict[str, int]
@@ -152,6 +160,11 @@ class Stats:
     """Seconds from each item's call to the start of its batch."""
     processing_time: Distribution
     """Seconds per run."""
+    stages: dict[str, Distribution] = field(default_factory=dict)
+    """Seconds per run in each stage: `"prepare"`, `"function"`, `"finish"`. Empty without such an option.
+
+    `processing_time` is the three together, without what a batch waits between them.
+    """
     batch_size: Distribution
     """Items per run."""
     apart_time: float
@@ -172,6 +185,13 @@ class Stats:
     configured: Stats | None = None
     """The figures at the moment when `configure` last changed options; None if it never did."""
 
+    @property
+    def copies_percent(self) -> float:
+        """The share of copies in the items that the function was given, in percent; 0 if there were none."""
+        return (
+            100 * self.total_copies / (self.total_copies + self.batch_size.sum) if self.total_copies else 0.0
+        )
+
     def since_configured(self) -> Stats:
         """Return the figures of batches that have started since options were last changed.
 
@@ -188,15 +208,47 @@ class Stats:
             total_rejected=self.total_rejected - before.total_rejected,
             total_refused=self.total_refused - before.total_refused,
             total_batches=self.total_batches - before.total_batches,
+            total_copies=self.total_copies - before.total_copies,
+            total_joined=self.total_joined - before.total_joined,
             closed=_more(self.closed, before.closed),
             wait=self.wait.since(before.wait),
             processing_time=self.processing_time.since(before.processing_time),
+            stages={
+                name: times.since(before.stages[name]) if name in before.stages else times
+                for name, times in self.stages.items()
+            },
             batch_size=self.batch_size.since(before.batch_size),
             apart_time=self.apart_time - before.apart_time,
             configured=None,
         )
 
+    def _rows_of_options(self) -> Iterator[tuple[str, str]]:
+        """Yield the rows that are there with some options only."""
+        if self.total_copies:
+            share = f"{self.copies_percent:.1f}% of what the function was given"
+            yield "copies", f"{self.total_copies} ({share})"
+        if self.total_joined:
+            taken = ""
+            if self.occupancy is not None:
+                taken = f"; {100 * self.occupancy:.1f}% of places taken while calls waited"
+            yield "joined", f"{self.total_joined}{taken}"
+        if self.stages:
+            each = ", ".join(f"{name} {short(times.mean * 1000)}" for name, times in self.stages.items())
+            yield "stages, mean", f"{each} ms"
+
     def __str__(self) -> str:
+        return "\n".join(f"{name:<18}  {value}" for name, value in self._rows())
+
+    def _repr_html_(self) -> str:
+        """Return the table as notebooks show it."""
+        cell = "<td style='text-align: left'>"
+        rows = [
+            f"<tr>{cell}{escape(name)}</td>{cell}{escape(value)}</td></tr>" for name, value in self._rows()
+        ]
+        return f"<table>{''.join(rows)}</table>"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """Return the table: what is shown, and how."""
         closed = ", ".join(f"{count} {reason}" for reason, count in self.closed.items())
         rows = [
             ("queued", f"{self.queue_size}"),
@@ -211,6 +263,7 @@ class Stats:
             ("wait", _row(self.wait, 1000, " ms")),
             ("processing", _row(self.processing_time, 1000, " ms")),
         ]
+        rows += self._rows_of_options()
         if self.apart_time:
             total = self.processing_time.sum
             rows.append(("kept apart by key", f"{short(self.apart_time)} s of {short(total)} s"))
@@ -231,7 +284,7 @@ class Stats:
             rows.append(("best batch size", f"{self.best_batch_size}"))
         if self.learned is not None:
             rows.append(("learned", str(self.learned)))
-        return "\n".join(f"{name:<18}  {value}" for name, value in rows)
+        return rows
 
 
 def _running_for(ages: tuple[float, ...]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from batched._core.batch import Batch
+from batched._core.change import Change
 from batched._drivers.current_batch import RUNNING
 from batched._drivers.generators import walk_steps
 from batched._drivers.private_python import end_silently
@@ -26,6 +27,12 @@ class Batches(Protocol):
     collator: Any
     name: str
     streams: bool
+    is_plain: bool
+    """Whether a batch is one call of the function: it does not stream, and passes no stages."""
+
+    async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
+        """Have `batch` pass its stages; return its parts."""
+        ...
 
     def next(self, loop: asyncio.AbstractEventLoop, task: object, *, is_full: bool = False) -> Batch | None:
         """Remove and return the next batch; None if the task is to end.
@@ -34,8 +41,8 @@ class Batches(Protocol):
         """
         ...
 
-    def step(self, batch: Batch, pieces: Any) -> bool:
-        """Hand the callers of `batch`, which streams, their next pieces; return whether any wants more."""
+    def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
+        """Hand the callers of `batch`, which streams, their next pieces; return what to tell the function."""
         ...
 
     def end(  # noqa: PLR0913
@@ -102,11 +109,10 @@ class BatchTask:
                             return
                     dispatcher.batches.add(batch)  # here: one that no task knows is lost, and given up
                     RUNNING.set(batch)
-                    if dispatcher.streams:
-                        step = partial(dispatcher.step, batch)
-                        await walk_steps(batch.run(dispatcher.collator), step, dispatcher.name, _TURN)
-                    else:
+                    if dispatcher.is_plain:
                         parts = batch.split(await batch.run(dispatcher.collator), dispatcher.collator)
+                    else:
+                        parts = await self._other_parts(dispatcher, batch)
                 except BaseException as raised:  # noqa: BLE001  for the callers to handle, whatever it is
                     if isinstance(raised, GeneratorExit) and (
                         batch is None or RUNNING.get(None) is not batch
@@ -124,6 +130,14 @@ class BatchTask:
         except BaseException as interrupt:  # Ctrl-C in the lines above
             dispatcher.lost(batch, interrupt, self)
             raise
+
+    async def _other_parts(self, dispatcher: Batches, batch: Batch) -> list[Any]:
+        """Run a batch that streams, and return no parts; or one that passes stages."""
+        if not dispatcher.streams:
+            return await dispatcher.pass_stages(batch, self)
+        step = partial(dispatcher.step, batch)
+        await walk_steps(batch.run(dispatcher.collator), step, dispatcher.name, _TURN)
+        return []
 
     def _next_in_this_turn(self, dispatcher: Batches, loop: asyncio.AbstractEventLoop) -> Batch | None:
         """Return a full batch, if one waits in the midst of a list.

@@ -6,6 +6,7 @@ import _thread
 from collections.abc import Callable
 from contextvars import Context, ContextVar
 
+from batched._clock import monotonic
 from batched._core.batch import Batch
 
 RUNNING: ContextVar[Batch] = ContextVar("batched.running")
@@ -22,12 +23,16 @@ DROP_DEPARTED: ContextVar[Callable[[], object]] = ContextVar("batched.drop_depar
 class CurrentBatch:
     """The batch that the calling batch function is running."""
 
-    __slots__ = ("_slices", "size")
+    __slots__ = ("_batch", "_slices")
 
     def __init__(self, batch: Batch) -> None:
-        self.size: int = batch.size
-        """The number of items."""
+        self._batch = batch
         self._slices = batch.slices
+
+    @property
+    def size(self) -> int:
+        """The number of items; of a batch that is refilled, at present."""
+        return self._batch.size
 
     @property
     def contexts(self) -> list[Context]:
@@ -38,6 +43,18 @@ class CurrentBatch:
         several at once, for example in threads.
         """
         return [call.caller_context() for call, start, stop in self._slices for _ in range(start, stop)]
+
+    @property
+    def left(self) -> list[bool]:
+        """For each item, whether nothing more of it is wanted.
+
+        It has ended or failed, its caller has left, or its deadline has passed. The cost is that of a loop
+        over the items.
+        """
+        if (drop := DROP_DEPARTED.get(None)) is not None:
+            drop()
+        now = monotonic()
+        return [call.is_over(now) for call, start, stop in self._slices for _ in range(start, stop)]
 
     def cancelled(self) -> bool:
         """Whether every caller has left, so that the results are no longer wanted."""

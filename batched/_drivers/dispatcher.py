@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call, release_inputs
+from batched._core.change import Change
 from batched._core.effects import Effects, log_faults
 from batched._drivers.driver import Driver
 from batched._drivers.step_lock import StepLock
+from batched._parts.in_flight import store
+
+if TYPE_CHECKING:
+    from batched._core.stream_batcher import StreamBatcher
 
 
 class Dispatcher(ABC):
@@ -84,7 +90,7 @@ class Dispatcher(ABC):
             release_inputs(effects.released)
             effects.released = []
         if effects.landed:
-            interrupt = self.collator.store(effects.landed)  # before callers can ask again
+            interrupt = store(effects.landed)  # before callers can ask again
             effects.landed = []
         if effects.answered:
             self._wake_callers(effects.answered)
@@ -107,13 +113,22 @@ class Dispatcher(ABC):
                 batcher.mend(error)
                 self._count_anew()
 
-    def step(self, batch: Batch, pieces: Any) -> bool:
-        """Hand the callers of `batch`, which streams, their next pieces; return whether any wants more."""
+    def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
+        """Hand the callers of `batch`, which streams, their next pieces.
+
+        Returns what the function is to be told; None if no caller wants more.
+        """
         split = batch.split(pieces, self.collator)
-        with self.lock.later, self.lock:
-            told, wanted = self.batcher.step(batch, split)
-        self._wake_callers(told)
-        return wanted
+        calls = batch.calls
+        try:
+            with self as batcher:
+                told, change = cast("StreamBatcher", batcher).step(batch, split, monotonic())
+            self._wake_callers(told)
+        except BaseException as error:
+            self.recover(error)
+            self._wake_callers(calls)  # some may have ended, and have left the batch
+            raise
+        return change
 
     @abstractmethod
     def _wake_callers(self, calls: list[Call]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Literal, NoReturn
@@ -11,17 +11,17 @@ from typing import Any, Literal, NoReturn
 from batched._clock import monotonic
 from batched._core.admission import admits_with_lock
 from batched._core.batcher import Batcher, NewQueue, snapshot
-from batched._core.call import Call
+from batched._core.call import Call, Slice
 from batched._core.collator import Collator
 from batched._core.counters import Counters
 from batched._core.lessons import NOTHING, Lessons
-from batched._core.options import Options
+from batched._core.options import Options, has_stages
 from batched._core.stats import Stats
+from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.step_lock import StepLock, new_step_lock
+from batched._drivers.telling import Teller
 from batched._drivers.wakeups import error_of
-from batched._features.backlog import Backlog
-from batched._parts.cache import CachingCollator
-from batched._parts.in_flight import InFlight
+from batched._features.backlog import Backlog, KnowsWorkers
 from batched._parts.stack import features
 from batched.errors import ClosedError, raise_as_was
 
@@ -44,6 +44,9 @@ class Driver(ABC):
     def _begin_anew(self) -> None:
         """Start with a free lock, and nothing counted."""
         self.counters: Counters = Counters()
+        on_batch = self.options.on_batch
+        self.teller: Teller | None = None if on_batch is None else Teller(self.name, on_batch)
+        """What tells `on_batch` of batches."""
         self.lock: StepLock = new_step_lock()
         self._amid_step: Stats | None = None  # the figures in the middle of the present step, if asked for
 
@@ -57,18 +60,27 @@ class Driver(ABC):
 
     def new_batcher(self) -> Batcher:
         """Return a batcher with the present options."""
-        found = features(self.name, streams=self.streams)
-        return Batcher(
+        found = features(
+            self.name,
+            streams=self.streams,
+            in_stages=has_stages(self.options),
+            workers=self._worker_times(),
+            tell=None if self.teller is None else self.teller.tell,
+        )
+        kind = StreamBatcher if self.streams else Batcher
+        return kind(
             self.options,
             self._queue,
             self.collator,
             self.name,
             self.counters,
-            in_flight=InFlight() if isinstance(self.collator, CachingCollator) else None,
-            streams=self.streams,
             features=found,
             waits=next((each for each in found if isinstance(each, Backlog)), None),
         )
+
+    def _worker_times(self) -> KnowsWorkers | None:
+        """Return what knows of the workers, if other functions use them too."""
+        return None
 
     @property
     def may_wait(self) -> bool:
@@ -95,6 +107,13 @@ class Driver(ABC):
             self._amid_step = snapshot(deepcopy(self.counters), batchers, monotonic(), gone)
             self.lock.later.append(self._forget_snapshot)
         return self._amid_step
+
+    @abstractmethod
+    def warm_up(self, new_slices: Callable[[], list[Slice]], *, in_task: bool) -> list[Call]:
+        """Have each worker run a batch of new slices; return their calls, which have come at once.
+
+        For the running task to wait for if it is `in_task`, else for this thread.
+        """
 
     def _forget_snapshot(self) -> None:
         self._amid_step = None

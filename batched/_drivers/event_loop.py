@@ -17,18 +17,20 @@ from typing import Any
 
 from batched._clock import monotonic
 from batched._core.batcher import Batcher, NewQueue
-from batched._core.call import Call
+from batched._core.call import Call, Slice
 from batched._core.collator import Collator
 from batched._core.lessons import NOTHING, Lessons
-from batched._core.options import Options
+from batched._core.options import Options, has_stages
 from batched._core.stats import Stats
 from batched._drivers.alarms import watch
 from batched._drivers.current_batch import RUNNING
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import register
 from batched._drivers.loop_dispatcher import LoopDispatcher
+from batched._drivers.loop_stages import StagedLoopDispatcher
 from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.wakeups import ask, set_unless_done
+from batched._drivers.warm_up import NoPieces, WarmUp
 from batched._features.backlog import Backlog
 from batched.errors import ClosedError
 
@@ -205,6 +207,34 @@ class LoopDriver(Driver):
         self.post_async(call)
         call.cancel()  # its consumer waits for the event, not for the call
 
+    def warm_up(self, new_slices: Callable[[], list[Slice]], *, in_task: bool) -> list[Call]:  # noqa: ARG002  all are tasks
+        """Have the running loop run a batch of new slices; return their calls, for the running task."""
+        loop = get_running_loop()
+        known = self._dispatchers.get(id(loop))
+        dispatcher = None if known is None else known()
+        if dispatcher is None or dispatcher.loop() is not loop:
+            dispatcher = self._new_dispatcher(loop)
+        self.check()
+        batch = WarmUp(new_slices())
+        for call in batch.calls:
+            call.note_context()
+            call.waits_at = dispatcher
+            call._loop = loop  # noqa: SLF001  tasks look for it by this name
+            if self.streams:
+                call.results = NoPieces()
+                call.waiter = asyncio.Event()
+                call.cancel()  # its consumer waits for the event, not for the call
+        calls = batch.calls
+        try:
+            with dispatcher as batcher:
+                batcher.run_aside([batch])
+        except BaseException as error:
+            dispatcher.recover(error)
+            raise
+        if batcher.wake_after is not None:
+            dispatcher.start(loop)
+        return calls
+
     # -- a caller leaves ----------------------------------------------------------------------------------
 
     def _drop(self, call: Call) -> None:
@@ -230,6 +260,8 @@ class LoopDriver(Driver):
         for dispatcher, rested in draining:
             while not rested.done() and dispatcher.is_running():
                 await asyncio.wait([rested], timeout=_LOOK_S)  # a loop says nothing when it stops
+        if self.teller is not None:
+            await asyncio.to_thread(self.teller.flush)
 
     # -- loops --------------------------------------------------------------------------------------------
 
@@ -251,7 +283,8 @@ class LoopDriver(Driver):
         """Return a dispatcher for `loop`, which has none."""
         key = id(loop)
         gone: Callable[[object], None] = partial(_forget_loop, self.resting, key)
-        dispatcher = LoopDispatcher(
+        kind = StagedLoopDispatcher if has_stages(self.options) else LoopDispatcher
+        dispatcher: LoopDispatcher = kind(
             self,
             weakref.ref(loop, gone),
             key,

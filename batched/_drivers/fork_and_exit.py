@@ -92,6 +92,9 @@ def at_exit() -> None:
         worker.end_streams()  # no consumer is left to read them
     for worker in workers:
         worker.shutdown(wait=True, cancel_futures=True)
+    for batcher in live():  # those of event loops, which have no threads to end
+        if not isinstance(batcher, Worker) and (teller := getattr(batcher, "teller", None)) is not None:
+            teller.flush()
 
 
 def _after_fork() -> None:

@@ -6,16 +6,23 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
+from batched._core.change import NOT_TOLD, Change
+
+_END = object()
 _UNCLOSED = "%s: could not close the generator"
 
 _logger = logging.getLogger("batched")
 
 
-def run_steps(steps: Any, step: Callable[[Any], bool], name: str) -> None:
-    """Hand all that `steps` yields to `step`, as long as that returns that more is wanted."""
+def run_steps(steps: Any, step: Callable[[Any], Change[Any] | None], name: str) -> None:
+    """Hand all that `steps` yields to `step`, and tell it what that returns, until it is None."""
     try:
-        for pieces in steps:
-            if not step(pieces):
+        send = getattr(steps, "send", None)  # an iterator that is no generator has none
+        pieces = next(steps, _END)
+        while pieces is not _END and (change := step(pieces)) is not None:
+            try:
+                pieces = next(steps) if send is None or change is NOT_TOLD else send(change)
+            except StopIteration:
                 break
     finally:
         close = getattr(steps, "close", None)
@@ -27,18 +34,21 @@ def run_steps(steps: Any, step: Callable[[Any], bool], name: str) -> None:
 
 
 async def walk_steps(
-    steps: AsyncGenerator[Any],
-    step: Callable[[Any], bool],
+    steps: AsyncGenerator[Any, Change[Any]],
+    step: Callable[[Any], Change[Any] | None],
     name: str,
     turn: Awaitable[object] | None = None,
 ) -> None:
-    """Hand all that `steps` yields to `step`, all of it in one task, with a `turn` for others in between."""
+    """Do the same in one task, with a `turn` for others in between."""
     try:
-        async for pieces in steps:
-            if not step(pieces):
-                break
+        pieces = await anext(steps, _END)
+        while pieces is not _END and (change := step(pieces)) is not None:
             if turn is not None:
                 await turn
+            try:
+                pieces = await (anext(steps) if change is NOT_TOLD else steps.asend(change))
+            except StopAsyncIteration:
+                break
     finally:
         try:
             await steps.aclose()

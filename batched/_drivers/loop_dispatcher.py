@@ -18,6 +18,7 @@ from batched._core.options import Options
 from batched._drivers.batch_task import BatchTask
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
+from batched._drivers.stream_wakeups import apart
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 
@@ -28,6 +29,7 @@ class LoopDispatcher(Dispatcher):
     """Asks the batcher of one loop for batches, and runs them in tasks. Only for the thread of the loop."""
 
     raises_interrupts = True
+    is_plain: bool = True
 
     def __init__(  # noqa: PLR0913
         self,
@@ -44,6 +46,7 @@ class LoopDispatcher(Dispatcher):
         It has its lessons kept as it is collected. `count_anew` counts what all loops have.
         """
         super().__init__(driver)
+        self.is_plain = self.is_plain and not self.streams
         self.batcher.wake_after = 1
         self.batches: set[Batch] = set()
         self.has_answered: bool = True
@@ -165,6 +168,10 @@ class LoopDispatcher(Dispatcher):
             self._busy.discard(id(task))
             self._wait(found, loop)
         return None
+
+    async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
+        """Raise: a batch passes no stages."""
+        raise NotImplementedError
 
     def end(  # noqa: PLR0913
         self,
@@ -299,8 +306,9 @@ class LoopDispatcher(Dispatcher):
         self.has_answered = True
         loop = self.loop()
         if self.streams:
-            _tell(calls)
-        elif loop is not None and not loop.is_closed():
+            streams, calls = apart(calls)
+            _tell(streams)
+        if calls and loop is not None and not loop.is_closed():
             loop.call_soon(resolve_on_loop, calls)
 
     def _let_in(self, calls: list[Call]) -> None:

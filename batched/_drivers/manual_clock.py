@@ -14,7 +14,8 @@ from batched._core.hooks import Feature
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.stats import Stats
-from batched._features.backlog import Backlog
+from batched._features.backlog import Backlog, KnowsWorkers
+from batched._parts.in_flight import store
 from batched._parts.stack import features
 from batched.errors import OverloadError
 
@@ -34,10 +35,10 @@ class ManualDriver:
     """One batcher without a thread or a loop: each method is told what time it is.
 
     Without a collator no function runs, and what `finish` hands to calls is None. It is `without` some kinds
-    of features.
+    of features. Its `workers` are given if it shares them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         options: Options,
         queue: NewQueue = Queue,
@@ -45,17 +46,26 @@ class ManualDriver:
         name: str = "f",
         *,
         without: tuple[type[Feature], ...] = (),
+        workers: KnowsWorkers | None = None,
     ) -> None:
         items: Any = collator or _NoItems()
         self._collator = items
         self._has_items = collator is not None
         self._counters = Counters()
         self._answered: list[Call] = []
-        used = [feature for feature in features(name) if not isinstance(feature, without)]
+        used = [feature for feature in features(name, workers=workers) if not isinstance(feature, without)]
         waits = next((each for each in used if isinstance(each, Backlog)), None)
         self.let_in: list[Call] = []
         """Calls that have waited for room, and now are in the queue."""
-        self.batcher = Batcher(options, queue, items, name, self._counters, features=used, waits=waits)
+        self.batcher = Batcher(
+            options,
+            queue,
+            items,
+            name,
+            self._counters,
+            features=used,
+            waits=waits,
+        )
 
     @property
     def queue(self) -> Any:
@@ -75,6 +85,14 @@ class ManualDriver:
             else:
                 self.batcher.take_in()
                 self.batcher.add(self.batcher.enter(call))
+
+    def admit(self, call: Call, *, wait: bool) -> None:
+        """Have `call` come as from a caller: it may `wait` for room. Raises why it is refused."""
+        if call.deadline is not None:
+            self.batcher.door(call, call.arrived)
+        self.batcher.admit(call, wait=wait)
+        self.batcher.take_in()
+        self._carry_out()
 
     def delay(self, now: float) -> float | None:
         """Return the seconds until the next batch is due, 0.0 if it is, None if no call waits."""
@@ -119,5 +137,7 @@ class ManualDriver:
         effects, self.batcher.effects = self.batcher.effects, Effects()
         log_faults(effects.gone)
         release_inputs(effects.released)
+        if effects.landed:
+            store(effects.landed)
         self._answered += effects.answered
         self.let_in += effects.let_in

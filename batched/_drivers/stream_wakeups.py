@@ -9,6 +9,12 @@ from batched._core.call import Call
 from batched._drivers.wakeups import ask
 
 
+def apart(calls: list[Call]) -> tuple[list[Call], list[Call]]:
+    """Return the calls of consumers, which take pieces, and those that wait for all of them."""
+    streams = [call for call in calls if call.takes_pieces]
+    return streams, [call for call in calls if not call.takes_pieces] if len(streams) < len(calls) else []
+
+
 class Bell(asyncio.Event):
     """What the consumer of a stream waits for on its event loop."""
 

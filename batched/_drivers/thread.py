@@ -10,25 +10,29 @@ import _thread
 import asyncio
 import weakref
 from asyncio import get_running_loop
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, NoReturn
 
 from batched._clock import monotonic
 from batched._core.batcher import Batcher, NewQueue
-from batched._core.call import Call
+from batched._core.call import Call, Slice
 from batched._core.collator import Collator
-from batched._core.options import Options
+from batched._core.options import Options, has_stages
 from batched._core.stats import Stats
+from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.alarms import watch
 from batched._drivers.blocking import LoopWarning
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
+from batched._drivers.stages import StagedThreadDispatcher
 from batched._drivers.stream_wakeups import Bell, tell
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import ask, set_unless_done
+from batched._drivers.warm_up import NoPieces, Round, WarmUp
+from batched._drivers.worker_pool import SharedWorkers, WorkerPool, WorkerTimes
 from batched._drivers.workers import Workers
 from batched._features.backlog import Backlog
 from batched.errors import ClosedError
@@ -56,20 +60,31 @@ class ThreadDriver(Driver):
         streams: bool = False,
         awaits: bool = True,
     ) -> None:
+        self.pool: WorkerPool | None = None if options.workers is None else options.workers.pool
+        """The workers that this function shares with others, if it does."""
+        self.worker_times: WorkerTimes | None = None if self.pool is None else WorkerTimes(self.pool)
         super().__init__(options, queue, collator, name, streams=streams)
         self._awaits = awaits
         self.warn_on_loop: LoopWarning = LoopWarning(name)
         self._owner = weakref.ref(owner, self._retire)
         self._begin()
+        if self.pool is not None:
+            self.pool.join(self)
+            self.closed: bool = self.pool.closed
         register(self)
 
     def _begin(self) -> None:
         self.deadline_watch: DeadlineWatch = DeadlineWatch(self.name, partial(_drop_late, weakref.ref(self)))
-        self.dispatcher: ThreadDispatcher = ThreadDispatcher(
-            self, self.deadline_watch.stop, awaits=self._awaits
+        kind = StagedThreadDispatcher if has_stages(self.options) else ThreadDispatcher
+        self.dispatcher: ThreadDispatcher = kind(
+            self,
+            self.deadline_watch.stop,
+            awaits=self._awaits,
+            pool=self.pool,
+            times=self.worker_times,
         )
         self.batcher: Batcher = self.dispatcher.batcher
-        self.workers: Workers = self.dispatcher.workers
+        self.workers: Workers | SharedWorkers = self.dispatcher.workers
         self.idents: set[int] = self.workers.idents
 
     def after_fork(self) -> None:
@@ -87,6 +102,9 @@ class ThreadDriver(Driver):
         _inherited.append(self.dispatcher.runners)
         self._begin_anew()
         self._begin()
+
+    def _worker_times(self) -> WorkerTimes | None:
+        return self.worker_times
 
     # -- options and stats --------------------------------------------------------------------------------
 
@@ -117,8 +135,7 @@ class ThreadDriver(Driver):
         except BaseException as error:
             self.dispatcher.recover(error)
             raise
-        if self.batcher.wake_after != 0:  # else there is no worker, and no call that waits for one
-            self.workers.wake()
+        self.workers.look_again()
 
     def expected_wait_s(self, items: int) -> float | None:
         """Return how long a call of `items` would wait for its answer; None if that is not known."""
@@ -135,6 +152,12 @@ class ThreadDriver(Driver):
             park_at_exit()
             raise self.closed_error()
         if _thread.get_ident() in self.idents:
+            if self.pool is not None:
+                raise RuntimeError(
+                    f"{self.name} was called from a worker of {self.pool.name!r}, on which it runs itself, "
+                    f"so it might wait for that worker forever: give it other workers, or call its plain "
+                    f"function, {self.name}.__wrapped__"
+                )
             raise RuntimeError(
                 f"{self.name} was called from inside its own batch function, or from a callback of one of "
                 f"its futures, where it would wait for itself"
@@ -215,6 +238,37 @@ class ThreadDriver(Driver):
         call.waiter = Bell()
         self.push(call)
 
+    def warm_up(self, new_slices: Callable[[], list[Slice]], *, in_task: bool) -> list[Call]:
+        """Have each worker run a batch of new slices; return their calls, for this thread or task."""
+        self.check()
+        if self.lock.is_mine():
+            raise RuntimeError(f"{self.name} cannot be warmed up by {_AMID_STEP}")
+        workers = self.options.max_concurrent_batches
+        its_round = Round(self.workers.has_more) if workers > 1 else None
+        batches = [WarmUp(new_slices(), its_round) for _ in range(workers)]
+        calls = [call for batch in batches for call in batch.calls]
+        loop = get_running_loop() if in_task else None
+        for call in calls:
+            call.note_context()
+            call.waits_at = loop
+            if self.streams:
+                call.results = NoPieces()
+            if loop is None:
+                call.waiter = waiter = _thread.allocate_lock()
+                waiter.acquire()
+            elif self.streams:
+                call.waiter = Bell()
+            else:
+                call._loop = loop  # noqa: SLF001  tasks look for it by this name
+        try:
+            with self.dispatcher as batcher:
+                batcher.run_aside(batches)
+        except BaseException as error:
+            self.dispatcher.recover(error)
+            raise
+        self.workers.wake()
+        return calls
+
     # -- a caller waits, and leaves -------------------------------------------------------------------------
 
     def collect(self, call: Call) -> None:
@@ -255,29 +309,31 @@ class ThreadDriver(Driver):
         self.workers.end()
         if wait:
             self.workers.join()
+            if self.teller is not None:
+                self.teller.flush()
 
     async def aclose(self) -> None:
         """As `shutdown()`, without blocking the event loop."""
         self.shutdown(wait=False, cancel_futures=False)
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
-        with self.lock.later, self.lock:
-            if not self.workers.members and not self.idents:
-                return
-            self.workers.then.append(partial(ask, loop, set_unless_done, ended))
-        await ended
+        if self.workers.call_when_ended(partial(ask, loop, set_unless_done, ended)):
+            await ended
+        if self.teller is not None:
+            await asyncio.to_thread(self.teller.flush)
 
     def end_streams(self) -> None:
         """Fail the streams of the batches that run, so that those end with their next pieces."""
-        with self.lock.later, self.lock:
-            calls = self.batcher.end_streams(CancelledError(f"{self.name} was shut down"))
-        tell(calls)
+        batcher = self.batcher
+        if isinstance(batcher, StreamBatcher):
+            with self.lock.later, self.lock:
+                calls = batcher.end_streams(CancelledError(f"{self.name} was shut down"))
+            tell(calls)
 
     def _retire(self, _: object) -> None:
         # Runs wherever the owner is collected, perhaps in a thread that holds the lock.
         self._close()
-        if self.batcher.wake_after != 0:  # else there is no worker, and to start one needs the lock
-            self.workers.wake()
+        self.workers.look_again()  # where there is no worker, to start one would need the lock
 
 
 def _seconds_left(call: Call) -> float:

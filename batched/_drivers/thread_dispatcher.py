@@ -15,14 +15,20 @@ from typing import Any, Literal, cast
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.call import Call
+from batched._core.change import Change
+from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
+from batched._drivers.current_worker import OF_THREAD, Worker, cause_of
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.generators import run_steps, walk_steps
+from batched._drivers.runners import new_runner
 from batched._drivers.step_lock import StepLock, new_step_lock
-from batched._drivers.stream_wakeups import tell
+from batched._drivers.stream_wakeups import apart, tell
 from batched._drivers.wakeups import settle, wake
+from batched._drivers.worker_pool import SharedWorkers, WorkerPool, WorkerTimes
 from batched._drivers.workers import Workers
+from batched.errors import RestartWorker
 
 _logger = logging.getLogger("batched")
 
@@ -30,22 +36,39 @@ _logger = logging.getLogger("batched")
 class ThreadDispatcher(Dispatcher):
     """Asks the batcher for batches, and runs them, in the threads of `workers`."""
 
-    def __init__(self, driver: Driver, when_ended: Callable[[], object], *, awaits: bool) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        when_ended: Callable[[], object],
+        *,
+        awaits: bool,
+        pool: WorkerPool | None = None,
+        times: WorkerTimes | None = None,
+    ) -> None:
+        """Run batches in threads of their own, or in those of `pool`, of which `times` are known."""
         super().__init__(driver)
         self.batcher.wake_after = 0  # there is no worker
         self.driver: Driver = driver
         self._awaits = awaits  # whether a function may be `async def`: it would run on a loop of its thread
-        self.workers: Workers = Workers(self, driver.options.max_concurrent_batches, when_ended)
+        self.workers: Workers | SharedWorkers
         self.blocked: dict[Call, _thread.LockType] = {}
         """For each `submit` that waits for room, the lock that is released when there is some."""
         self.runners: dict[int, asyncio.Runner] = {}
         """The event loop of each worker, for `async def` batch functions."""
+        if pool is None:
+            self.workers = Workers(self, driver.options.max_concurrent_batches, when_ended)
+        else:
+            self.workers = SharedWorkers(pool, self, when_ended, times, driver.options.weight)
+            if isinstance(self.batcher, StreamBatcher):
+                self.batcher.others_wait = self.workers.others_wait
+            self.runners = pool.runners
 
     # -- for the workers ----------------------------------------------------------------------------------
 
-    def begin_thread(self) -> None:
-        """Prepare this thread, which begins, for batches."""
+    def begin_thread(self, index: int) -> None:
+        """Prepare this thread, the worker of this index, which begins, for batches."""
         DROP_DEPARTED.set(self.drop_departed)
+        OF_THREAD[_thread.get_ident()] = Worker(index, str(index))
 
     def run(self, batch: Batch) -> Batch | float | None:
         """Run `batch` and answer its calls; return what the next look would find, 0.0 if there was none."""
@@ -69,6 +92,9 @@ class ThreadDispatcher(Dispatcher):
             if failure is None:
                 batcher.finish(batch, parts, now)
             else:
+                if isinstance(failure, RestartWorker):
+                    failure = cause_of(failure)
+                    batch.blames_worker = True
                 batcher.fail(batch, failure, now)
             is_alone = workers.most == len(workers.members) == 1  # else another worker may have the turn
             if is_alone:
@@ -91,7 +117,7 @@ class ThreadDispatcher(Dispatcher):
         step = partial(self.step, batch)
         steps = batch.run(self.collator)
         if isasyncgen(steps):
-            self._await(walk_steps(cast("AsyncGenerator[Any]", steps), step, self.name))
+            self._await(walk_steps(cast("AsyncGenerator[Any, Change[Any]]", steps), step, self.name))
         else:
             run_steps(steps, step, self.name)
 
@@ -108,7 +134,7 @@ class ThreadDispatcher(Dispatcher):
         me = _thread.get_ident()
         runner = self.runners.get(me)
         if runner is None:
-            runner = self.runners[me] = asyncio.Runner()
+            runner = self.runners[me] = new_runner()
 
         errors: list[Exception] = []
 
@@ -150,14 +176,26 @@ class ThreadDispatcher(Dispatcher):
         for each in lost:
             each.clear()
 
-    def turn_away(self, error: BaseException | None, left: Literal["cancelled"] | None = None) -> None:
-        """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
+    def turn_away(
+        self,
+        error: BaseException | None,
+        left: Literal["cancelled"] | None = None,
+        *,
+        parts: bool = False,
+    ) -> None:
+        """Answer all calls that wait with `error`, or as after the end; and the `parts` that run again.
+
+        No worker will run them.
+        """
         if self.lock.is_mine():
-            self.lock.later.append(partial(self.turn_away, error, left))
+            self.lock.later.append(partial(self.turn_away, error, left, parts=parts))
             return
         try:
             with self as batcher:
-                batcher.close(error or self.driver.closed_error(), left)
+                why = error or self.driver.closed_error()
+                if parts:  # in one step, as callers may call again as soon as they have the error
+                    batcher.end_parts(why, monotonic())
+                batcher.close(why, left)
                 self._let_in([*self.blocked])
         except BaseException as interrupt:
             self.recover(interrupt)
@@ -166,7 +204,8 @@ class ThreadDispatcher(Dispatcher):
     def end_thread(self) -> None:
         """Release what belongs to this thread, which ends."""
         me = _thread.get_ident()
-        IN_THREAD.pop(me, None)
+        for known in (IN_THREAD, OF_THREAD):
+            known.pop(me, None)
         runner = self.runners.pop(me, None)
         if runner is not None:
             try:
@@ -237,12 +276,14 @@ class ThreadDispatcher(Dispatcher):
     def _moved(self) -> None:
         """Wake a worker that sleeps: it counts on the inbox to fill up."""
         if self.batcher.wake_after:
-            self.workers.wake()
+            self.workers.look_again()
 
     def _wake_callers(self, calls: list[Call]) -> None:
         if self.streams:
-            tell(calls)
-            return
+            streams, calls = apart(calls)
+            tell(streams)
+            if not calls:
+                return
         try:
             if futures := wake(calls):
                 settle(futures, self.name)

@@ -43,7 +43,7 @@ def call_later(
 
 
 class _ThreadTimer:
-    """A timer for a loop whose clock stands still, or is elsewhere: a thread waits in its place."""
+    """A timer for a loop with a clock that stands still, or is elsewhere: a thread waits in its place."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, delay: float, callback: Callable[..., object], *args: object

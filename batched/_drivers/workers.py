@@ -20,6 +20,8 @@ from batched._drivers.step_lock import StepLock, is_outdated
 
 _logger = logging.getLogger("batched")
 
+_PAUSE_S = 0.0005
+
 
 class Work(Protocol):
     """What workers do: they take batches in a step, `with work as batcher`, and run them."""
@@ -37,8 +39,8 @@ class Work(Protocol):
         """Leave the lock, and do what follows from the step."""
         ...
 
-    def begin_thread(self) -> None:
-        """Prepare this thread, which begins, for batches."""
+    def begin_thread(self, index: int) -> None:
+        """Prepare this thread, the worker of this index, which begins, for batches."""
         ...
 
     def run(self, batch: Batch) -> Batch | float | None:
@@ -76,6 +78,7 @@ class Workers:
         self.threads: list[threading.Thread] = []  # all that may be alive; `join` waits for them
         self.members: set[threading.Thread] = set()
         """Those of them that may take a batch."""
+        self._indices: dict[threading.Thread, int] = {}
         self.idents: set[int] = set()
         self.waiting_for_turn: int = 0
         self._last_look = 0  # the worker that has looked last: what it has found still holds
@@ -112,6 +115,23 @@ class Workers:
         self._may_start = True
         if not self._turn.locked():
             self._start_another()
+
+    def look_again(self) -> None:
+        """Have a worker look again, if there is one."""
+        if self._batcher.wake_after != 0:  # else there is none, and no call that waits for one
+            self.wake()
+
+    def call_when_ended(self, callback: Callable[[], object]) -> bool:
+        """Have `callback` called when the last worker has ended; return False if there is none."""
+        with self._lock.later, self._lock:
+            if not self.members and not self.idents:
+                return False
+            self.then.append(callback)
+        return True
+
+    def has_more(self, workers: int) -> bool:
+        """Whether more than so many workers live."""
+        return len(self.members) > workers
 
     def stack(self) -> str:
         """Return the stacks of the threads as tracebacks show them, "" if there is none."""
@@ -165,15 +185,22 @@ class Workers:
     def _start_another(self) -> None:
         """Start one more worker, if all workers are busy and there may be more. Needs the lock."""
         self._may_start = False
-        if not self.waiting_for_turn and 0 < len(self.members) < self.most:
+        is_wanted = not self.waiting_for_turn or self._batcher.has_asides  # those that wait may not run that
+        if is_wanted and 0 < len(self.members) < self.most:
             with contextlib.suppress(RuntimeError):  # too many threads: the present workers run all batches
                 self._start_thread()
 
     def _start_thread(self) -> None:
         """Start one more worker. Needs the lock."""
         # A daemon thread outlives the main thread only as long as `at_exit` waits for it.
-        thread = threading.Thread(target=self._run, name=f"batched: {self._work.name}", daemon=HAS_DAEMONS)
+        used = [self._indices.get(member) for member in self.members]
+        index = next(each for each in range(len(used) + 1) if each not in used)
+        thread = threading.Thread(
+            target=self._run, args=(index,), name=f"batched: {self._work.name}", daemon=HAS_DAEMONS
+        )
+        self._indices = {member: at for member, at in self._indices.items() if member in self.members}
         try:
+            self._indices[thread] = index
             self.members.add(thread)
             start_thread(thread)
             self.threads = [*(other for other in self.threads if other.is_alive()), thread]
@@ -183,14 +210,14 @@ class Workers:
 
     # -- the workers --------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run(self, index: int) -> None:
         with self._lock.later, self._lock:
             if threading.current_thread() not in self.members:
                 return  # Ctrl-C came while this thread was started
             self.idents.add(_thread.get_ident())
             if self._batcher.wake_after == 0:  # else another worker, asleep by now, has set it
                 self._batcher.wake_after = None
-        self._work.begin_thread()
+        self._work.begin_thread(index)
         found: Batch | float | None = 0.0
         while True:
             batch = None
@@ -226,7 +253,9 @@ class Workers:
                         self.members.discard(threading.current_thread())
                     return None
                 # Callers read `wake_after` after they have filled `arriving`: one of the two sees the other.
-                if look != 0.0 and not batcher.arriving:
+                if self.waiting_for_turn and look != 0.0 and self._has_asides():
+                    self._pass_turn()
+                elif look != 0.0 and not batcher.arriving:
                     if not work.driver.closed:
                         # Callbacks of futures may have taken some time since that look.
                         left = -1 if look is None else max(batcher.until - monotonic(), 0.0)
@@ -250,9 +279,25 @@ class Workers:
         """Wait until no other worker looks for its next batch."""
         with self._lock.later, self._lock:
             self.waiting_for_turn += 1
+            has_asides = self._batcher.has_asides
+        if has_asides and self._wake.locked():
+            with contextlib.suppress(RuntimeError):  # the worker that has the turn sleeps with it
+                self._wake.release()
         self._turn.acquire()
         with self._lock.later, self._lock:
             self.waiting_for_turn -= 1
+
+    def _has_asides(self) -> bool:
+        with self._lock.later, self._lock:
+            return self._batcher.has_asides
+
+    def _pass_turn(self) -> None:
+        """Have another worker look: there are batches for it alone."""
+        self._turn.release()
+        try:
+            pause()
+        finally:
+            self._wait_for_turn()
 
     def _end(self) -> None:
         self._work.end_thread()
@@ -271,3 +316,10 @@ class Workers:
         self._when_last_ended()
         for callback in then:
             callback()
+
+
+def pause() -> None:
+    """Leave other threads a moment."""
+    gate = _thread.allocate_lock()
+    gate.acquire()
+    gate.acquire(True, _PAUSE_S)  # noqa: FBT003

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import ceil, inf
+from typing import Protocol
 
 from batched._core.batch import Batch
 from batched._core.call import Call
@@ -84,7 +85,7 @@ class Backlog(Feature):
 
     def configure(self, options: Options) -> None:
         """Follow new options."""
-        self.slots: int = options.max_concurrent_batches
+        self.slots: float = options.max_concurrent_batches
         if self.times.is_known:
             self._free_at = self._next_end(self._now)
 
@@ -272,10 +273,14 @@ class Backlog(Feature):
         if not self._is_asked:
             self.river.later.append(self.use)  # first: another caller relies on it, and Ctrl-C may come
             self._is_asked = True
+        river = self.river
+        if river.running or river.queue.items or river.arriving or call.size > 1:  # else it runs at once
+            self._judge(call, now)
+
+    def _judge(self, call: Call, now: float) -> None:
+        """Raise an `OverloadError` if `call` cannot be answered in time behind what waits and runs."""
         river, deadline = self.river, call.deadline
-        if deadline is None or not (river.running or river.queue.items or river.arriving or call.size > 1):
-            return  # without a deadline, or it runs at once
-        if not self.times.is_known:
+        if deadline is None or not self.times.is_known:
             return
         items = call.unanswered  # without those that a cache knows
         queue = river.queue
@@ -381,6 +386,56 @@ class Backlog(Feature):
         after_s: float = self._coming_back.after_s(left_s + batches * cycle_s, items * each_s, self._now)
         found: float = left_s + ((after_s - left_s) // cycle_s + _MARGIN) * cycle_s
         return found
+
+
+class KnowsWorkers(Protocol):
+    """What knows when the workers are free that a function shares with others."""
+
+    lag_s: float
+    """How long a batch that could start has waited for a worker, on average of late."""
+
+    def free_at(self, now: float) -> float:
+        """Return when a worker will be free, as far as is known; `now` if one is."""
+        ...
+
+
+class SharedBacklog(Backlog):
+    """The same where other functions use the workers too: their batches run in between."""
+
+    def __init__(
+        self, deadlines: Deadlines, name: str, workers: KnowsWorkers, *, streams: bool = False
+    ) -> None:
+        super().__init__(deadlines, name, streams=streams)
+        self._workers = workers
+
+    def door(self, call: Call, now: float) -> None:
+        """Raise an `OverloadError` if `call`, which has a deadline, cannot be answered in time."""
+        river = self.river
+        is_alone = not (river.running or river.queue.items or river.arriving or call.size > 1)
+        super().door(call, now)
+        if is_alone and self._workers.free_at(now) > now:  # it waits for batches of other functions
+            self._judge(call, now)
+
+    def _large_wait_s(self, items: int, ahead: int, now: float) -> float:
+        batches = -(-(ahead + items) // self.river.queue.batch_size)
+        start = max(now, self._free_at)
+        return super()._large_wait_s(items, ahead, now) + self._later(start, batches - 1, now) - start
+
+    def is_free(self, now: float, items: int = 0) -> bool:
+        """Whether calls may run though they seem late; not while other functions have all workers."""
+        return self._workers.free_at(now) <= now and super().is_free(now, items)
+
+    def _starts_at(self, ahead: int, items: int, now: float) -> tuple[float, int]:
+        start, own = super()._starts_at(ahead, items, now)
+        batches = (max(ahead, 0) + items - 1) // self.river.queue.batch_size
+        return self._later(start, batches, now), own
+
+    def _later(self, start: float, batches: int, now: float) -> float:
+        """Return when a batch starts that would `start` then, behind so many, were the workers its own."""
+        workers = self._workers
+        free = workers.free_at(now)
+        turns = batches if free <= now else batches + 1
+        return max(start, free) + turns * workers.lag_s
 
 
 def _rounded_up(seconds: float) -> str:

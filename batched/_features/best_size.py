@@ -46,6 +46,14 @@ class KnowsDeadlines(Protocol):
         ...
 
 
+class KnowsSizes(Protocol):
+    """What knows the only sizes that a batch may have."""
+
+    def size_of(self, items: int) -> int:
+        """Return how many items the function is given with a batch of so many."""
+        ...
+
+
 class BestSizes(Feature):
     """Learns which batch size is fastest, and tries others now and then.
 
@@ -58,12 +66,15 @@ class BestSizes(Feature):
         lengths: KnowsLengths,
         memory: KnowsMemory,
         deadlines: KnowsDeadlines,
+        fixed: KnowsSizes,
         *,
         streams: bool = False,
     ) -> None:
         self._lengths = lengths
         self._memory = memory
         self._deadlines = deadlines
+        self._fixed = fixed
+        self._is_fixed = False  # whether a batch may have only some sizes
         self._streams = streams
         self.sizes: BestSize | None = None
 
@@ -71,6 +82,7 @@ class BestSizes(Feature):
         """Begin with nothing learned."""
         super().begin(river, options)
         self.sizes = None
+        self._is_fixed = options.batch_sizes is not None
         self.configure(options)
 
     def configure(self, options: Options) -> None:
@@ -79,7 +91,7 @@ class BestSizes(Feature):
         if not (alone and options.adaptive and options.batch_size > 1 and not self._lengths.is_used):
             self.sizes = None
         elif self.sizes is None or self.sizes.most != options.batch_size:
-            self.sizes = BestSize(options.batch_size)
+            self.sizes = BestSize(options.batch_size, options.batch_sizes)
         self._follow()
 
     def _follow(self) -> None:
@@ -100,7 +112,7 @@ class BestSizes(Feature):
         if size is None:
             return room
         self._lengths.look_soon()  # they are not used; in batches of this size they may tell more
-        return size
+        return size if size <= queue.items else int(queue.items)  # the rest are copies
 
     def lesson(self, run: Run) -> None:
         """Learn what a batch of this size takes, and go on with the fastest size."""
@@ -110,9 +122,10 @@ class BestSizes(Feature):
             return
         before = sizes.size
         if not self._lengths.is_used:
-            sizes.ran(run.size, run.started, run.now)
+            size = self._fixed.size_of(run.size) if self._is_fixed else run.size
+            sizes.ran(size, run.started, run.now)
         elif sizes.is_due or before != sizes.most:  # from now on lengths explain what batches take
-            self.sizes = sizes = BestSize(sizes.most)
+            self.sizes = sizes = BestSize(sizes.most, sizes.fixed)
         self._follow()
         if sizes.size != before:
             self.river.resize()

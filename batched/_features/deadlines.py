@@ -32,7 +32,7 @@ class KnowsWaits(Protocol):
     """What knows how long batches take, and calls wait."""
 
     times: ServiceTime
-    slots: int
+    slots: float
 
     def is_free(self, now: float, items: int = 0) -> bool:
         """Whether calls may run though they seem late: that may be wrong."""

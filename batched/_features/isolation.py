@@ -7,7 +7,7 @@ tells an item which fails from an outage. After an outage, a single item comes f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from batched._core.batch import Batch
 from batched._core.halves import Half, halves_of, one_ahead, singles_of
@@ -24,10 +24,24 @@ _AT_REST = ("failed",)
 _WATCHES = ("took", "failed", "ended")
 
 
+class KnowsSizes(Protocol):
+    """What knows which sizes the function is given."""
+
+    @property
+    def smallest(self) -> int:
+        """The fewest items that the function is given."""
+        ...
+
+    def size_of(self, items: int) -> int:
+        """Return how many items the function is given with a batch of so many."""
+        ...
+
+
 class Isolation(Feature):
     """Divides batches that fail, or that would, as the function fails for several items at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: KnowsSizes) -> None:
+        self._sizes = sizes
         self._pause = Pause()
         self._one_by_one = OneByOne()
         self._results = ResultCount()
@@ -54,7 +68,8 @@ class Isolation(Feature):
         """Have less of `batch` run at once, if it cannot be right as a whole."""
         parts: list[Half] = []
         is_new = self._isolates and not isinstance(batch, Half)
-        if batch.size == self._results.doubted:
+        doubted = self._results.doubted
+        if doubted is not None and self._sizes.smallest < doubted == self._sizes.size_of(batch.size):
             error = batch.error if isinstance(batch, Half) else None
             parts = halves_of(batch, error, batch.search)
         elif is_new and self._pause.is_on:
@@ -79,6 +94,11 @@ class Isolation(Feature):
         """Have `batch`, which raised `error`, run again in parts, if an item may be to blame."""
         if self.hooks != _WATCHES:
             self.have(*_WATCHES)
+        if hasattr(batch, "blames_worker"):
+            if self._runs_elsewhere(batch, error, started, now):
+                return True
+            if batch.search is not None:
+                batch.search.restarted()
         if batch.is_misanswered:  # whatever the items are, the function returns what it must not
             self._results.was_wrong(batch.returned)
         if not self._is_worth_it(batch, error, started, now) or not self.river.can_repeat(batch):
@@ -94,6 +114,19 @@ class Isolation(Feature):
                     search.lost(0)
             parts = self._parts_of(batch, error, search, begins=begins)
         self.river.run_again(batch, parts, error, started, now)
+        return True
+
+    def _runs_elsewhere(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
+        """Have `batch` run once more as it is: its worker is to blame. Then its items may be, too."""
+        is_first = not isinstance(batch, Half) or batch.error is None  # a part may have been cut off ahead
+        may_run = self._isolates and not self._pause.is_on and is_first
+        if not may_run or not self.river.can_repeat(batch):
+            return False
+        self.river.prune(batch, started)
+        again = [Half([*batch.slices], batch.size, error, None)] if batch.size else []
+        if again:
+            again[0].least_shapes = batch.shapes
+        self.river.run_again(batch, again, error, started, now)
         return True
 
     def _is_worth_it(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
@@ -150,7 +183,7 @@ class Isolation(Feature):
         if run.error is not None:
             return
         self._pause.worked(is_part=search is not None)
-        self._results.was_right(run.size)
+        self._results.was_right(self._sizes.size_of(run.size))
         is_single = not batch.is_divisible
         if search is None or not search.failures:  # it has run before any larger batch did
             self._one_by_one.worked(run.now - run.started, is_single=is_single)

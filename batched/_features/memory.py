@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from batched._core.batch import Batch
-from batched._core.halves import halves_of
+from batched._core.halves import Half, halves_of
 from batched._core.hooks import Feature, Run
 from batched._core.options import Options
 from batched._core.river import River
@@ -14,10 +14,28 @@ from batched._policy.memory_limit import MemoryLimit
 from batched._policy.out_of_memory import is_out_of_memory
 
 
+class KnowsSizes(Protocol):
+    """What knows which sizes the function is given."""
+
+    @property
+    def smallest(self) -> int:
+        """The fewest items that the function is given."""
+        ...
+
+    def size_of(self, items: int) -> int:
+        """Return how many items the function is given with a batch of so many."""
+        ...
+
+    def at_most(self, items: int) -> int:
+        """Return the largest size of no more than so many items, or else the smallest of all."""
+        ...
+
+
 class FitsMemory(Feature):
     """Knows the size that fits into memory, once a batch has run out of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: KnowsSizes) -> None:
+        self._sizes = sizes
         self.memory: MemoryLimit = MemoryLimit()
 
     def begin(self, river: River, options: Options) -> None:
@@ -31,32 +49,45 @@ class FitsMemory(Feature):
         self._most = options.batch_size
 
     def _follow(self) -> None:
-        self.limit = self.memory.limit
+        limit = self.memory.limit
+        self.limit = None if limit is None else self._sizes.at_most(limit)
         hooks = ("failed",) if self.limit is None else ("failed", "ended")
         if hooks != self.hooks:
             self.have(*hooks)
 
     def failed(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
         """Have `batch` run again in halves if it did not fit."""
-        if batch.size == 1 or batch.is_misanswered or not is_out_of_memory(error):
+        size = self._sizes.size_of(batch.size)
+        if size == self._sizes.smallest or batch.is_misanswered or not is_out_of_memory(error):
             return False
-        self.memory.exceeded(batch.size)
+        self.memory.exceeded(size)
         self._follow()
         self.river.resize()
         if not self.river.can_repeat(batch):
             return False
         self.river.prune(batch, started)
-        self.river.run_again(batch, halves_of(batch, error, batch.search), error, started, now)
+        self.river.run_again(batch, self._parts_of(batch, error, size), error, started, now)
         return True
+
+    def _parts_of(self, batch: Batch, error: BaseException, size: int) -> list[Half]:
+        """Return parts of `batch`: with each, the function is given fewer items than `size`."""
+        parts: list[Half] = []
+        for half in halves_of(batch, error, batch.search):
+            too_large = half.size > 1 and self._sizes.size_of(half.size) >= size
+            parts += self._parts_of(half, error, size) if too_large else [half]
+        return parts
 
     def ended(self, run: Run) -> None:
         """Note that a batch has fitted."""
         if run.error is None and not run.batch.failed:
-            self.memory.ran(run.size, self._most)
-            if self.memory.limit != self.limit:
-                self._follow()
+            before, size = self.limit, self._sizes.size_of(run.size)
+            if size == before:  # as much as it may have: the next larger size may be some way off
+                size = max(size, self.memory.limit or 0)
+            self.memory.ran(size, self._most)
+            self._follow()
+            if self.limit != before:
                 self.river.resize()
 
     def lessons(self) -> Mapping[str, Any]:
         """Return the most items that fit, as far as they are known."""
-        return {"fits": self.memory.limit}
+        return {"fits": self.limit}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from batched._core.call import Call
@@ -11,6 +12,7 @@ from batched._core.options import Options
 from batched._core.river import River
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.length_cost import LengthCost
+from batched._policy.several import SeveralWindow
 from batched._policy.window import AtOnce, StartReason, Window
 
 _OF_ALIKE = 8  # of so many batches in the midst of lists, the window hears of one
@@ -31,15 +33,15 @@ class Waiting(Feature):
         self._ended = 0.0  # when the last run ended
         self._amid_lists = 0  # runs that have answered no call, nor begun a list
         self._cost: LengthCost | None = None
-        self.use(new_window(options))
+        self.use(new_window(options, river.running))
 
     def configure(self, options: Options) -> None:
         """Go on with the present window if it still fits."""
-        self.use(new_window(options, self._cost, self.window))
+        self.use(new_window(options, self.river.running, self._cost, self.window))
 
     def resized(self, options: Options, size: int) -> None:
         """Have the window know how many items fill a batch."""
-        self.window.configure(options.timeout_ms / 1000, size)
+        self.window.configure(_timeout_s(options), size)
 
     def follow_cost(self, cost: LengthCost | None) -> None:
         """Take what batches cost from `cost`, where lengths are used; else learn it."""
@@ -105,17 +107,33 @@ class Waiting(Feature):
         return {"cohorts": self.window.cohorts, "learned": self.window.learned()}
 
 
-def new_window(options: Options, cost: LengthCost | None = None, old: Window | None = None) -> Window:
+def new_window(
+    options: Options,
+    running: Mapping[Any, float] = MappingProxyType({}),
+    cost: LengthCost | None = None,
+    old: Window | None = None,
+) -> Window:
     """Return the window that `options` ask for: the `old` one, with all it has learned, if it still fits.
 
-    The `cost` of batches is given where it is learned elsewhere.
+    The batches that are `running` tell how many workers are busy. The `cost` of batches is given where it is
+    learned elsewhere.
     """
-    timeout_s = options.timeout_ms / 1000
-    # Of callers that come back while several batches run, it is not known to which batch they belong.
-    one_by_one = options.max_concurrent_batches == 1
-    if not (options.adaptive and one_by_one and timeout_s and options.batch_size > 1):
+    timeout_s = _timeout_s(options)
+    if not (options.adaptive and timeout_s != 0.0 and options.batch_size > 1):
         return Window(timeout_s)
-    if isinstance(old, AdaptiveWindow):
+    workers = options.max_concurrent_batches
+    kind = AdaptiveWindow if workers == 1 else SeveralWindow
+    if isinstance(old, AdaptiveWindow) and type(old) is kind:
         old.configure(timeout_s, options.batch_size)
+        if isinstance(old, SeveralWindow):
+            old.workers = workers
         return old
-    return AdaptiveWindow(timeout_s, options.batch_size, cost)
+    if workers == 1:
+        return AdaptiveWindow(timeout_s, options.batch_size, cost)
+    return SeveralWindow(timeout_s, options.batch_size, cost, workers=workers, running=running)
+
+
+def _timeout_s(options: Options) -> float | None:
+    if options.continuous:  # later calls join
+        return 0.0
+    return None if options.timeout_ms == "auto" else options.timeout_ms / 1000

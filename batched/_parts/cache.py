@@ -9,7 +9,7 @@ the batcher. Results that land in between are found in a `Watch`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -18,7 +18,6 @@ from weakref import WeakValueDictionary
 from batched._collate.libraries import library_of
 from batched._core.call import Call
 from batched._core.keys import key_of, value_of
-from batched._core.options import Options
 from batched._locks import Freed
 from batched._parts.divided import like
 from batched._parts.in_flight import CachedCall, Watch
@@ -29,19 +28,35 @@ from batched._parts.store import UNKNOWN, AsynchronousCacheError, Faults, Store,
 class CachingCollator(LayeredCollator):
     """Another collator, with a cache in front of it."""
 
-    def __init__(
-        self, collator: Divisible, layers: list[Layer], options: Options, name: str, *, bound: bool
+    joins_any = False
+
+    def __init__(  # noqa: PLR0913
+        self,
+        collator: Divisible,
+        layers: Sequence[Layer],
+        cache: Any,
+        cache_key: Callable[..., Hashable] | None,
+        name: str,
+        *,
+        bound: bool,
     ) -> None:
         super().__init__(collator, layers)
-        self._store = Store(options.cache, name)
+        self._store = Store(cache, name)
         self.callers_ask = False  # whether callers, which can await it, use the cache, not the driver
         self._watches: WeakValueDictionary[Hashable, Watch] = WeakValueDictionary()
-        self._cache_key = options.cache_key
-        self.items_are_keys: bool = options.cache_key is None
+        self._cache_key = cache_key
+        self.items_are_keys: bool = cache_key is None
         """Whether an item that is no key any more is another item, too."""
         self._name = name
         # Instances give different answers, unless there is a `cache_key`; and a cache may outlive them.
-        self._owner = uuid4().hex if bound and options.cache_key is None else None
+        self._owner: str | None = None
+        if bound:
+            self.tell_owners_apart()
+
+    def tell_owners_apart(self) -> None:
+        """Share no results with another owner of the same function, unless there is a `cache_key`."""
+        if self.items_are_keys:
+            self._owner = uuid4().hex
 
     def let_callers_ask(self) -> None:
         """Have callers, which must be tasks, ask and tell a cache that is no mapping: they can await it."""
@@ -54,16 +69,22 @@ class CachingCollator(LayeredCollator):
         """Return a cached call in the place of `call`."""
         if not call.size:
             return call
-        keys = [self._key(args, named) for args, named in self._collator.items(call)]
-        cached = CachedCall(call, self, keys, self._values(call))
+        cached = CachedCall(call, self, self.keys(call), self._values(call))
         if not self.callers_ask:
             self.watch(cached)
             at_once(self.look(cached))
         if cached.missing:
-            # An equal call may wait for the same run when this caller has left and changes its inputs.
-            self._collator.own(call)
-            call.inputs = _own(call.inputs)
+            self._own_inputs(call)
         return cached
+
+    def keys(self, call: Call) -> list[Hashable]:
+        """Return the key of each item of `call`."""
+        return [self._key(args, named) for args, named in self._collator.items(call)]
+
+    def _own_inputs(self, call: Call) -> None:
+        """Copy them: an equal call may wait for the same run when this caller has left and changes them."""
+        self._collator.own(call)
+        call.inputs = _own(call.inputs)
 
     def know(self, cached: CachedCall, place: int, result: Any) -> None:
         """Answer one item with `result`, unless that is `UNKNOWN`."""
@@ -164,15 +185,16 @@ class CachingCollator(LayeredCollator):
 
     def miss_call(self, cached: CachedCall, places: list[int]) -> Call:
         """Return the call for the items of `cached` at `places`."""
-        miss_call = uncached = cached.uncached
-        if uncached.many:
-            miss_call = like(Call(), uncached, self._collator.pick(uncached.inputs, places), len(places))
-        miss_call.deadline = cached.deadline
-        miss_call.bulk = cached.bulk
-        if hasattr(cached, "flow"):
-            miss_call.flow = cached.flow
-        miss_call.keep_errors = True
+        miss_call = self._picked(cached, places)
         return self._applied(miss_call, [[each[place] for place in places] for each in cached.values])
+
+    def _picked(self, cached: CachedCall, places: list[int]) -> Call:
+        """Return a call for the items of `cached` at `places`, before the layers change it."""
+        picked = uncached = cached.uncached
+        if uncached.many:
+            picked = like(Call(), uncached, self._collator.pick(uncached.inputs, places), len(places))
+        ask_as(picked, cached)
+        return picked
 
     def give(self, cached: CachedCall, place: int, result: Any) -> None:
         """Give a call one of its results, and with the last one its answer."""
@@ -180,6 +202,15 @@ class CachingCollator(LayeredCollator):
         if cached.missing == 1 and not cached.many and cached.error is None:
             cached.results = cached.results[0]  # set first: a late caller takes it once nothing is missing
         cached.missing -= 1
+
+
+def ask_as(call: Call, cached: CachedCall) -> None:
+    """Have `call` ask as `cached` does, in the place of which it runs."""
+    call.deadline = cached.deadline
+    call.bulk = cached.bulk
+    if hasattr(cached, "flow"):
+        call.flow = cached.flow
+    call.keep_errors = True
 
 
 def _own(result: Any) -> Any:

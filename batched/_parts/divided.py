@@ -97,7 +97,7 @@ class Divided(Call):
         """Whether a caller of a cache waits for it."""
         return self.parent is not None and self.parent.is_wanted
 
-    def enter(self, in_flight: object) -> Sequence[Call]:  # noqa: ARG002  as for any call
+    def enter(self, batcher: object) -> Sequence[Call]:  # noqa: ARG002  as for any call
         """Return the parts, to be queued."""
         return self._parts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from batched._core.call import Call, note_of_item
 from batched._core.keys import Key, KnownKeys
@@ -25,11 +25,16 @@ class Watch:
 
 
 class Answers(Protocol):
-    """The cache in front of the queue, as items in flight see it: it makes their calls, and their answers."""
+    """A cache in front of the queue, as items in flight see it: it makes their calls, and their answers."""
 
     @property
     def items_are_keys(self) -> bool:
         """Whether an item that is no key any more is another item, too."""
+        ...
+
+    @property
+    def joins_any(self) -> bool:
+        """Whether a call waits for an equal item of a list, however much of that waits."""
         ...
 
     def take_landed(self, cached: CachedCall) -> None:
@@ -47,6 +52,31 @@ class Answers(Protocol):
     def give(self, cached: CachedCall, place: int, result: Any) -> None:
         """Give a call one of its results, and with the last one its answer."""
         ...
+
+    def store(self, landed: list[tuple[Hashable, Any, Watch | None]]) -> KeyboardInterrupt | None:
+        """Store results that have landed, without a lock; return a Ctrl-C that came meanwhile."""
+        ...
+
+
+Landed: TypeAlias = tuple[Answers, Hashable, Any, Watch | None]
+"""A result to be stored: the cache that it is for, the key, the result, and the callers that ask for it."""
+
+
+def store(landed: list[Landed]) -> KeyboardInterrupt | None:
+    """Store results, each in its cache, without a lock; return a Ctrl-C that came meanwhile."""
+    interrupt: KeyboardInterrupt | None = None
+    by_cache: dict[Answers, list[tuple[Hashable, Any, Watch | None]]] = {}
+    for cache, key, result, watch in landed:
+        by_cache.setdefault(cache, []).append((key, result, watch))
+    for cache, theirs in by_cache.items():
+        interrupt = cache.store(theirs) or interrupt
+    return interrupt
+
+
+class HasInFlight(Protocol):
+    """A batcher: it has no items in flight until a call comes that a cache may answer."""
+
+    in_flight: Any
 
 
 class CachedCall(Call):
@@ -102,14 +132,28 @@ class CachedCall(Call):
         misses = {item.miss for item in self.joined if item.miss is not None}
         return sum([miss.call.unstarted for miss in misses if miss.call is not None])
 
+    def forget_watches(self) -> None:
+        """Let go of results that land: the caller has its answer, and an error may keep this call alive."""
+        self.watches.clear()
+
     def note_context(self) -> None:
         """Note the context for the miss call, which runs in place of this call."""
         self.uncached.note_context()
 
-    def enter(self, in_flight: InFlight) -> Sequence[Call]:
+    def enter(self, batcher: HasInFlight) -> Sequence[Call]:
         """Join the items in flight; return the calls to queue for the other items."""
-        self.in_flight = in_flight
-        return in_flight.enter(self)
+        if batcher.in_flight is None:
+            batcher.in_flight = InFlight()
+        self.in_flight = in_flight = batcher.in_flight
+        entered: Sequence[Call] = in_flight.enter(self, batcher)
+        return entered
+
+    def extend(self, deadline: float | None) -> None:
+        """Extend the deadline to that of a call that has joined, also of what runs in the place of this."""
+        Call.extend(self, deadline)
+        for item in self.joined:
+            if item.miss is not None:
+                item.miss.extend(deadline)
 
     def leave(self) -> Sequence[Call]:
         """Wait for nothing any more; return the miss calls that no call waits for."""
@@ -122,9 +166,10 @@ class CachedCall(Call):
 class Item:
     """One item in flight, and the calls that wait for it, each with the place of the item."""
 
-    __slots__ = ("key", "miss", "waiting")
+    __slots__ = ("cache", "key", "miss", "waiting")
 
-    def __init__(self, key: Hashable) -> None:
+    def __init__(self, cache: Answers, key: Hashable) -> None:
+        self.cache = cache
         self.key = key
         self.miss: Miss | None = None
         self.waiting: list[tuple[CachedCall, int]] = []
@@ -158,20 +203,23 @@ class Miss:
                 call.fail(error)
         for item in self.release():
             self._in_flight.forget(item)
-        return list(dict.fromkeys(calls))
+        ended: dict[Call, None] = {}
+        for call in calls:  # of the cache of a request, it may be in the place of others itself
+            ended |= dict.fromkeys((call,) if call.parent is None else call.parent.abandon(error))
+        return [*ended]
 
     def release(self) -> list[Item]:
         """Forget the call and the items, which are no longer in flight; return the items."""
         self.call = None  # the call refers back to this object
         items, self.items = self.items, []
+        for item in items:
+            item.waiting = []  # these calls refer back to it
         return items
 
     def extend(self, deadline: float | None) -> None:
         """Extend the deadline of the miss call to that of a call that has joined."""
-        parts: Sequence[Call] = () if self.call is None else self.call.parts or (self.call,)
-        for part in parts:
-            if part.deadline is not None:
-                part.deadline = None if deadline is None else max(part.deadline, deadline)
+        if self.call is not None:
+            self.call.extend(deadline)
 
     def take(self, part: Call) -> tuple[Sequence[Call], Sequence[Call]]:
         """Take the results of the miss call: return the calls that are done, and the calls to drop."""
@@ -186,31 +234,31 @@ def _fault_of(key: Hashable) -> BatchError | None:
 def _is_far_behind(item: Item, call: CachedCall) -> bool:
     """Whether `item` is of a list of which much waits, as it lands with all of that."""
     run = None if item.miss is None else item.miss.call
-    if run is None or call.bulk:
+    if run is None or call.bulk or call.collator.joins_any:
         return False
-    waiting = sum([part.waiting for part in run.parts or (run,)])
-    return waiting > max(_FAR, _TIMES * call.size)
+    return run.unstarted > max(_FAR, _TIMES * call.size)
 
 
 class InFlight:
     """The items in flight of one batcher. Used with its lock, so nothing here calls the user's cache."""
 
     def __init__(self) -> None:
-        self._items: dict[Hashable, Item] = {}
+        self._items: dict[tuple[Answers, Hashable], Item] = {}
         self._known_keys: KnownKeys = KnownKeys()
         self.landing: list[Call] = []
         """Calls that are done, until the batcher has noted that."""
-        self.landed: list[tuple[Hashable, Any, Watch | None]] = []
-        """Keys and results to store in the cache, without the lock, before their callers are woken."""
+        self.landed: list[Landed] = []
+        """Keys and results to store in a cache, without the lock, before their callers are woken."""
 
-    def take_landed(self) -> list[tuple[Hashable, Any, Watch | None]]:
+    def take_landed(self) -> list[Landed]:
         """Return the results that have landed since the last time."""
         landed, self.landed = self.landed, []
         return landed
 
-    def enter(self, call: CachedCall) -> Sequence[Call]:
+    def enter(self, call: CachedCall, batcher: HasInFlight) -> Sequence[Call]:
         """Have `call` join the items in flight; return what is to be queued for the others."""
-        call.collator.take_landed(call)
+        cache = call.collator
+        cache.take_landed(call)
         if not call.missing:
             return ()
         missed: dict[int, Item] = {}
@@ -219,9 +267,9 @@ class InFlight:
                 continue
             if type(key) is Key:
                 key.settle(self._known_keys)
-            item = self._items.get(key)
+            item = self._items.get((cache, key))
             if item is None or _is_far_behind(item, call):
-                self._items[key] = item = missed[place] = Item(key)
+                self._items[cache, key] = item = missed[place] = Item(cache, key)
             else:
                 call.hits += 1 if call.many else call.size
                 if item.miss is not None:
@@ -230,11 +278,16 @@ class InFlight:
             call.joined.append(item)
         if not missed:
             return ()
-        run = call.collator.miss_call(call, [*missed])
+        run = cache.miss_call(call, [*missed])
         run.parent = miss = Miss(self, run, [*missed.values()])
         for item in miss.items:
             item.miss = miss
-        return run.enter(None)
+        queued = run.enter(batcher)
+        call.hits += run.hits
+        if not run.missing:  # behind the cache of a request, another one has just got the results
+            self.land(miss, run)
+            self.landing.clear()
+        return queued
 
     def land(self, miss: Miss, run: Call) -> tuple[Sequence[Call], Sequence[Call]]:  # noqa: C901
         """Hand the results of `run`, which is done, to the calls that wait for them."""
@@ -254,15 +307,16 @@ class InFlight:
             fault = _fault_of(item.key)
             to_store = fault is None and not isinstance(outcome, BaseException)
             if to_store:
-                watch = item.waiting[0][0].collator.land(item.key, outcome) if item.waiting else None
-                self.landed.append((item.key, outcome, watch))
+                watch = item.cache.land(item.key, outcome) if item.waiting else None
+                self.landed.append((item.cache, item.key, outcome, watch))
             for call, place in item.waiting:
                 if not call.missing:
                     continue
                 told[call] = None
                 # Where the key is the item, that may be another by now.
-                result = fault if fault is not None and call.collator.items_are_keys else outcome
-                result = _fault_of(call.keys[place]) or result
+                result = fault if fault is not None and item.cache.items_are_keys else outcome
+                if call.parent is None:  # else each call of the request that it runs for has a key of its own
+                    result = _fault_of(call.keys[place]) or result
                 if isinstance(result, BaseException):
                     call.owns_error = is_own and getattr(call, "owns_error", True)
                 if isinstance(result, BaseException) and (run.error is not None or not call.keep_errors):
@@ -308,8 +362,8 @@ class InFlight:
 
     def forget(self, item: Item) -> None:
         """Note that `item` is in flight no more."""
-        if self._items.get(item.key) is item:
-            del self._items[item.key]
+        if self._items.get((item.cache, item.key)) is item:
+            del self._items[item.cache, item.key]
 
 
 def _note(run: Call, at: int, call: Call, place: int) -> str | None:

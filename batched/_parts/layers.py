@@ -45,7 +45,7 @@ class Grouping:
     def __init__(self, collator: Divisible, group_by: Callable[..., Hashable], name: str) -> None:
         self._collator = collator
         self._group_by = group_by
-        self._takes_item = _takes_item(group_by)
+        self._takes_item = takes_item(group_by)
         self._what = f"{name}: group_by"
 
     def values(self, call: Call) -> list[Any]:
@@ -86,7 +86,7 @@ class Sharing:
     def __init__(self, collator: Divisible, fair_by: Callable[..., Hashable], name: str) -> None:
         self._collator = collator
         self._fair_by = fair_by
-        self._takes_item = _takes_item(fair_by)
+        self._takes_item = takes_item(fair_by)
         self._what = f"{name}: fair_by"
 
     def values(self, call: Call) -> list[Any]:
@@ -179,10 +179,11 @@ class LayeredCollator:
     """Another collator, with layers in front of it."""
 
     def __init__(self, collator: Divisible, layers: Sequence[Layer]) -> None:
-        self._collator = collator
-        self._layers = layers
+        self.inner = self._collator = collator
+        self.layers: Sequence[Layer] = layers
         self.chunk_size = collator.chunk_size
         self.can_repeat = collator.can_repeat
+        self.items = collator.items
         self.split = collator.split
         self.place = collator.place
 
@@ -205,7 +206,7 @@ class LayeredCollator:
 
     def collate(self, batch: Batch) -> Any:
         """Return the batch function's argument."""
-        for layer in self._layers:
+        for layer in self.layers:
             layer.note(batch)
         return self._collator.collate(batch)
 
@@ -214,10 +215,10 @@ class LayeredCollator:
 
     def _values(self, call: Call) -> list[list[Any]]:
         """Return what each layer knows of each item of `call`."""
-        return [layer.values(call) for layer in self._layers]
+        return [layer.values(call) for layer in self.layers]
 
     def _applied(self, call: Call, values: list[list[Any]]) -> Call:
-        for layer, its_values in zip(self._layers, values, strict=True):
+        for layer, its_values in zip(self.layers, values, strict=True):
             call = layer.applied(call, its_values)
         return call
 
@@ -246,7 +247,7 @@ def _shown(value: object) -> str:
     return reprlib.repr(value)
 
 
-def _takes_item(callback: Callable[..., Any]) -> bool:
+def takes_item(callback: Callable[..., Any]) -> bool:
     """Whether a callback of the user's is asked with an item: not if it has no parameters."""
     if isinstance(getattr(callback, "__self__", None), ContextVar):
         return False  # its `get` would return the item, where the variable is not set

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from batched._collate.arrays import FeatureCollator
 from batched._collate.columns import ColumnCollator, parameters_of, takes_columns
+from batched._collate.copies import CopyingCollator
 from batched._collate.item_length import length_in_columns, length_in_list
 from batched._collate.lists import ListCollator
+from batched._core.batch_record import BatchRecord
 from batched._core.batcher import NewQueue
 from batched._core.collator import Collator
 from batched._core.hooks import Feature
@@ -19,30 +21,43 @@ from batched._core.length_queue import LengthQueue
 from batched._core.options import ArrayOptions, Options, knows_lengths
 from batched._core.queue import Queue
 from batched._core.tenants import Tenants
-from batched._features.backlog import Backlog
+from batched._features.backlog import Backlog, KnowsWorkers, SharedBacklog
 from batched._features.best_size import BestSizes
 from batched._features.deadlines import WithDeadlines
+from batched._features.fixed_sizes import FixedSizes
 from batched._features.isolation import Isolation
 from batched._features.learned_lengths import LearnedLengths
 from batched._features.memory import FitsMemory
+from batched._features.overlap import Overlap
+from batched._features.records import Records
 from batched._features.waiting import Waiting
 from batched._parts.cache import CachingCollator
-from batched._parts.layers import Divisible, Grouping, Layer, LayeredCollator, Measuring, Sharing
+from batched._parts.layers import Grouping, Layer, LayeredCollator, Measuring, Sharing
+from batched._parts.stages import first_of, staged
 from batched._policy.auto_lengths import AutoLengths
 from batched._policy.lengths import Lengths
 
 
-def join(func: Any, options: Options, name: str, *, bound: bool, streams: bool) -> tuple[Collator, NewQueue]:
-    """Return the collator for a function, `bound` to an instance or class or not, and its kind of queue."""
-    collator: Divisible = ListCollator(name)
-    length_of = length_in_list
-    queue: type[Queue | KeyedQueues] = Queue
-    padded = False
-    if isinstance(options, ArrayOptions):
-        collator, queue, padded = FeatureCollator(name, options), KeyedQueues, True
-    elif takes_columns(parameters := parameters_of(func, bound=bound)):
-        collator, queue = ColumnCollator(name, parameters), KeyedQueues
-        length_of = length_in_columns
+def join(  # noqa: PLR0913
+    func: Any,
+    options: Options,
+    name: str,
+    *,
+    bound: bool,
+    streams: bool,
+    owner: object = None,
+    has_tenants: bool = False,
+) -> tuple[Collator, NewQueue]:
+    """Return the collator for a function, `bound` to its `owner` or not, and its kind of queue.
+
+    With `has_tenants`, calls come with their tenants, and `fair_by` is not asked.
+    """
+    first, is_bound = first_of(func, options, name, owner, bound=bound)
+    collator, queue, length_of = _kind_of(first, options, name, bound=is_bound)
+    padded = isinstance(options, ArrayOptions)
+    if options.batch_sizes is not None:
+        collator = CopyingCollator(collator, name, tuple(options.batch_sizes))
+    collator = staged(collator, options)
     layers: list[Layer] = []
     if options.group_by is not None:
         layers.append(Grouping(collator, options.group_by, name))
@@ -55,15 +70,36 @@ def join(func: Any, options: Options, name: str, *, bound: bool, streams: bool) 
             layers.append(Measuring(collator, length, name))
     elif options.length == "auto" and not streams:  # a stream takes as long as it has pieces
         new_lengths = partial(AutoLengths, length_of)
-    if options.fair_by is not None:
+    if new_lengths is not None and options.batch_sizes is not None:
+        new_lengths = partial(_of_sizes, new_lengths, options.batch_sizes)
+    if options.fair_by is not None and not has_tenants:
         layers.append(Sharing(collator, options.fair_by, name))
-    tenants = None if options.fair_by is None else Tenants
+    tenants = Tenants if has_tenants or options.fair_by is not None else None
     new_queue: NewQueue = queue
     if new_lengths is not None or tenants is not None:
         new_queue = partial(_new_queue, queue, new_lengths, tenants)
     if options.cache is not None:
-        return CachingCollator(collator, layers, options, name, bound=bound), new_queue
+        cached = CachingCollator(collator, layers, options.cache, options.cache_key, name, bound=bound)
+        return cached, new_queue
     return LayeredCollator(collator, layers) if layers else collator, new_queue
+
+
+def _of_sizes(new_lengths: Callable[[], Lengths], sizes: Sequence[int]) -> Lengths:
+    """Return a rule that knows the only sizes that batches may have."""
+    lengths = new_lengths()
+    lengths.sizes = sizes
+    return lengths
+
+
+def _kind_of(
+    func: Any, options: Options, name: str, *, bound: bool
+) -> tuple[Any, type[Queue | KeyedQueues], Callable[..., Any]]:
+    """Return the collator for the items of a function, its kind of queue, and how items are measured."""
+    if isinstance(options, ArrayOptions):
+        return FeatureCollator(name, options), KeyedQueues, length_in_list
+    if takes_columns(parameters := parameters_of(func, bound=bound)):
+        return ColumnCollator(name, parameters), KeyedQueues, length_in_columns
+    return ListCollator(name), Queue, length_in_list
 
 
 def _new_queue(
@@ -73,7 +109,7 @@ def _new_queue(
     batch_size: int,
     threshold: int,
 ) -> Queue | KeyedQueues:
-    """Return a queue, or one for each key, that knows the lengths of items, or whose tenants take turns."""
+    """Return a queue, or one for each key; it knows the lengths of items, or has tenants that take turns."""
     tenants = None if new_tenants is None else new_tenants()
     if new_lengths is None:
         return kind(batch_size, threshold, tenants=tenants)
@@ -82,19 +118,38 @@ def _new_queue(
     return KeyedQueues(batch_size, threshold, new_lengths(), LengthQueue, tenants=tenants)
 
 
-def features(name: str, *, streams: bool = False) -> list[Feature]:
-    """Return the features of a batcher, in the order in which they are asked and told."""
+def features(
+    name: str,
+    *,
+    streams: bool = False,
+    in_stages: bool = False,
+    workers: KnowsWorkers | None = None,
+    tell: Callable[[BatchRecord], None] | None = None,
+) -> list[Feature]:
+    """Return the features of a batcher, in the order in which they are asked and told.
+
+    Its `workers` are given if it shares them; `tell` is called with each batch that has run.
+    """
     waiting = Waiting()
     deadlines = Deadlines()
     backlog = Backlog(deadlines, name, streams=streams)
+    if workers is not None:
+        backlog = SharedBacklog(deadlines, name, workers, streams=streams)
     lengths = LearnedLengths(waiting)  # the window takes what batches cost from them, where they are used
-    memory = FitsMemory()
+    sizes = FixedSizes(streams=streams)
+    memory = FitsMemory(sizes)
+    overlap = [Overlap(backlog)] if in_stages else []
+    records = [Records(name, tell)] if tell is not None else []
     return [
         memory,  # before items are to blame
-        Isolation(),  # before what sees the batch that runs, of which it may make less
+        Isolation(sizes),  # before what sees the batch that runs, of which it may make less
+        sizes,  # likewise; and before what may have a reason for fewer items, or more
         waiting,
         lengths,  # before sizes, which learn nothing where lengths explain what batches take
         WithDeadlines(deadlines, backlog),
-        BestSizes(lengths, memory, deadlines, streams=streams),  # a trial is of the size that is to be tried
-        backlog,  # last: it sees what runs, and what is left
+        # After deadlines: a trial is of the size that is to be tried.
+        BestSizes(lengths, memory, deadlines, sizes, streams=streams),
+        backlog,  # last of all that see a batch start: it sees what runs, and what is left
+        *overlap,  # behind what says how many can be in time, of which it may take a part
+        *records,
     ]

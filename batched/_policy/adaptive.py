@@ -17,6 +17,7 @@ from batched._policy.batch_cost import OVERHEAD_S, TOO_SHORT_S, BatchCost
 from batched._policy.bursts import Bursts
 from batched._policy.cohorts import Cohorts
 from batched._policy.length_cost import LengthCost
+from batched._policy.overlapping import OverlappingCohorts
 from batched._policy.window import ANY_NUMBER, Learned, StartReason, Window
 
 # Chosen by simulation, where the results are flat around all of them.
@@ -37,7 +38,8 @@ class AdaptiveWindow(Window):
     """Waits for calls that are expected, while sharing the batch saves more than the wait costs.
 
     Of all waits the one with the largest gain is chosen. It ends when all of the cohort are back, and at the
-    latest `timeout_s` after the function was free or, if that was later, after the first item came.
+    latest `timeout_s` after the function was free or, if that was later, after the first item came. Where no
+    timeout is set, that is the fixed cost of a batch, as it is known.
 
     Until it has seen some cohorts, this is the plain window. What is learned fades within tens of batches. It
     costs O(1) for each call and batch, on the worker's side, after the callers have been released. Where the
@@ -47,13 +49,13 @@ class AdaptiveWindow(Window):
 
     learns = True
 
-    def __init__(self, timeout_s: float, batch_size: int, cost: LengthCost | None = None) -> None:
+    def __init__(self, timeout_s: float | None, batch_size: int, cost: LengthCost | None = None) -> None:
         """Learn the cost of batches, unless a `cost` is given that is learned elsewhere."""
         super().__init__(timeout_s)
         self._batch_size = batch_size
         self._own_cost = BatchCost()
         self.follow(cost)
-        self._cohorts = Cohorts()
+        self._cohorts: Cohorts | OverlappingCohorts = Cohorts()
         self._bursts = Bursts()
         self._held = _Held()
         self._items_per_call = 1.0
@@ -72,9 +74,9 @@ class AdaptiveWindow(Window):
         """So many items of large calls may share a batch while small ones come; None: all."""
         self.is_suspended = False
 
-    def configure(self, timeout_s: float, batch_size: int) -> None:
+    def configure(self, timeout_s: float | None, batch_size: int) -> None:
         """Go on with other options."""
-        self.timeout_s = timeout_s
+        super().configure(timeout_s, batch_size)
         self._batch_size = batch_size
 
     def follow(self, cost: LengthCost | None) -> None:
@@ -124,9 +126,9 @@ class AdaptiveWindow(Window):
     def _due(self, oldest: float, items: int, now: float) -> float:
         """Return until when a wait pays: if none does, a time that has passed."""
         cohorts = self._cohorts
-        free = cohorts.answered_at
+        free = max(self._free_since(), self.free_at)
         was_idle = oldest > free
-        limit = (oldest if was_idle else free) + self.timeout_s
+        limit = (oldest if was_idle else free) + self._longest_s()
         waiting, room = items / self._items_per_call, (self._batch_size - items) / self._items_per_call
         due = cohorts.due(waiting, room, now, limit, self._held.late_s)
         self.awaited = cohorts.missing if due else ANY_NUMBER
@@ -136,6 +138,13 @@ class AdaptiveWindow(Window):
                 due = quiet
                 self.awaited = ANY_NUMBER
         return min(due, limit)
+
+    def _longest_s(self) -> float:
+        return self._cohorts.unit if self.is_auto else self.timeout_s
+
+    def _free_since(self) -> float:
+        """Return when the function became free."""
+        return self._cohorts.answered_at
 
     def let_go(self, started: float) -> None:
         """Learn that a batch has started; of one that runs again in parts this is all to be learned."""

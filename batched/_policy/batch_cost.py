@@ -9,6 +9,7 @@ OUTLIERS = 5  # batches; from then on a batch that takes very long is known to b
 _BATCHES = 15  # the costs are those of about so many batches
 _FADE_OF_BATCH = 1 / _BATCHES
 _SIMILAR = 0.1  # of the mean size: sizes that differ less tell little of what an item costs
+_FIXED = 0.75  # of the first batches, as a first guess: where it is less, batches of other sizes soon tell
 _GUESS = 0.5**2  # the error of a first guess, squared, as a share of the time of a batch
 _KNOWN = 0.12**2  # likewise: with less, it is known what a batch costs, and what an item
 _TOLD = 8  # batches: fewer tell too little to be sure of anything
@@ -51,8 +52,8 @@ class BatchCost:
         self._size = size
         self._variance = self._noise = 0.0
         self._doubt = _GUESS
-        self.fixed = max(duration / 2, TOO_SHORT_S)  # for a start
-        self.each = duration / 2 / size
+        self.fixed = max(duration * _FIXED, TOO_SHORT_S)  # for a start
+        self.each = duration * (1.0 - _FIXED) / size
 
     def add(self, size: int, duration: float) -> None:
         """Learn from a batch that took `duration` seconds."""

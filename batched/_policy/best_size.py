@@ -30,6 +30,8 @@ forgotten but the size: it is compared anew. Short batches are not compared: han
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from math import inf, sqrt
 
 from batched._policy.batch_cost import OVERHEAD_S
@@ -68,9 +70,11 @@ _SETTLED = 32  # batches of a level: then a change shows
 class BestSize:
     """The most items of a batch, up to `most`: told of batches that ran, and asked for trials."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, fixed: Sequence[int] | None = None) -> None:
         self.most = most
-        self._top = (most - 1).bit_length()
+        self.fixed = fixed
+        """The only sizes that a batch may have; then these are the levels."""
+        self._top = (most - 1).bit_length() if fixed is None else len(fixed) - 1
         self._at = self._top  # the level of the size in use
         self.is_due: bool = False
         """Whether `try_size` is to be asked."""
@@ -101,7 +105,10 @@ class BestSize:
         return self._size_of(self._at)
 
     def _size_of(self, level: int) -> int:
-        return min(1 << level, self.most)
+        return min(1 << level, self.most) if self.fixed is None else self.fixed[level]
+
+    def _level_of(self, size: int) -> int:
+        return (size - 1).bit_length() if self.fixed is None else bisect_left(self.fixed, size)
 
     # -- trials -----------------------------------------------------------------------------------------
 
@@ -111,9 +118,9 @@ class BestSize:
         So many `items` wait, so many fit into a batch, and the next deadline is in `spare_s` seconds.
         """
         size = min(items, self.size, fits)
-        level = (size - 1).bit_length()
+        level = self._level_of(size)
         if level and self._batches >= self._next[level]:
-            less = 1 << (level - 1)
+            less = self._size_of(level - 1)
             if self._is_known_worse(level):
                 self._postpone(level, is_sure=True)
             elif self._may_try(level, less, self._larger[level], self._full[level - 1], spare_s):
@@ -122,7 +129,7 @@ class BestSize:
                 return None  # a trial of a larger size would spend what is saved for this one
         up = self._at + 1
         if items > size and up <= self._top and self._batches >= self._next[up]:
-            more = min(items, self._size_of(up), fits)
+            more = min(items if self.fixed is None else self.most, self._size_of(up), fits)
             if more > size and self._may_try(up, more, self._full[up - 1], self._larger[up], spare_s):
                 return more
         return None
@@ -166,7 +173,7 @@ class BestSize:
         self._busy_s += (seconds - self._busy_s) / _LOAD
         self._batches += 1
         self._credit = min(self._credit + _BUDGET * seconds, _SAVED * seconds)
-        level = (size - 1).bit_length()
+        level = (size - 1).bit_length() if self.fixed is None else bisect_left(self.fixed, size)
         if level > self._top:  # `batch_size` has changed since it was taken
             return
         trial, self._trial = self._trial, None
@@ -276,4 +283,5 @@ class BestSize:
 
     def _price(self, level: int) -> float:
         """Return what a second is worth in batches of this level: the larger, the later they answer."""
-        return 1.0 + level * min(_SHORTER * self._idle_s / self._busy_s, _DOUBLING)
+        doublings = level if self.fixed is None else (self.fixed[level] - 1).bit_length()
+        return 1.0 + doublings * min(_SHORTER * self._idle_s / self._busy_s, _DOUBLING)

@@ -62,6 +62,11 @@ class Bursts:
         return self.last + self._quiet_s if items < self._items and self._alone < _ALONE else 0.0
 
     @property
+    def rate(self) -> float:
+        """How many calls come in a second of late; 0.0 until that is known."""
+        return self._gaps / self._gaps_s if self._gaps_s else 0.0
+
+    @property
     def has_news(self) -> bool:
         """Whether enough calls have come to `learn` from."""
         return self._new_gaps >= _GAPS
@@ -73,7 +78,7 @@ class Bursts:
         self._gaps_s += min(passed, _LONGEST * unit * new)
         self.forget()
         self._items = 0.0
-        if self._close > SOME and self._close_s:
+        if self._close > SOME and self._close_s and self._gaps_s:  # where no cost is known, gaps have no time
             gap = self._close_s / self._close
             likely = self._close / self._gaps - gap * self._gaps / self._gaps_s  # more than would come anyway
             self._quiet_s = _QUIET * gap

@@ -17,8 +17,9 @@ _HEAVY = 1e100  # then weights are scaled down
 _FIRST_EDGE = 1 / 8
 _EDGES = tuple(_FIRST_EDGE * 2**power for power in range(4))  # no caller is awaited after the last edge
 _LAST = len(_EDGES)
-_NEVER = 1e-6  # of all callers: if fewer came later, none is expected
-_CYCLE = 1.4  # fixed costs that one more in a batch saves: a cohort that is together stays together
+NEVER = 1e-6  # of all callers: if fewer came later, none is expected
+CYCLE = 1.4  # fixed costs that one more in a batch saves: a cohort that is together stays together
+MERGED = 0.6  # more, if as many that wait as are to come are in one cohort from then on
 SOME = 0.05  # calls: fewer are none
 
 
@@ -123,7 +124,7 @@ class Cohorts:
         share = returns[index] * (edge - begin) / (edge - _EDGES[index - 1] if index else edge)
         later = share + sum(returns[index + 1 :])
         weight = self._profile.weight
-        if later <= _NEVER * weight:
+        if later <= NEVER * weight:
             return 0.0
         # Of the callers of earlier cohorts so many were not back by now, and some of them never came.
         missing = self.missing
@@ -143,7 +144,10 @@ class Cohorts:
             if joiners > room:
                 joiners = room
             if joiners > SOME:
-                gain = _CYCLE * joiners - delayed * (wait + late * (after if after < 1.0 else 1.0))
+                worth = CYCLE
+                if after < 1.0:
+                    worth += MERGED * (1.0 - after) * (calls / joiners if calls < joiners else 1.0)
+                gain = worth * joiners - delayed * (wait + late * (after if after < 1.0 else 1.0))
                 if gain > best:
                     best, due = gain, edge
             index += 1

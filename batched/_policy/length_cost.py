@@ -1,4 +1,4 @@
-"""The cost of a batch whose items are padded: it grows with the longest, learned from batches that ran."""
+"""The cost of a batch of padded items: it grows with the longest, learned from batches that ran."""
 
 from __future__ import annotations
 
@@ -154,16 +154,20 @@ class LengthCost(PaddedCost):
         """Learn from a batch of `size` items that took `duration` seconds."""
         if duration <= 0.0:  # a coarse clock
             return
-        self._seen += 1
-        if self._seen == 1:
-            return
+        seen = self._seen + 1
+        if seen > 1:
+            self._fit_to(size, longest, duration, seen)
+        self._seen = seen
+
+    def _fit_to(self, size: int, longest: float, duration: float, seen: int) -> None:
+        """Fit the costs to one more batch, which makes it so many that have been seen."""
         keep = drift = 1 - _FORGET
-        if self._seen > OUTLIERS:
+        if seen > OUTLIERS:
             expected = self.fixed + self.each_of(longest) * size
             duration = min(duration, 2 * expected)
             # Earlier batches count as if they had drifted too: else the fast ones would weigh more for long.
             drift = keep / (1 + _DRIFT * (duration / expected - 1))
-        weight = max(_FORGET, 1 / (self._seen - 1))
+        weight = max(_FORGET, 1 / (seen - 1))
         self._longest.add(longest, weight)
         self._size.add(size, weight)
         # Divided by the duration: the errors of all batches count in percent.
@@ -174,7 +178,7 @@ class LengthCost(PaddedCost):
             [old * drift + value * other for old, other in zip(products, row, strict=True)]
             for value, products in zip(row, self._products, strict=True)
         ]
-        if self._seen <= _FIT_EACH or self._seen % _FIT_EVERY == 0:  # a fit takes long and changes little
+        if seen <= _FIT_EACH or seen % _FIT_EVERY == 0:  # a fit takes long and changes little
             known = [self.fixed, self.each_alone, self.per_length]
             fixed, self.each_alone, self.per_length = _fit(self._products, self._sums, known)
             self.fixed = max(fixed, TOO_SHORT_S)

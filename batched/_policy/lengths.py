@@ -13,7 +13,7 @@ has come to a quarter of a batch.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from operator import add, itemgetter
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -79,6 +79,8 @@ class Lengths:
         """Whether padding seems to cost time, and it is not decided yet that lengths are used."""
         self.looks: bool = False
         """Whether the next batch is to be looked at: here calls know their lengths."""
+        self.sizes: Sequence[int] = ()
+        """The only sizes that a batch may have, in ascending order; none if it may have any."""
         self.urgent: object = None
         """The call with the next deadline, if half of its time is over."""
 
@@ -99,7 +101,11 @@ class Lengths:
 
     def ran(self, batch: Any, duration: float) -> None:
         """Learn from a batch that took `duration` seconds."""
-        self.cost.add(batch.size, max([extent(*part)[0] for part in batch.slices]), duration)
+        self.cost.add(self.filled_up(batch.size), max([extent(*part)[0] for part in batch.slices]), duration)
+
+    def filled_up(self, size: int) -> int:
+        """Return how many items the function is given with a batch of so many."""
+        return next((each for each in self.sizes if each >= size), size) if self.sizes else size
 
     def fitting(self, items: Iterable[Item[CallT]], room: int) -> list[Item[CallT]]:
         """Return the first of `items` that go into one batch; at least one, however long."""
@@ -149,7 +155,27 @@ def choose(
     in_order = sorted(waiting, key=longest_first)
     wanted = in_order.index(due or waiting[0])
     start, stop = next(batch for batch in _split(in_order, room, rule) if batch[0] <= wanted)
+    if rule.sizes:
+        start, stop = _of_a_size(in_order, start, stop, wanted, rule)
+        return rule.fitting(in_order[start : min(stop, start + room)], room), Choice.LENGTH
     return in_order[start:stop], Choice.LENGTH
+
+
+def _of_a_size(
+    in_order: list[Item[CallT]], start: int, stop: int, wanted: int, rule: Lengths
+) -> tuple[int, int]:
+    """Return from where to where a batch goes that is to have one of a few sizes, with the item `wanted`.
+
+    It has fewer items, as many as fill a size, where copies would take longer than another batch. Else
+    shorter items come in the place of copies: they run in the same time.
+    """
+    size = stop - start
+    up = rule.filled_up(size)
+    filled = max((each for each in rule.sizes if each <= size), default=0)
+    if filled and (up - size) * rule.weighed.each_of(in_order[start][0]) > rule.weighed.another_batch:
+        start = max(start, wanted - filled + 1)
+        return start, start + filled
+    return start, min(start + up, len(in_order))
 
 
 def _split(in_order: list[Item[CallT]], room: int, rule: Lengths) -> Iterator[tuple[int, int]]:

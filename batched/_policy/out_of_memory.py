@@ -72,7 +72,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def _says_so(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
         return True
-    with suppress(Exception):  # of a class whose attributes are not what they are in Python's
+    with suppress(Exception):  # of a class with attributes that are not what they are in Python's
         if isinstance(error, OSError):
             return error.errno == ENOMEM
         names = names_of(error)

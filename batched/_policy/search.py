@@ -52,6 +52,7 @@ class Search:
         self._unlike = self.failures  # of those, since an item was lost: no item is to blame for these
         self._in_a_row = 0
         self._singles = 0
+        self._restarts = 0
         self._spent_s = 0.0
         self._most_in_a_row = ceil(log2(size)) + _MORE_FAILURES
         self._left_s = max(_TIMES_ITS_OWN * duration, _ALWAYS_ALLOWED_S)
@@ -90,6 +91,13 @@ class Search:
         self._left_s -= duration
         is_long = self._in_a_row >= self._most_in_a_row and self._spent_s > _ALWAYS_ALLOWED_S
         if is_long or self._left_s <= 0.0 or is_of_surroundings(error):
+            self.is_given_up = True
+            self.error = None
+
+    def restarted(self) -> None:
+        """Note that a part has had its worker made anew, which may take long: it does not come often."""
+        self._restarts += 1
+        if self._restarts >= self._most_in_a_row:
             self.is_given_up = True
             self.error = None
 

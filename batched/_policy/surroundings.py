@@ -59,7 +59,7 @@ def _is_one(error: BaseException, groups: dict[int, bool]) -> bool:  # noqa: PLR
         return groups.get(id(error), False)
     if isinstance(error, ConnectionError | TimeoutError | QueueFullError | ClosedError):
         return True
-    with suppress(Exception):  # of a class whose attributes are not what they are in Python's
+    with suppress(Exception):  # of a class with attributes that are not what they are in Python's
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             return True
         names = names_of(error)

@@ -11,6 +11,8 @@ ANY_NUMBER = 1 << 60
 """More calls than will ever come: none of them ends a wait."""
 
 
+DEFAULT_S = 0.005
+"""How long a batch may be held back where no timeout is set, and nothing is known of the function."""
 _NO_WAIT_MS = 0.001  # a shorter wait is not felt
 
 
@@ -29,12 +31,16 @@ class StartReason(StrEnum):
     """Early on: batches of different sizes tell the cost of a batch from that of an item."""
     WINDOW = "window"
     """The oldest item was `timeout_ms` old."""
+    AHEAD = "ahead"
+    """It was taken to be prepared, or to run, while the batch before was in a later stage."""
     DEADLINE = "deadline"
     """A call had used up half of the time until its deadline."""
     CROWDED = "crowded"
     """Other calls were waiting for room in the queue."""
     DRAIN = "drain"
     """The batcher was shutting down."""
+    STEP = "step"
+    """It was the next step of a batch that is refilled."""
     RETRY = "retry"
     """It was part of a failed batch, or of one that was split up front because earlier batches had failed."""
 
@@ -92,7 +98,7 @@ def short(value: float) -> str:
 
 
 class Window:
-    """A batch that is not full starts when its oldest item is `timeout_s` old."""
+    """A batch that is not full starts when its oldest item is `timeout_s` old; None: no timeout is set."""
 
     learns = False
     """Whether calls and batches are to be reported to it, as to an `AdaptiveWindow`."""
@@ -100,21 +106,29 @@ class Window:
     """Whether any batch starts at once."""
     is_suspended = False
     """Whether no wait can save anything: then it is told only of batches, by `ran_suspended`."""
+    is_holding = False
+    """Whether a batch is held back that the end of another may let go."""
 
-    def __init__(self, timeout_s: float) -> None:
-        self.timeout_s: float = timeout_s
+    def __init__(self, timeout_s: float | None) -> None:
+        self.is_auto: bool = timeout_s is None
+        self.timeout_s: float = DEFAULT_S if timeout_s is None else timeout_s
         self.awaited: int = ANY_NUMBER
         """How many more calls end the wait that `start_at` has asked for."""
         self.reason: StartReason = StartReason.WINDOW
         """Why the batch starts, once the time that `start_at` has returned has come."""
+        self.free_at: float = -inf
+        """When a worker last became free after a batch of another function; -inf: it has run none."""
+        self.workers: int = 1
+        """How many workers run batches of this function, or are free to."""
 
     def start_at(self, oldest: float, items: int, now: float) -> float:  # noqa: ARG002  it learns nothing
         """Return when to start a batch that is not full: `items` wait, the first of them since `oldest`."""
         return oldest + self.timeout_s
 
-    def configure(self, timeout_s: float, batch_size: int) -> None:  # noqa: ARG002
+    def configure(self, timeout_s: float | None, batch_size: int) -> None:  # noqa: ARG002
         """Go on with other options."""
-        self.timeout_s = timeout_s
+        self.is_auto = timeout_s is None
+        self.timeout_s = DEFAULT_S if timeout_s is None else timeout_s
 
     def follow(self, cost: Any) -> None:
         """Do nothing: it asks for no cost."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import LoopedFunction
-from batched._api.option_types import CallChanges, ListKeywordOptions, OtherCallChanges
+from batched._api.option_types import CallChanges, ListKeywordOptions, OtherCallChanges, StagedListOptions
 from batched._api.signatures import (
     T1,
     T2,
@@ -96,9 +96,35 @@ class BatchedFunction(LoopedFunction, Generic[T, U, F_co]):
 
         __call__ = acall
 
+        @overload
         def amap(
-            self, items: Iterable[T] | AsyncIterable[T], /, *more: Iterable[Any] | AsyncIterable[Any]
+            self,
+            items: Iterable[T] | AsyncIterable[T],
+            /,
+            *more: Iterable[Any] | AsyncIterable[Any],
+            with_items: Literal[False] = ...,
         ) -> AsyncIterator[U]: ...
+        @overload
+        def amap(
+            self, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
+        ) -> AsyncIterator[tuple[T, U]]: ...
+        @overload
+        def amap(
+            self,
+            items: Iterable[T] | AsyncIterable[T],
+            /,
+            *more: Iterable[Any] | AsyncIterable[Any],
+            with_items: Literal[True],
+        ) -> AsyncIterator[tuple[tuple[Any, ...], U]]: ...
+        @overload
+        def amap(
+            self,
+            items: Iterable[T] | AsyncIterable[T],
+            /,
+            *more: Iterable[Any] | AsyncIterable[Any],
+            with_items: bool = ...,
+        ) -> AsyncIterator[Any]: ...
+        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 
 class BatchedColumns(LoopedFunction, Generic[T1, T2, U, F_co]):
@@ -125,9 +151,35 @@ class BatchedColumns(LoopedFunction, Generic[T1, T2, U, F_co]):
 
         __call__ = acall
 
+        @overload
         def amap(
-            self, xs: Iterable[T1] | AsyncIterable[T1], /, *more: Iterable[T2] | AsyncIterable[T2]
+            self,
+            xs: Iterable[T1] | AsyncIterable[T1],
+            /,
+            *more: Iterable[T2] | AsyncIterable[T2],
+            with_items: Literal[False] = ...,
         ) -> AsyncIterator[U]: ...
+        @overload
+        def amap(
+            self, xs: Iterable[T1] | AsyncIterable[T1], /, *, with_items: Literal[True]
+        ) -> AsyncIterator[tuple[T1, U]]: ...
+        @overload
+        def amap(
+            self,
+            xs: Iterable[T1] | AsyncIterable[T1],
+            /,
+            *more: Iterable[T2] | AsyncIterable[T2],
+            with_items: Literal[True],
+        ) -> AsyncIterator[tuple[tuple[T1, T2], U]]: ...
+        @overload
+        def amap(
+            self,
+            xs: Iterable[T1] | AsyncIterable[T1],
+            /,
+            *more: Iterable[T2] | AsyncIterable[T2],
+            with_items: bool = ...,
+        ) -> AsyncIterator[Any]: ...
+        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 
 class ManyColumns(LoopedFunction, Generic[T, U, F_co]):
@@ -159,9 +211,35 @@ class ManyColumns(LoopedFunction, Generic[T, U, F_co]):
 
         __call__ = acall
 
+        @overload
         def amap(
-            self, items: Iterable[T] | AsyncIterable[T], /, *more: Iterable[Any] | AsyncIterable[Any]
+            self,
+            items: Iterable[T] | AsyncIterable[T],
+            /,
+            *more: Iterable[Any] | AsyncIterable[Any],
+            with_items: Literal[False] = ...,
         ) -> AsyncIterator[U]: ...
+        @overload
+        def amap(
+            self, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
+        ) -> AsyncIterator[tuple[T, U]]: ...
+        @overload
+        def amap(
+            self,
+            items: Iterable[T] | AsyncIterable[T],
+            /,
+            *more: Iterable[Any] | AsyncIterable[Any],
+            with_items: Literal[True],
+        ) -> AsyncIterator[tuple[tuple[Any, ...], U]]: ...
+        @overload
+        def amap(
+            self,
+            items: Iterable[T] | AsyncIterable[T],
+            /,
+            *more: Iterable[Any] | AsyncIterable[Any],
+            with_items: bool = ...,
+        ) -> AsyncIterator[Any]: ...
+        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 
 class StreamingFunction(LoopedFunction, Generic[T, U, F_co]):
@@ -171,6 +249,8 @@ class StreamingFunction(LoopedFunction, Generic[T, U, F_co]):
 
         @property
         def __wrapped__(self) -> F_co: ...  # type: ignore[override]
+        async def __call__(self, item: T = ..., /, *more: Any, **named: Any) -> list[U]: ...
+        async def acall(self, item: T = ..., /, *more: Any, **named: Any) -> list[U]: ...
         def astream(self, item: T = ..., /, *more: Any, **named: Any) -> AsyncStream[U]: ...
 
 
@@ -185,7 +265,19 @@ class BatchedMethod(Method[S_contra, BatchedFunction[T, U, F_co]], Protocol[S_co
     async def acall(self, instance: S_contra, items: list[T] = ..., /, **named: list[Any]) -> list[U]: ...
     @overload
     async def acall(self, instance: S_contra, item: T = ..., /, **named: Any) -> U: ...
-    def amap(self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /) -> AsyncIterator[U]: ...
+    @overload
+    def amap(
+        self,
+        instance: S_contra,
+        items: Iterable[T] | AsyncIterable[T],
+        /,
+        *,
+        with_items: Literal[False] = ...,
+    ) -> AsyncIterator[U]: ...
+    @overload
+    def amap(
+        self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
+    ) -> AsyncIterator[tuple[T, U]]: ...
 
 
 class Dynamically(Protocol):
@@ -299,11 +391,56 @@ class Dynamically(Protocol):
     ) -> BatchedFunction[Any, U]: ...
 
 
+# With stages, callers pass what `prepare` takes, and get what `finish` returns.
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    prepare: Callable[..., Any] | str,
+    finish: Callable[..., Any] | str | None = None,
+    **options: Unpack[StagedListOptions],
+) -> Callable[[Callable[..., Any]], BatchedFunction[Any, Any]]: ...
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    finish: Callable[..., Any] | str,
+    **options: Unpack[StagedListOptions],
+) -> Callable[[Callable[..., Any]], BatchedFunction[Any, Any]]: ...
+@overload
+def dynamically(
+    func: Callable[..., Any],
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    prepare: Callable[..., Any] | str,
+    finish: Callable[..., Any] | str | None = None,
+    **options: Unpack[StagedListOptions],
+) -> BatchedFunction[Any, Any]: ...
+@overload
+def dynamically(
+    func: Callable[..., Any],
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    finish: Callable[..., Any] | str,
+    **options: Unpack[StagedListOptions],
+) -> BatchedFunction[Any, Any]: ...
 @overload
 def dynamically(
     func: Callable[[list[AnyItem]], OneResultPerItem[AnyItem]],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -311,7 +448,7 @@ def dynamically(
 @overload
 def dynamically(
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -320,7 +457,7 @@ def dynamically(
 def dynamically(
     func: ThreeLists[T, A, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -329,7 +466,7 @@ def dynamically(
 def dynamically(
     func: ThreeLists[T, OneOrError[U, E], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -338,7 +475,7 @@ def dynamically(
 def dynamically(
     func: ThreeLists[T, MixedRows[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -347,7 +484,7 @@ def dynamically(
 def dynamically(
     func: ThreeLists[T, OneResultPerItem[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -356,7 +493,7 @@ def dynamically(
 def dynamically(
     func: TwoLists[T1, T2, A, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -365,7 +502,7 @@ def dynamically(
 def dynamically(
     func: TwoLists[T1, T2, OneOrError[U, E], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -374,7 +511,7 @@ def dynamically(
 def dynamically(
     func: TwoLists[T1, T2, MixedRows[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -383,7 +520,7 @@ def dynamically(
 def dynamically(
     func: TwoLists[T1, T2, OneResultPerItem[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -392,7 +529,7 @@ def dynamically(
 def dynamically(
     func: OneList[T, A, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -401,7 +538,7 @@ def dynamically(
 def dynamically(
     func: OneList[T, OneOrError[U, E], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -410,7 +547,7 @@ def dynamically(
 def dynamically(
     func: OneList[T, MixedRows[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -419,7 +556,7 @@ def dynamically(
 def dynamically(
     func: OneList[T, OneResultPerItem[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -428,7 +565,7 @@ def dynamically(
 def dynamically(
     func: MethodOfThreeLists[S, T, A, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -437,7 +574,7 @@ def dynamically(
 def dynamically(
     func: MethodOfThreeLists[S, T, OneOrError[U, E], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -446,7 +583,7 @@ def dynamically(
 def dynamically(
     func: MethodOfThreeLists[S, T, MixedRows[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -455,7 +592,7 @@ def dynamically(
 def dynamically(
     func: MethodOfThreeLists[S, T, OneResultPerItem[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -464,7 +601,7 @@ def dynamically(
 def dynamically(
     func: MethodOfTwoLists[S, T1, T2, A, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -473,7 +610,7 @@ def dynamically(
 def dynamically(
     func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -482,7 +619,7 @@ def dynamically(
 def dynamically(
     func: MethodOfTwoLists[S, T1, T2, MixedRows[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -491,7 +628,7 @@ def dynamically(
 def dynamically(
     func: MethodOfTwoLists[S, T1, T2, OneResultPerItem[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -500,7 +637,7 @@ def dynamically(
 def dynamically(
     func: MethodOfOneList[S, T, A, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -509,7 +646,7 @@ def dynamically(
 def dynamically(
     func: MethodOfOneList[S, T, OneOrError[U, E], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -518,7 +655,7 @@ def dynamically(
 def dynamically(
     func: MethodOfOneList[S, T, MixedRows[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -527,7 +664,7 @@ def dynamically(
 def dynamically(
     func: MethodOfOneList[S, T, OneResultPerItem[U], Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -536,7 +673,7 @@ def dynamically(
 def dynamically(
     func: ListStream[T, U, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -545,7 +682,7 @@ def dynamically(
 def dynamically(
     func: ListStreamMethod[S, T, U, Q, P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],
@@ -554,7 +691,7 @@ def dynamically(
 def dynamically(
     func: Callable[[list[AnyItem]], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ListKeywordOptions],

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, Unpack, overl
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import LoopedFunction
-from batched._api.option_types import ArrayKeywordOptions, CallChanges, OtherCallChanges
+from batched._api.option_types import ArrayKeywordOptions, CallChanges, OtherCallChanges, StagedArrayOptions
 from batched._api.signatures import F_co, Generic, P, Protocol, R, R_co, S
 from batched._core.options import ArrayOptions
 from batched.inference import Feature, Features
 
 if TYPE_CHECKING:
-    from batched._api.signatures import Function
+    from batched._api.signatures import FeaturesT, Function
 
 __all__ = ["BatchedInference", "dynamically"]
 
@@ -51,9 +51,15 @@ class BatchedInference(LoopedFunction, Generic[R, F_co]):
 
         __call__ = acall
 
-        def amap(  # type: ignore[override]
-            self, items: Iterable[Features] | AsyncIterable[Features], /
+        @overload  # type: ignore[override]
+        def amap(
+            self, items: Iterable[Features] | AsyncIterable[Features], /, *, with_items: Literal[False] = ...
         ) -> AsyncIterator[R]: ...
+        @overload
+        def amap(
+            self, items: Iterable[FeaturesT] | AsyncIterable[FeaturesT], /, *, with_items: Literal[True]
+        ) -> AsyncIterator[tuple[FeaturesT, R]]: ...
+        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 
 class Dynamically(Protocol):
@@ -67,11 +73,35 @@ class Dynamically(Protocol):
     def __call__(self, func: Callable[P, R], /) -> BatchedInference[R, Function[P, R]]: ...
 
 
+# Callers get what `finish` returns.
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    finish: Callable[..., Any] | str,
+    prepare: Callable[..., Any] | str | None = None,
+    **options: Unpack[StagedArrayOptions],
+) -> Callable[[Callable[..., Any]], BatchedInference[Any, Any]]: ...
+@overload
+def dynamically(
+    func: Callable[..., Any],
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    finish: Callable[..., Any] | str,
+    prepare: Callable[..., Any] | str | None = None,
+    **options: Unpack[StagedArrayOptions],
+) -> BatchedInference[Any, Any]: ...
 @overload
 def dynamically(
     func: Callable[P, Awaitable[R]],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ArrayKeywordOptions],
@@ -80,7 +110,7 @@ def dynamically(
 def dynamically(
     func: Callable[P, R],
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ArrayKeywordOptions],
@@ -88,7 +118,7 @@ def dynamically(
 @overload
 def dynamically(
     batch_size_: int = 64,
-    timeout_ms_: float = 5.0,
+    timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
     /,
     **options: Unpack[ArrayKeywordOptions],

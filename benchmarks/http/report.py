@@ -30,12 +30,27 @@ _GOALS = {
     "minilm / best peer, 128": Goal(1.6, at_least=True),
     "minilm p99 / best peer, 32": Goal(0.6),
     "minilm p99 / best peer, 128": Goal(0.6),
+    "4ms ours-2 / ours, 128": Goal(2.0, at_least=True),
+    "4ms ours-2 / mosec, 128": Goal(1.05, at_least=True),
+    "4ms asgi / mosec, 32": Goal(0.95, at_least=True),
+    "4ms asgi / mosec, 128": Goal(1.15, at_least=True),
+    "4ms asgi-2 / mosec, 32": Goal(0.95, at_least=True),
+    "4ms asgi-2 / mosec, 128": Goal(1.15, at_least=True),
     "errors": Goal(0.0),
     "strangers failed": Goal(0.0),
     "executed for nobody": Goal(0.0),
     "dropped at SIGTERM": Goal(0.0),
 }
 _PLAIN_AT = (1, 32, 128)  # connections that have goals with the real model
+_PAIRS = (  # what several web processes gain, what a framework costs, and which web server
+    ("ours-2", "ours"),
+    ("ours-3", "ours"),
+    ("ours-2", "mosec"),
+    ("granian-2", "ours-2"),
+    ("asgi", "mosec"),
+    ("asgi-2", "mosec"),
+    ("asgi-granian-2", "asgi-2"),
+)
 
 Figure = Callable[[Cell], float]
 
@@ -67,11 +82,11 @@ class _Cells:
         return [server for server in self._by_server if SERVERS[server].role in roles]
 
     def ratios(
-        self, figure: Figure, others: list[str], best: Callable[[Iterable[float]], float]
+        self, figure: Figure, mine: str, others: list[str], best: Callable[[Iterable[float]], float]
     ) -> list[float]:
-        """Return by round what ours is of the best of the others."""
-        rounds = zip(*(self._by_server[server] for server in ("ours", *others)), strict=False)
-        return sorted(figure(ours) / best(map(figure, rest)) for ours, *rest in rounds)
+        """Return by round what one is of the best of the others."""
+        rounds = zip(*(self._by_server[server] for server in (mine, *others)), strict=False)
+        return sorted(figure(one) / best(map(figure, rest)) for one, *rest in rounds)
 
 
 def cells_table(cells: list[Cell], model: str) -> Table:
@@ -127,19 +142,39 @@ def goal_results(cells: list[Cell]) -> Iterator[Result]:
             yield from _row(f"minilm / best peer, {number}", column, _rate, peers, what)
             name = f"minilm p99 / best peer, {number}"
             yield from _row(name, column, _p99, peers, f"{what}: p99", lowest=True)
+    yield from _of_processes(cells)
     ours = [cell.errors for cell in cells if cell.server == "ours"]
     if ours:
         yield _count("errors", f"errors in {len(ours)} cells", sum(ours))
 
 
-def _row(  # noqa: PLR0913  only the one above calls it
-    name: str, column: _Cells, figure: Figure, others: list[str], what: str, *, lowest: bool = False
+def _of_processes(cells: list[Cell]) -> Iterator[Result]:
+    """Yield what is gained by a process of the model, and by web processes without a framework."""
+    for model, title in TITLES.items():
+        for number in sorted({cell.connections for cell in cells if cell.model == model}):
+            column = _Cells(cells, model, number)
+            for mine, other in _PAIRS:
+                if column.middle(other, _rate) is not None:
+                    name = f"{model} {mine} / {other}, {number}"
+                    what = f"{title}, {number} conn.: {SERVERS[mine].title}"
+                    yield from _row(name, column, _rate, [other], what, mine=mine)
+
+
+def _row(  # noqa: PLR0913  only those above call it
+    name: str,
+    column: _Cells,
+    figure: Figure,
+    others: list[str],
+    what: str,
+    *,
+    mine: str = "ours",
+    lowest: bool = False,
 ) -> Iterator[Result]:
-    ours = column.middle("ours", figure)
+    ours = column.middle(mine, figure)
     if ours is None or not others:
         return
     best = min if lowest else max
-    figures = column.ratios(figure, others, best)
+    figures = column.ratios(figure, mine, others, best)
     medians = {server: column.middle(server, figure) or 0.0 for server in others}
     beside = best(medians, key=medians.__getitem__)
     yield Result(

@@ -36,7 +36,8 @@ class Kind:
     environment: str
     command: tuple[str, ...]  # `{port}` is filled in; the first is a program of the environment
     lists: bool = False  # a request is a list of texts
-    role: str = "peer"  # "ours", "plain", "floor" or "peer"
+    role: str = "peer"  # "ours", "apart", "bare", "plain", "floor", "pieces" or "peer"
+    web_processes: int = 0  # beside the model's; 0: there is one process for all
 
     def body(self, text: str) -> bytes:
         """Return the request for one text."""
@@ -50,10 +51,24 @@ def service(name: str, title: str, role: str) -> Kind:
     )
 
 
+def apart(name: str, title: str, app: str, server: str, processes: int) -> Kind:
+    """Return an application in several web processes, and one process for the model."""
+    program = "benchmarks.http.with_web_processes"
+    command = ("python", "-m", program, app, server, str(processes), "{port}")
+    role = "apart" if app == "fastapi" else "bare"
+    return Kind(name, title, "fastapi", command, role=role, web_processes=processes)
+
+
 SERVERS = {
     kind.name: kind
     for kind in (
         service("ours", "this service", "ours"),
+        apart("ours-2", "this service, 2 web processes + the model's", "fastapi", "uvicorn", 2),
+        apart("ours-3", "this service, 3 web processes + the model's", "fastapi", "uvicorn", 3),
+        apart("granian-2", "this service, 2 of granian + the model's", "fastapi", "granian", 2),
+        service("asgi", "bare ASGI app", "bare"),
+        apart("asgi-2", "bare ASGI app, 2 web processes + the model's", "asgi", "uvicorn", 2),
+        apart("asgi-granian-2", "bare ASGI app, 2 of granian + the model's", "asgi", "granian", 2),
         service("plain", "without batching", "plain"),
         service("greedy", "floor: greedy", "floor"),
         service("patient", "floor: waits for those who come back", "floor"),
@@ -175,6 +190,7 @@ def started(kind: Kind, programs: Path, model: str, temporary: Path) -> Iterator
     server = Server(kind, port, process, counts)
     try:
         _await(lambda: _answers(server), server, temporary)
+        _await(lambda: len(list(temporary.glob(f"{file.name}-*"))) >= kind.web_processes, server, temporary)
         server.processes()
         yield server
     finally:

@@ -38,9 +38,9 @@ _LONGER = 1.5  # times as long for the real model, which is slow, ...
 _MANY = 32  # ... and longer still, in proportion, with more connections: a cell has to last several latencies
 _WARM_UP_S = 1.0
 _REAL_WARM_UP_S = 4.0
-_LEARNS_S = (
-    16.0  # the same of ours, until it has learned lengths: the first batches pad 32 texts to the longest
-)
+# The same of ours, until it has learned lengths: the first batches pad 32 texts to the longest.
+_LEARNS_S = 16.0
+_OURS = {"ours", "apart", "bare"}  # roles
 # What `--short` leaves out decides no goal: at these models few connections show what many do.
 _SHORT = {
     "4ms": ("ours", "plain", "greedy", "patient", "mosec"),
@@ -48,6 +48,14 @@ _SHORT = {
     _REAL: ("ours", "plain", "pieces", "mosec", "litserve", "bentoml", "ray"),
 }
 _SHORT_ALONE = ("ours", "plain")  # with the real model at one connection
+_SLEEPING = ("ours", "ours-2", "ours-3", "granian-2", "asgi", "asgi-2", "asgi-granian-2")
+_PEERS = ("mosec", "litserve", "bentoml")
+_IN_PROCESSES = {
+    "4ms": (*_SLEEPING, *_PEERS),
+    "20ms": (*_SLEEPING, *_PEERS),
+    _REAL: ("ours", "ours-2", "asgi", "asgi-2", *_PEERS),
+}
+_IN_PROCESSES_AT = [32, 128]
 
 
 class Services(Program):
@@ -63,9 +71,13 @@ class Services(Program):
         parser.add_argument(
             "--short", action="store_true", help="what decides the goals: about eleven minutes"
         )
+        parser.add_argument(
+            "--processes", action="store_true",
+            help="what a process of the model gains: in one round, some twelve minutes",
+        )  # fmt: skip
         parser.add_argument("--models", type=_among(TITLES), metavar="NAME[,NAME]", default=list(TITLES))
         parser.add_argument("--only", type=_among(SERVERS), metavar="NAME[,NAME]", help="only these servers")
-        parser.add_argument("--connections", type=_numbers, metavar="N[,N]", default=list(_CONNECTIONS))
+        parser.add_argument("--connections", type=_numbers, metavar="N[,N]")
         parser.add_argument(
             "--seconds", type=float, default=4.0,
             help="of a cell (default 4; with the real model 6, and 24 at 128 connections)",
@@ -113,7 +125,7 @@ class Services(Program):
                 for cell in self._of_model(model):
                     self._cells.append(cell)
                     yield
-        if self.options.trouble != "no":
+        if self.options.trouble != "no" and not self.options.processes:
             for seen in self._in_trouble():
                 self._troubles.append(seen)
                 yield
@@ -125,7 +137,7 @@ class Services(Program):
                 server for name in self._servers(model) if (server := self._start(name, model, running))
             ]
             for done in range(options.rounds if servers else 0):
-                for connections in options.connections:
+                for connections in self._connections():
                     seconds = options.seconds
                     if model == _REAL:
                         seconds *= _LONGER * max(connections / _MANY, 1.0)
@@ -133,8 +145,14 @@ class Services(Program):
                         if self._is_wanted(model, connections, server):
                             yield self._cell(server, model, connections, seconds)
 
+    def _connections(self) -> list[int]:
+        usual = _IN_PROCESSES_AT if self.options.processes else list(_CONNECTIONS)
+        return self.options.connections or usual
+
     def _servers(self, model: str) -> list[str]:
         chosen = _SHORT[model] if self.options.short else tuple(SERVERS)
+        if self.options.processes:
+            chosen = _IN_PROCESSES[model]
         names = [name for name in self.options.only or chosen if name in SERVERS]
         return [name for name in names if name != "pieces" or model == _REAL]
 
@@ -159,7 +177,7 @@ class Services(Program):
     def _cell(self, server: Server, model: str, connections: int, seconds: float) -> Cell:
         bodies = write_bodies(server.kind, self._temporary / f"{server.kind.name}.bodies")
         server.signal(signal.SIGCONT)
-        learns = _LEARNS_S if server.kind.name == "ours" else _REAL_WARM_UP_S
+        learns = _LEARNS_S if server.kind.role in _OURS else _REAL_WARM_UP_S
         warm_up(server, bodies, connections, learns if model == _REAL else _WARM_UP_S)
         cell = measure(server, model, bodies, connections, seconds)
         server.signal(signal.SIGSTOP)
@@ -174,7 +192,7 @@ class Services(Program):
         names = ["ours"] if self.options.short else [name for name in SERVERS if name != "pieces"]
         for name in self.options.only or names:
             kind = SERVERS[name]
-            if kind.role in {"floor", "pieces"}:
+            if kind.role in {"floor", "pieces", "bare"}:
                 continue  # they promise nothing
             try:
                 programs = environment(self.options.environments, kind.environment, self.console.print)

@@ -1,6 +1,7 @@
 """The embedding service: as it is, without batching, and with the floors. `python -m ... WHICH PORT`.
 
-All are behind the example's own `create_app`, so HTTP costs all of them the same.
+All are behind the example's own `create_app`, so HTTP costs all of them the same; but for one, which has no
+framework.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 import batched
+from benchmarks.http.bare_app import BareApp
 from benchmarks.http.floors import Floor
-from benchmarks.http.models import load
-from examples.embedding_service import MOST_WAITING, USUAL_DEADLINE_MS, create_app
+from benchmarks.http.models import BATCH_SIZE, load
+from examples.embedding_service import create_app
 
 
 class Unbatched:
@@ -31,12 +33,13 @@ class Unbatched:
 
 
 def _ours() -> Any:
-    # As the example's `minilm` has it.
-    return batched.dynamically(load(), max_queue_size=MOST_WAITING, default_deadline_ms=USUAL_DEADLINE_MS)
+    from benchmarks.http.function import embed  # noqa: PLC0415  it loads the model
+
+    return embed
 
 
 def _within_half_a_second() -> Any:
-    return batched.dynamically(load(), max_queue_size=MOST_WAITING, default_deadline_ms=500)
+    return batched.dynamically(load(), batch_size=BATCH_SIZE, max_queue_size=1_024, default_deadline_ms=500)
 
 
 def _plain() -> Any:
@@ -66,8 +69,10 @@ WHICH: dict[str, Callable[[], Any]] = {
 
 def main() -> None:
     """Serve."""
-    app: FastAPI = create_app(WHICH[sys.argv[1]]())
-    uvicorn.run(app, port=int(sys.argv[2]), log_level="critical", access_log=False)
+    which, port = sys.argv[1:]
+    app: FastAPI | BareApp = BareApp(_ours().acall) if which == "asgi" else create_app(WHICH[which]())
+    lifespan = "off" if which == "asgi" else "auto"
+    uvicorn.run(app, port=int(port), log_level="critical", access_log=False, lifespan=lifespan)
 
 
 if __name__ == "__main__":

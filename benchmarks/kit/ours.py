@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +12,14 @@ from batched import aio
 
 __all__ = ["dynamically", "dynamically_on_loops", "use_defaults"]
 
-_options: dict[str, Any] = {"timeout_ms": 0}
+_GIVEN = "BENCHMARK_OPTIONS"  # the environment variable with the options, for processes that are started
+_options: dict[str, Any] = json.loads(os.environ.get(_GIVEN, '{"timeout_ms": 0}'))
 
 
 def use_defaults() -> None:
     """Leave it to what is learned whether a batch waits."""
     _options.clear()
+    os.environ[_GIVEN] = "{}"
 
 
 def dynamically(function: Callable[..., Any], **options: Any) -> batched.BatchedFunction[Any, Any]:

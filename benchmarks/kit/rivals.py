@@ -18,6 +18,7 @@ _REQUIREMENTS = {
     RIVAL: f"batched=={RIVAL}",
     "aiodataloader": "aiodataloader==0.4.3",
     "async-batcher": "async-batcher==0.2.2",
+    "litserve": "litserve==0.2.19",
 }
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "batched-benchmarks"
 

@@ -9,7 +9,7 @@ import batched
 from benchmarks.kit.callers import closed_threads
 from benchmarks.kit.measure import Effort
 from benchmarks.kit.row import SHARE, Goal, Row
-from benchmarks.kit.turns import Turns, using
+from benchmarks.kit.turns import Contender, Turns, using
 from benchmarks.load.device import BATCH, slow
 
 
@@ -18,21 +18,21 @@ def _throughput(threads: int, fn: Any, effort: Effort) -> float:
     return threads * each / closed_threads(fn, threads, each).wall
 
 
-def _row(threads: int) -> Row:
+def _row(threads: int, workers: int = 1) -> Row:
     measure = partial(_throughput, threads)
-    turns = Turns(
-        {
-            "ours": using(lambda: batched.dynamically(slow(), batch_size=BATCH), measure),
-            "timeout_ms=0": using(
-                lambda: batched.dynamically(slow(), batch_size=BATCH, timeout_ms=0), measure
-            ),
-        },
-        rounds=6,
-    )
-    what = f"throughput with all defaults, threads: {threads}"
-    goal = _GOALS.get(threads)
-    return Row(f"returning, {threads} threads", what, turns, "timeout_ms=0", SHARE, goal)
+
+    def contender(**options: Any) -> Contender:
+        return using(
+            lambda: batched.dynamically(slow(), batch_size=BATCH, max_concurrent_batches=workers, **options),
+            measure,
+        )
+
+    turns = Turns({"ours": contender(), "timeout_ms=0": contender(timeout_ms=0)}, rounds=6)
+    where = f"threads: {threads}" + (f", workers: {workers}" if workers > 1 else "")
+    name = f"returning, {threads} threads" + (f", {workers} workers" if workers > 1 else "")
+    what = f"throughput with all defaults, {where}"
+    return Row(name, what, turns, "timeout_ms=0", SHARE, _GOALS.get((threads, workers)))
 
 
-_GOALS = {20: Goal(1.25, at_least=True)}
-ROWS = tuple(map(_row, (1, 2, 20, 40)))
+_GOALS = {(20, 1): Goal(1.25, at_least=True), (40, 2): Goal(1.25, at_least=True)}
+ROWS = (*map(_row, (1, 2, 20, 40)), _row(40, 2), _row(80, 4))

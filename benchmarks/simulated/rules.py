@@ -22,8 +22,6 @@ from benchmarks.kit.features import use_window
 
 __all__ = ["BentoML", "Mixedbread", "RayServe", "Shipped", "Triton", "greedy", "learned", "window"]
 
-_TIMEOUT_S = 0.005  # the default of what ships
-
 
 class Shipped:
     """The batcher that ships, with the delay policy that it is given."""
@@ -55,9 +53,9 @@ class Shipped:
         return self._driver.finish(self._batch, now)
 
 
-def learned(batch_size: int, timeout_s: float = _TIMEOUT_S) -> Shipped:
+def learned(batch_size: int) -> Shipped:
     """Return what ships by default."""
-    return Shipped(batch_size, AdaptiveWindow(timeout_s, batch_size))
+    return Shipped(batch_size, AdaptiveWindow(None, batch_size))
 
 
 def window(batch_size: int, timeout_s: float) -> Shipped:

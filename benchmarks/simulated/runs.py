@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from batched._core.options import Options
 from benchmarks.simulated import optimum, rules, scenarios
 from benchmarks.simulated.scenarios import Scenario
+from benchmarks.simulated.several import simulate_several
 from benchmarks.simulated.simulation import Outcome, Rule, simulate
 
-__all__ = ["GREEDY", "OPTIMUM", "OURS", "RULES", "Found", "at_random", "closed_loops", "poisson"]
+__all__ = [
+    "BEST",
+    "GREEDY",
+    "ONE",
+    "OPTIMUM",
+    "OURS",
+    "RULES",
+    "Found",
+    "at_random",
+    "closed_loops",
+    "poisson",
+    "several_at_random",
+    "several_closed_loops",
+    "several_poisson",
+    "spread",
+]
 
 _LATE_S = 70e-6  # what a timer is late on a common Linux
 OURS = "ours"
 GREEDY = "never waits"
 OPTIMUM = "optimum"
+BEST = "best fixed"
+"""The best of never waiting and of fixed timeouts, chosen in hindsight."""
+ONE = "one worker"
 
 RULES: dict[str, Callable[[int], Rule]] = {
     OURS: rules.learned,
@@ -68,6 +88,70 @@ def at_random(seed: int, calls: int) -> Found:
         contenders[f"{timeout_s * 1000:.3g} ms"] = _window(timeout_s)
     mean, p99 = _measured(scenario, calls, contenders, seed=seed)
     return Found(seed, scenario.name.split()[1], scenario.name, mean, p99)
+
+
+def spread(point: tuple[float, float, int, float], calls: int) -> Found:
+    """Ours, never waiting, and fixed timeouts up to 1.5 times the longest time to come back."""
+    scenario = scenarios.spread(*point)
+    longest_s = point[3] / 1000
+    contenders: dict[str, Callable[[int], Rule]] = {OURS: rules.learned, GREEDY: rules.greedy}
+    for part in (0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5):
+        contenders[f"{part * longest_s * 1000:.3g} ms"] = _window(part * longest_s)
+    mean, p99 = _measured(scenario, calls, contenders)
+    mean[BEST] = min(seconds for name, seconds in mean.items() if name != OURS)
+    return Found(point[2], f"{point[0]:g} ms", scenario.name, mean, p99)
+
+
+def several_poisson(point: tuple[int, tuple[float, int, float]], calls: int) -> Found:
+    """Independent arrivals for several workers, each with the load of one."""
+    workers, (ratio, batch_size, load) = point
+    return _several(workers, "Poisson", scenarios.poisson(ratio, batch_size, load * workers), calls)
+
+
+def several_closed_loops(point: tuple[int, tuple[float, int, int, float]], calls: int) -> Found:
+    """Callers that come back, as many for each of several workers as for one."""
+    workers, (ratio, batch_size, callers, think) = point
+    scenario = scenarios.closed_loops(ratio, batch_size, callers * workers, think)
+    found = _several(workers, "closed", scenario, calls, late_s=0.0)
+    one = scenarios.closed_loops(ratio, batch_size, callers, think)
+    alone, _ = _measured(one, calls, {OURS: rules.learned, GREEDY: rules.greedy}, late_s=0.0)
+    for name, mean in ((OURS, alone[OURS]), (GREEDY, alone[GREEDY])):
+        found.mean[f"{ONE}, {name}"] = mean
+    found.mean["think"] = scenario.think_s
+    return found
+
+
+def several_at_random(point: tuple[int, int], calls: int) -> Found:
+    """A random scenario for several workers, each with the load of one."""
+    workers, seed = point
+    return _several(workers, "random", scenarios.random_scenario(seed, workers), calls, seed=seed)
+
+
+def _several(  # noqa: PLR0913
+    workers: int, kind: str, scenario: Scenario, calls: int, *, late_s: float = _LATE_S, seed: int = 0
+) -> Found:
+    """Ours, never waiting, and ten fixed timeouts."""
+    adaptive = Options(batch_size=scenario.batch_size, max_concurrent_batches=workers)
+    options = {OURS: adaptive}
+    fixed = [part * scenario.service.fixed_s for part in _FIXED]
+    for timeout_s in (0.0, *fixed, *_FIXED_S):
+        name = f"{timeout_s * 1000:.3g} ms" if timeout_s else GREEDY
+        options[name] = replace(adaptive, adaptive=False, timeout_ms=timeout_s * 1000)
+    mean: dict[str, float] = {}
+    p99: dict[str, float] = {}
+    for name, each in options.items():
+        outcome = simulate_several(
+            each,
+            scenario.traffic(),
+            scenario.service,
+            calls=calls,
+            skip=max(300, 10 * scenario.callers),
+            late_s=late_s,
+            seed=seed,
+        )
+        mean[name], p99[name] = outcome.mean, outcome.p99
+    mean[BEST] = min(seconds for name, seconds in mean.items() if name != OURS)
+    return Found(workers, f"{workers} workers, {kind}", scenario.name, mean, p99)
 
 
 def _window(timeout_s: float) -> Callable[[int], Rule]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from random import Random
 
@@ -23,7 +24,7 @@ from benchmarks.simulated.processes import (
 )
 from benchmarks.simulated.simulation import Service
 
-__all__ = ["Scenario", "closed_loops", "poisson", "random_scenario"]
+__all__ = ["Scenario", "closed_loops", "poisson", "random_scenario", "spread"]
 
 FIXED_S = 0.005
 
@@ -64,8 +65,26 @@ def closed_loops(ratio: float, batch_size: int, callers: int, think: float) -> S
     )
 
 
-def random_scenario(seed: int) -> Scenario:
-    """Draw a function and its callers: of any speed, alone or many, open or closed, in bursts, with lists."""
+def spread(fixed_ms: float, ratio: float, callers: int, longest_ms: float) -> Scenario:
+    """Callers that come back evenly spread from 1 ms on; batches of 32 at most."""
+    service = Service(fixed_ms / 1000, fixed_ms / 1000 / ratio)
+    least_s, most_s = 0.001, longest_ms / 1000
+    name = f"{fixed_ms:g} ms, a/b {ratio:g}, {callers} callers, back after 1 to {longest_ms:g} ms"
+    return Scenario(
+        name,
+        service,
+        32,
+        lambda: Traffic(*closed(callers, lambda random: random.uniform(least_s, most_s), name)),
+        callers=callers,
+        think_s=(least_s + most_s) / 2,
+    )
+
+
+def random_scenario(seed: int, workers: int = 1) -> Scenario:
+    """Draw a function and its callers: of any speed, alone or many, open or closed, in bursts, with lists.
+
+    There is as much for each of the `workers` to do as for one.
+    """
     random = Random(seed)  # noqa: S311  no secret
 
     def between(low: float, high: float) -> float:
@@ -76,7 +95,9 @@ def random_scenario(seed: int) -> Scenario:
     service = Service(fixed_s, fixed_s / ratio, random.choice((0.0, 0.05, 0.2)))
     load = random.uniform(0.05, 0.95)
     kind = random.choice(("closed loops", random.choice(tuple(_OPEN))))
-    traffic, words = _OPEN.get(kind, _closed)(random, between, service, batch_size, load, str(seed))
+    traffic, words = _OPEN.get(kind, partial(_closed, workers))(
+        random, between, service, batch_size, load * workers, str(seed)
+    )
     name = (
         f"{seed}: {kind} ({words}), {fixed_s * 1000:.2g} ms + {fixed_s / ratio * 1000:.2g} ms an item, "
         f"batches of {batch_size}"
@@ -89,10 +110,11 @@ Drawn = tuple[Callable[[], Traffic], str]
 
 
 def _closed(  # noqa: PLR0913, PLR0917  as all of them
-    random: Random, between: Between, service: Service, batch_size: int, load: float, seed: str
+    workers: int, random: Random, between: Between, service: Service, batch_size: int, load: float, seed: str
 ) -> Drawn:
     del load
-    callers, think_s = max(1, round(between(1, 3 * batch_size))), service.fixed_s * between(0.01, 4)
+    callers = workers * max(1, round(between(1, 3 * batch_size)))
+    think_s = service.fixed_s * between(0.01, 4)
     words = f"{callers} callers, back after {think_s * 1000:.2g} ms"
     kind = random.choice(("exponential", "log-normal", "one by one", "half of them slowly", "with lists"))
     if kind == "one by one":

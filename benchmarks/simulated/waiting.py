@@ -16,7 +16,22 @@ from rich.table import Table
 from benchmarks.kit.program import Program
 from benchmarks.kit.row import Goal, Result
 from benchmarks.kit.table import table_of
-from benchmarks.simulated.runs import GREEDY, OPTIMUM, OURS, RULES, Found, at_random, closed_loops, poisson
+from benchmarks.simulated.runs import (
+    BEST,
+    GREEDY,
+    ONE,
+    OPTIMUM,
+    OURS,
+    RULES,
+    Found,
+    at_random,
+    closed_loops,
+    poisson,
+    several_at_random,
+    several_closed_loops,
+    several_poisson,
+    spread,
+)
 
 __all__ = ["PROGRAM", "figures"]
 
@@ -30,14 +45,45 @@ _GOALS = {
     "random scenarios over greedy, geometric mean": Goal(0.93),
     "random scenarios over the best fixed timeout, geometric mean": Goal(1.0),
     "closed loops over greedy, worst p99": Goal(1.25),
+    "spread over 1 to 30 ms, over never waiting, worst": Goal(1.03),
+    "spread over 1 to 30 ms, over never waiting, worst p99": Goal(1.5),
+    "spread over 1 to 30 ms, over the best fixed timeout, worst": Goal(round(1 / 0.95, 3)),
+    "2 workers over the best fixed timeout, Poisson, geometric mean": Goal(1.03),
+    "2 workers over the best fixed timeout, closed, geometric mean": Goal(1.0),
+    "2 workers over the best fixed timeout, random, geometric mean": Goal(1.03),
+    "4 workers over the best fixed timeout, Poisson, geometric mean": Goal(1.03),
+    "4 workers over the best fixed timeout, closed, geometric mean": Goal(1.0),
+    "4 workers over the best fixed timeout, random, geometric mean": Goal(1.03),
+    "2 workers, gain in throughput where one gains 1.4x, median": Goal(1.25, at_least=True),
 }
-_GROUPS = ("poisson", "closed", "random")
+_GROUPS = ("poisson", "closed", "random", "spread", "several")
+_GAIN = 1.4
 _CURVES = ("load", "callers")  # the two panels of the picture
 _RATIOS = (1, 4, 16, 64, 256)
 _LOADS = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95)
 _THINKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 4.0)
 _CALLERS = {32: (1, 2, 4, 8, 16, 20, 32, 33, 40, 48, 64, 100), 8: (4, 8, 10, 16)}
+_GRID = list(product(_RATIOS, (8, 32, 128), _LOADS))
+_LOOPS = [
+    (ratio, batch_size, callers, think)
+    for batch_size, numbers in _CALLERS.items()
+    for ratio, callers, think in product(_RATIOS[1:], numbers, _THINKS)
+]
+_WORKERS = (2, 4)
+_SPREADS = tuple(product((4, 8, 12, 20), (40, 200), (8, 16, 32, 48), (10, 15, 30)))
 _HELD_OUT = range(700_000, 700_400)  # seeds that no constant was chosen with
+_FELT = 1.03
+_JOBS: tuple[tuple[str, Callable[[Any, int], Found], Any, int, int], ...] = (
+    # a group, what simulates it, where, of how many of these a smoke test takes one, and so many calls
+    ("poisson", poisson, _GRID, 25, 40_000),
+    ("closed", closed_loops, _LOOPS, 100, 8000),
+    ("random", at_random, _HELD_OUT, 80, 8000),
+    ("spread", spread, _SPREADS, 40, 6000),
+    # a quarter of them, as each takes as long as twelve of one rule
+    ("several", several_poisson, list(product(_WORKERS, _GRID[::4])), 20, 8000),
+    ("several", several_closed_loops, list(product(_WORKERS, _LOOPS[::4])), 50, 4000),
+    ("several", several_at_random, list(product(_WORKERS, _HELD_OUT[::4])), 50, 8000),
+)
 _RATIO, _BATCH = 40.0, 32  # of the curves: 5 ms + 0.125 ms an item
 _CURVE_LOADS = (0.02, *(number / 20 for number in range(1, 20)))
 _CURVE_CALLERS = (1, 2, 4, 6, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64)
@@ -70,7 +116,7 @@ class Waiting(Program):
     def results(self) -> list[Result]:
         """Return what has a goal."""
         return [
-            Result(name, name, ours=figure, unit="x", figure=figure, goal=_GOALS[name])
+            Result(name, name, ours=figure, unit="x", figure=figure, goal=_GOALS.get(name))
             for name, figure in figures(self._found).items()
         ]
 
@@ -81,6 +127,8 @@ class Waiting(Program):
             self._by_column("poisson", f"Independent arrivals: {title}load", OPTIMUM),
             self._by_column("closed", f"Closed loops: {title}mean time to come back", OPTIMUM),
             self._by_column("random", "Random scenarios: over never waiting", GREEDY),
+            self._by_column("spread", "Back after 1 to 30 ms: over the best fixed timeout", BEST),
+            self._by_column("several", "Several workers: over the best fixed timeout", BEST),
         )
         return [*(table for table in by_column if table is not None), self._worst()]
 
@@ -99,7 +147,13 @@ class Waiting(Program):
     def _worst(self) -> Table:
         """Return where ours is worst."""
         lines = table_of(("ratio", "p99", "what"), "where ours is worst")
-        for group, beside in (("poisson", OPTIMUM), ("closed", OPTIMUM), ("random", GREEDY)):
+        for group, beside in (
+            ("poisson", OPTIMUM),
+            ("closed", OPTIMUM),
+            ("random", GREEDY),
+            ("spread", BEST),
+            ("several", BEST),
+        ):
             some = self._found.get(group, [])
             for one in sorted(some, key=lambda one: -one.mean[OURS] / one.mean[beside])[:5]:
                 ratio, p99 = one.mean[OURS] / one.mean[beside], one.p99[OURS] / one.p99[GREEDY]
@@ -135,26 +189,42 @@ PROGRAM = Waiting
 
 
 def _jobs(groups: list[str], *, quick: bool) -> Iterator[Job]:
-    if "poisson" in groups:
-        grid = list(product(_RATIOS, (8, 32, 128), _LOADS))
-        for point in grid[:: 25 if quick else 1]:
-            yield "poisson", poisson, point, 1000 if quick else 40_000
-    if "closed" in groups:
-        loops = [
-            (ratio, batch_size, callers, think)
-            for batch_size, numbers in _CALLERS.items()
-            for ratio, callers, think in product(_RATIOS[1:], numbers, _THINKS)
-        ]
-        for loop in loops[:: 100 if quick else 1]:
-            yield "closed", closed_loops, loop, 1000 if quick else 8000
-    if "random" in groups:
-        for seed in _HELD_OUT[:: 80 if quick else 1]:
-            yield "random", at_random, seed, 1000 if quick else 8000
+    for group, function, points, few, calls in _JOBS:
+        if group in groups:
+            for point in points[:: few if quick else 1]:
+                yield group, function, point, 1000 if quick else calls
     if "curves" in groups:
         calls = 200 if quick else 60_000
         yield from (("load", poisson, (_RATIO, _BATCH, load), calls) for load in _CURVE_LOADS)
         for callers in _CURVE_CALLERS:
             yield "callers", closed_loops, (_RATIO, _BATCH, callers, 0.05), calls
+
+
+def _of_several(some: list[Found]) -> Iterator[tuple[str, float]]:
+    """Return the figures of several workers."""
+    for workers in _WORKERS:
+        for kind in ("Poisson", "closed", "random"):
+            here = [one for one in some if one.column == f"{workers} workers, {kind}"]
+            over = [one.mean[OURS] / one.mean[BEST] for one in here]
+            words = f"{workers} workers over the best fixed timeout, {kind}"
+            yield f"{words}, geometric mean", geometric_mean(over)
+            yield f"{words}, worst", max(over)
+            yield f"{words}, share above 1.03", sum(ratio > _FELT for ratio in over) / len(over)
+        loops = [one for one in some if one.column == f"{workers} workers, closed"]
+        gains = [
+            _gain(one, GREEDY, OURS)
+            for one in loops
+            if _gain(one, f"{ONE}, {GREEDY}", f"{ONE}, {OURS}") >= _GAIN
+        ]
+        if gains:
+            words = f"{workers} workers, gain in throughput where one gains {_GAIN:g}x"
+            yield f"{words}, median", median(gains)
+            yield f"{words}, least", min(gains)
+
+
+def _gain(one: Found, before: str, after: str) -> float:
+    """Return how many times as many calls are answered in a closed loop."""
+    return (one.mean[before] + one.mean["think"]) / (one.mean[after] + one.mean["think"])
 
 
 def figures(found: dict[str, list[Found]]) -> dict[str, float]:
@@ -175,6 +245,15 @@ def figures(found: dict[str, list[Found]]) -> dict[str, float]:
         best = (min(mean for name, mean in one.mean.items() if name != OURS) for one in some)
         over = [one.mean[OURS] / least for one, least in zip(some, best, strict=True)]
         figures["random scenarios over the best fixed timeout, geometric mean"] = geometric_mean(over)
+    if some := found.get("spread"):
+        words = "spread over 1 to 30 ms, over"
+        figures[f"{words} never waiting, worst"] = max(one.mean[OURS] / one.mean[GREEDY] for one in some)
+        figures[f"{words} never waiting, worst p99"] = max(one.p99[OURS] / one.p99[GREEDY] for one in some)
+        figures[f"{words} the best fixed timeout, worst"] = max(
+            one.mean[OURS] / one.mean[BEST] for one in some
+        )
+    if some := found.get("several"):
+        figures |= _of_several(some)
     return figures
 
 
@@ -187,7 +266,8 @@ def _cell(here: list[Found], name: str, beside: str) -> str:
 
 
 def _number(column: str) -> tuple[float, str]:
-    return (float(column.rstrip("% a")) if column[0].isdigit() else 0.0), column
+    number = column.split(maxsplit=1)[0].rstrip("%")
+    return (float(number) if number[0].isdigit() else 0.0), column
 
 
 def _short(ratio: float) -> str:

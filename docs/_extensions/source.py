@@ -23,7 +23,7 @@ OF_ALIASES = ("batched._core.options", "batched._core.option_checks", "batched.i
 
 STREAMS = {"stream": StreamingFunction, "astream": StreamingFunction}
 """Methods of which another class says the types, as only some functions have them."""
-FEW = 3
+FEW = 4
 BY_NAME = {kind: kind for kind in type(Parameter.KEYWORD_ONLY)} | {
     Parameter.POSITIONAL_ONLY: Parameter.POSITIONAL_OR_KEYWORD
 }

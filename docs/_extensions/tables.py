@@ -15,6 +15,8 @@ from typing import Any
 
 import source
 
+from batched import Workers
+from batched._core.option_checks import SharedByFunctions
 from batched._core.options import ArrayOptions, CallOptions, Options, live_options
 from batched._policy.lengths import Choice
 from batched._policy.window import StartReason
@@ -50,7 +52,8 @@ def option(name: str) -> str:
 
 def _facts(row: Field[Any], cls: type[Any]) -> Iterator[str]:
     default = "the function's name" if row.name == "name" else f"`{row.default!r}`"
-    yield f"Default {default}, type `{row.type}`."
+    kind = row.type.replace(SharedByFunctions.__name__, "batched.Workers")
+    yield f"Default {default}, type `{kind}`."
     if cls is CallOptions:
         yield "Set with `fn.options`."
     elif row.name in live_options(cls):
@@ -72,8 +75,8 @@ def entry(name: str, *members: str) -> str:
     """Return a heading, then the description of a public name: the list of contents has the heading only."""
     place, _, attribute = name.rpartition(".")
     heading = name
-    if isinstance(source.public(place), type):
-        heading = "fn(item)" if attribute == "__call__" else f"fn.{attribute}"
+    if isinstance(owner := source.public(place), type):
+        heading = "fn(item)" if attribute == "__call__" else f"{HELD_AS.get(owner, 'fn')}.{attribute}"
     return "\n\n".join([f"### `{heading}`", *_described(name, members, NOT_IN_CONTENTS)])
 
 
@@ -82,6 +85,8 @@ def note(name: str) -> str:
     return "\n\n".join(_described(name, (), NOT_IN_CONTENTS))
 
 
+HELD_AS: dict[type[Any], str] = {Workers: "workers"}
+"""What stands in headings before the names of methods, where it is not a function."""
 NOT_IN_CONTENTS = [":no-contents-entry:"]
 
 
@@ -101,13 +106,12 @@ def _described(name: str, members: tuple[str, ...], about: list[str]) -> Iterato
         yield _directive("py:function", [attribute + source.signature(told)], where, _markdown(told))
     elif isinstance(told, type):
         kind = "py:exception" if issubclass(told, BaseException) else "py:class"
-        takes = (
-            source.signature(told.__init__).removesuffix(" -> None")
-            if "__init__" in vars(told) and members == ("collect",)
-            else ""
-        )
-        names = [*source.documented(told)] if members == ("*",) else members
-        text = "\n\n".join([_markdown(told), *(_member(told, each, "", about) for each in names)])
+        made = vars(told).get("__init__")
+        is_made = made is not None and (bool(made.__doc__) or members == ("collect",))
+        takes = source.signature(made).removesuffix(" -> None") if is_made else ""
+        how = [_markdown(made)] if is_made and made.__doc__ else []
+        names = [name for each in members for name in (source.documented(told) if each == "*" else [each])]
+        text = "\n\n".join([_markdown(told), *how, *(_member(told, each, "", about) for each in names)])
         yield _directive(kind, [attribute + takes], where, text)
     else:
         yield _directive("py:data", [attribute], where, source.below(type(told).__module__, attribute))
@@ -160,7 +164,7 @@ def _markdown(told: Any) -> str:
     text = re.sub(
         r"^(?:Args|Raises):\n", lambda title: f"**{TITLES[title[0].strip()]}**\n\n", text, flags=re.MULTILINE
     )
-    return re.sub(r"^ {4}(\w+): (?=\S)", r"- `\1`: ", text, flags=re.MULTILINE)
+    return re.sub(r"^ {4}(\*{0,2}\w+): (?=\S)", r"- `\1`: ", text, flags=re.MULTILINE)
 
 
 EXAMPLE = re.compile(r"(?<=:\n\n)(?: {4}.*\n|\n)+")

@@ -12,6 +12,7 @@ import pytest
 
 import batched
 from batched import aio, inference
+from tests.kit.gate import PATIENCE_S
 
 DECORATE = (batched.dynamically, inference.dynamically, aio.dynamically, aio.inference.dynamically)
 
@@ -138,14 +139,15 @@ def test_a_method_called_on_its_class_says_to_call_it_on_an_instance(wrong: tupl
 
 
 def test_a_function_that_yields_says_how_its_pieces_are_taken() -> None:
-    """Where it is called."""
+    """Where it has a map: of a call the answer is a list of pieces."""
 
+    @batched.dynamically
     def letters(words: list[str]) -> Any:
         yield words
 
-    for call in (batched.dynamically(letters), batched.dynamically(letters).submit):
-        with pytest.raises(TypeError, match=r"letters yields.*letters.stream\(item\).*`return` a list"):
-            call("one")
+    with pytest.raises(TypeError, match=r"letters yields, .* has no map: .*letters.stream\(item\)"):
+        letters.map(["one"])
+    assert letters("one") == letters.submit("one").result(PATIENCE_S) == ["one"]
 
 
 def test_arguments_are_shown() -> None:

@@ -129,7 +129,7 @@ class Incomparable:
 
 
 def test_a_key_that_cannot_be_compared_fails_its_own_element(flavour: Flavour) -> None:
-    """It may be refused as late as when it is queued."""
+    """It may be refused as late as when it is queued, or, where a worker is quick, before."""
     gate = Gate(shut=True)
     asked = []
 
@@ -146,7 +146,7 @@ def test_a_key_that_cannot_be_compared_fails_its_own_element(flavour: Flavour) -
     answers, error = read(flavour, fn.options(return_exceptions=True), [1, 2, BAD, 3])
     assert error is None
     assert [answers[0], answers[1], answers[3]] == [1, 2, 3]
-    assert isinstance(answers[2], BatchError)
+    assert isinstance(answers[2], BatchError | ZeroDivisionError)
     assert [running.result(PATIENCE_S), waiting.result(PATIENCE_S)] == [0, 0]
 
 

@@ -76,7 +76,8 @@ def test_type_checkers_see_the_options_that_may_be_positional(decorator: Any, ki
     """With an underscore, as type checkers want no name twice; with the defaults of the table."""
     plain = kind()
     for overload in get_overloads(decorator):
-        seen = [each for each in inspect.signature(overload).parameters.values() if each.name != "func"][:-1]
+        others = {"func", "prepare", "finish", "options"}
+        seen = [each for each in inspect.signature(overload).parameters.values() if each.name not in others]
         assert tuple(each.name for each in seen) == tuple(f"{name}_" for name in POSITIONAL)
         assert all(each.kind is each.POSITIONAL_ONLY for each in seen)
         assert [each.default for each in seen] == [getattr(plain, name) for name in POSITIONAL]
@@ -98,7 +99,8 @@ def test_the_docstrings_say_every_option_and_its_sentence(decorator: Any, kind: 
 def test_the_signatures_of_what_changes_options_say_all_names() -> None:
     """What is left out stays as it is, so there are no defaults."""
     fn = batched.dynamically(len)
-    assert list(inspect.signature(fn.options).parameters) == ["deadline_ms", "priority", "return_exceptions"]
+    names = ["deadline_ms", "priority", "return_exceptions", "request_cache"]
+    assert list(inspect.signature(fn.options).parameters) == names
     for parameter in inspect.signature(fn.configure).parameters.values():
         assert (parameter.kind, parameter.default) == (parameter.KEYWORD_ONLY, ...)
     assert "batch_size" in inspect.signature(fn.configure).parameters

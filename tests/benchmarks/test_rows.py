@@ -16,7 +16,7 @@ from benchmarks.kit.rivals import LOOP_RIVALS
 from benchmarks.kit.row import Row
 from benchmarks.kit.run import by_turns
 from benchmarks.kit.turns import Contender, Measure, Samples, Turns, Unavailable, interleave
-from benchmarks.overhead.options import CALL_OPTIONS, EVERY_OPTION
+from benchmarks.overhead.options import CALL_OPTIONS, EVERY_OPTION, STAGES
 from tests.kit.effort import few
 from tests.kit.optional import HAS_TORCH
 
@@ -92,7 +92,8 @@ def doubled(number: int) -> float:
 
 def test_every_option_is_set_and_none_to_its_default() -> None:
     known = inspect.signature(batched.dynamically).parameters
-    assert set(EVERY_OPTION) == set(known) - {"func", "max_pieces"}  # the last is for generators only
+    of_generators = {"max_pieces", "continuous", "max_joining", "max_joining_length"}
+    assert set(EVERY_OPTION) | set(STAGES) == set(known) - {"func"} - of_generators
     same = [name for name, value in EVERY_OPTION.items() if value == known[name].default]
     assert not same
     assert set(CALL_OPTIONS) == set(inspect.signature(batched.BatchedFunction.options).parameters) - {"self"}

@@ -36,9 +36,9 @@ def test_as_many_batches_run_at_once(flavour: Flavour) -> None:
 
 @pytest.mark.thread_unsafe(reason=POOL)
 def test_a_burst_that_fits_one_batch_goes_as_one(flavour: Flavour) -> None:
-    """However many workers are idle, and whether or not they have worked before."""
+    """However many workers are idle, and whether or not they have worked before: batches wait for it."""
     gate = Gate(shut=True)
-    fn = flavour.decorate(gate, batch_size=8, timeout_ms=60_000, max_concurrent_batches=4)
+    fn = flavour.decorate(gate, batch_size=8, timeout_ms=60_000, adaptive=False, max_concurrent_batches=4)
     first = [flavour.start(fn, [turn] * 8) for turn in range(4)]
     for _ in range(4):
         gate.wait_for_batch()
@@ -150,8 +150,8 @@ def test_a_call_that_runs_ahead_amid_an_outage_holds_up_the_others_until_its_end
     """And no longer, though the other worker has found nothing to run, and sleeps."""
     fails, looked, finds = [True], threading.Event(), Batcher._finds_first  # noqa: SLF001
 
-    def noted(batcher: Batcher, now: float) -> bool:
-        found = finds(batcher, now)
+    def noted(batcher: Batcher, now: float, **named: bool) -> bool:
+        found = finds(batcher, now, **named)
         if not found:
             looked.set()
         return found

@@ -103,3 +103,21 @@ def test_every_call_is_answered_while_everything_changes(flavour: Flavour) -> No
             thread.join(PATIENCE_S)
         until(lambda fn=fn: fn.stats.queue_size + fn.stats.running_items == 0)
         flavour.close(fn)
+
+
+class Reserved(dict[int, int]):
+    """A cache that does not let itself be compared, as others may change it meanwhile."""
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_cache_is_not_walked_through_when_options_change(flavour: Flavour) -> None:
+    """Comparing it would take as long as it is large, and fail while calls store in it."""
+    cache = Reserved()
+    fn = flavour.decorate(Gate(), cache=cache, timeout_ms=0)
+    assert flavour.call(fn, 1) == 1
+    fn.configure(timeout_ms=0)  # no change: all other options are compared
+    assert (flavour.call(fn, 2), dict(cache)) == (2, {1: 1, 2: 2})

@@ -194,12 +194,57 @@ def test_streams_of_several_parameters(streaming: Flavour) -> None:
     assert list(streaming.stream(fn, "b", times=3)) == ["b", "b", "b"]
 
 
-def test_a_function_that_streams_is_called_in_no_other_way(flavour: Flavour) -> None:
-    """The error names what to call."""
-    fn = flavour.decorate(Steps(counting), timeout_ms=0, name="generate")
-    for ask in (lambda: flavour.call(fn, 1), lambda: flavour.call(fn, [1]), lambda: flavour.map(fn, [1])):
-        with pytest.raises(TypeError, match="generate yields, so it streams: call stream or astream"):
-            ask()
+def test_a_plain_call_has_all_pieces_as_its_answer(flavour: Flavour) -> None:
+    """Of one item, even a list; it shares batches with streams. There is no map."""
+    fn = flavour.decorate(Steps(counting), timeout_ms=0, batch_size=3, name="generate")
+    answers = [flavour.start(fn, item) for item in (2, 0, 4)]
+    assert [answer.result(PATIENCE_S) for answer in answers] == [
+        [(item, step) for step in range(item)] for item in (2, 0, 4)
+    ]
+    spell = flavour.decorate(Steps(lambda items, step: items if step < 2 else None), timeout_ms=0)
+    assert flavour.call(spell, [1, 2]) == [[1, 2], [1, 2]]
+    with pytest.raises(TypeError, match="generate yields, so it streams, and has no map: call stream or"):
+        flavour.map(fn, [1])
+
+
+def test_a_plain_call_of_a_stream_has_its_own_error(flavour: Flavour) -> None:
+    """That of its item, or of the batch; or in the place of an answer. `max_pieces` is for streams."""
+
+    def rows(items: list[str], step: int) -> list[Any] | None:
+        if step > 20:
+            return None
+        if "batch" in items and step:
+            raise ZeroDivisionError
+        return [KeyError(item) if item == "bad" and step else (item, step) for item in items]
+
+    fn = flavour.decorate(Steps(rows), timeout_ms=0, batch_size=2, max_pieces=3)
+    calls = [flavour.start(fn, item) for item in ("bad", "good")]
+    with pytest.raises(KeyError, match="bad"):
+        calls[0].result(PATIENCE_S)
+    assert len(calls[1].result(PATIENCE_S)) == 21
+    assert isinstance(flavour.call(fn.options(return_exceptions=True), "bad"), KeyError)
+    with pytest.raises(ZeroDivisionError):
+        flavour.call(fn, "batch")
+    until(lambda: not fn.stats.running_items)
+    assert fn.stats.total_failed == 3
+
+
+def test_a_plain_call_of_a_stream_is_late_or_leaves(flavour: Flavour) -> None:
+    """Then the function need not go on for it."""
+    steps = Steps(endless)
+    fn = flavour.decorate(steps, timeout_ms=0)
+    hasty = fn.options(deadline_ms=50)
+    with pytest.raises(TimeoutError):
+        # The deadline of a future only drops what has not started.
+        hasty("late") if flavour.name == "submit" else flavour.call(hasty, "late")
+    assert steps.closed.wait(PATIENCE_S)
+    if flavour.cancels:
+        steps.closed.clear()
+        call = flavour.start(fn, "leaves")
+        until(lambda: fn.stats.running_items)
+        flavour.cancel(call)
+        assert steps.closed.wait(PATIENCE_S)
+    until(lambda: not fn.stats.running_items)
 
 
 def test_a_function_that_does_not_stream_has_no_streams(streaming: Flavour) -> None:
@@ -220,3 +265,18 @@ def test_streams_that_end_early_are_learned_from(streaming: Flavour) -> None:
     for number in range(20):
         assert list(streaming.stream(fn, number)) == [number]
     assert fn.stats.learned is not None
+
+
+def test_steps_may_be_those_of_any_iterator(streaming: Flavour) -> None:
+    """A function that yields from a list, or from `zip`, can be told nothing of its batch, and is not."""
+    told: list[Any] = []
+
+    def count(items: list[int]) -> Iterator[list[int]]:
+        yield from [[step] * len(items) for step in range(2)]
+        told.append((yield [2] * len(items)))
+        yield from zip(*[range(3, 5)] * len(items), strict=True)
+
+    fn = streaming.decorate(count)
+    assert list(streaming.stream(fn, 1)) == [0, 1, 2, 3, 4]
+    assert told == [None]
+    streaming.close(fn)

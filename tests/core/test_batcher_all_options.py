@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from batched._collate.copies import CopyingCollator
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.keyed_queues import KeyedQueues
@@ -33,6 +34,7 @@ class ServerRules(RuleBasedStateMachine):
         grouped=st.booleans(),
         isolate_errors=st.booleans(),
         slots=st.integers(1, 3),
+        fewer=st.none() | st.sets(st.integers(1, 8)),
     )
     def start(  # noqa: PLR0913, PLR0917
         self,
@@ -42,16 +44,23 @@ class ServerRules(RuleBasedStateMachine):
         grouped: bool,
         isolate_errors: bool,
         slots: int,
+        fewer: set[int] | None,
     ) -> None:
         """Begin with an empty queue at time 0."""
         self.now = 0.0
         self.slots = slots
         self.grouped = grouped
+        sizes = None
+        if fewer is not None:
+            sizes = (*sorted(size for size in fewer if size < batch_size), batch_size)
+        isolate_errors = isolate_errors or bool(sizes and sizes[0] > 1)  # which needs copies
         self.options = Options(
             batch_size=batch_size, small_batch_threshold=threshold, timeout_ms=WINDOW_S * 1000,
             max_queue_size=bound, isolate_errors=isolate_errors, max_concurrent_batches=slots,
+            batch_sizes=sizes,
         )  # fmt: skip
-        self.driver = ManualDriver(self.options, KeyedQueues if grouped else Queue, COLLATOR)
+        self.collator: Any = CopyingCollator(COLLATOR, "f", sizes) if sizes else COLLATOR
+        self.driver = ManualDriver(self.options, KeyedQueues if grouped else Queue, self.collator)
         self.grouping = Grouping(COLLATOR, itemgetter(1), "f")
         self.calls: list[Call] = []  # those that callers wait for
         self.outside: list[Call] = []
@@ -117,6 +126,9 @@ class ServerRules(RuleBasedStateMachine):
     )
     def configure(self, batch_size: int, bound: int | None, isolate_errors: bool) -> None:
         """Options change."""
+        if self.options.batch_sizes is not None:
+            batch_size = self.options.batch_size
+            isolate_errors = isolate_errors or self.options.batch_sizes[0] > 1
         self.options = replace(
             self.options, batch_size=batch_size, max_queue_size=bound, isolate_errors=isolate_errors
         )
@@ -133,7 +145,10 @@ class ServerRules(RuleBasedStateMachine):
         assert all(call.missing for call, _, _ in batch.slices)
         if self.grouped:
             assert len({call.key for call, _, _ in batch.slices}) == 1
-        self.running.append((batch, COLLATOR.collate(batch)))
+        items = self.collator.collate(batch)
+        assert self.options.batch_sizes is None or len(items) in self.options.batch_sizes
+        assert items[: len(batch)] == COLLATOR.collate(batch)
+        self.running.append((batch, items))
 
     def again(self) -> int:
         return sum(len(part) for part in self.driver.batcher.first)
@@ -153,7 +168,10 @@ class ServerRules(RuleBasedStateMachine):
             before = self.again()
             is_first = self.options.isolate_errors and batch.search is None
             is_paused = self.driver.stats(self.now).isolation_paused and outcome != "out of memory"
-            divides = len(batch) > 1 if outcome == "out of memory" else batch.is_divisible and is_first
+            smallest = (self.options.batch_sizes or (1,))[0]
+            too_large = outcome == "out of memory" and len(items) > smallest
+            divides = too_large or (batch.is_divisible and is_first)
+            is_paused = is_paused or (outcome == "out of memory" and not too_large)
             answered = self.driver.fail(batch, error, self.now)
             if divides and not is_paused:
                 assert self.again() == before + live

@@ -388,15 +388,3 @@ def test_the_calls_of_a_batch_that_a_fault_has_broken_off_are_answered_and_other
     assert [call.error for call in calls] == [fault] * 4 + [None] * 2
     assert (alone.batcher.running, alone.batcher.waiting()) == ({}, calls[4:])
     assert alone.counted == {"accepted": 6, "processed": 4, "failed": 4}
-
-
-def test_of_a_stream_the_pieces_come_one_after_another_until_it_ends() -> None:
-    alone = Alone(streams=True)
-    call = single()
-    call.take_pieces()
-    alone.arrive(call)
-    batch = alone.next()
-    assert alone.batcher.step(batch, ["a"]) == ([call], True)
-    assert ([*call.results], alone.batcher.effects.answered) == (["a"], [])
-    alone.batcher.finish(batch, [], 2.0)
-    assert (alone.batcher.effects.answered, call.missing) == ([call], 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from batched._features.waiting import Waiting
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.lengths import Lengths
 from tests.kit.batcher_rules import COLLATOR
+from tests.kit.calls import single
 from tests.kit.lengths import call_of, known
 
 
@@ -92,3 +94,18 @@ def test_the_capacity_is_that_of_batches_which_fit_into_memory() -> None:
     assert stats.learned is not None
     assert stats.fits_memory == 2
     assert stats.learned.capacity == pytest.approx(2 / 0.01, rel=0.1)
+
+
+def test_the_window_is_told_of_workers_that_other_functions_use_too() -> None:
+    """When one became free, and how many there are for this function."""
+    driver = ManualDriver(Options(max_concurrent_batches=3))
+    batcher = driver.batcher
+    assert batcher.window.free_at == -math.inf
+    batcher.worker_freed(3.5, 2)
+    assert (batcher.window.free_at, batcher.window.workers) == (3.5, 2)
+    driver.push(single())
+    batcher.drain()
+    assert driver.delay(0.0) == 0.0
+    driver.pop(0.0)
+    batcher.worker_freed(4.0, 1)
+    assert batcher.window.workers == 2

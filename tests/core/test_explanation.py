@@ -62,8 +62,7 @@ COSTS = [
     ),
     Example("The cost of a batch and of an item is not known: no item has succeeded.", OUTAGE),
     Example(
-        "The cost of a batch and of an item is not learned: that needs adaptive=True, timeout_ms above 0 and "
-        "max_concurrent_batches=1.",
+        "The cost of a batch and of an item is not learned: that needs adaptive=True and timeout_ms above 0.",
         {"learned": None},
         {"adaptive": False},
     ),
@@ -85,6 +84,24 @@ COSTS = [
     Example(
         "Nearly all of that is the cost of the items, so batching saves almost nothing.",
         {"learned": replace(LEARNED, batch_ms=0.02)},
+    ),
+]
+STAGES = [
+    Example(
+        "The stages of a batch take prepare 1 ms, function 12 ms, finish 0.5 ms on average, so batches "
+        "follow each other as fast as function allows.",
+        {"stages": {"prepare": times(0.001), "function": times(0.012), "finish": times(0.0005)}},
+        {"prepare": list, "finish": list},
+    ),
+    Example(
+        "The other stages take so little time that overlapping saves next to nothing.",
+        {"stages": {"prepare": times(0.001), "function": times(0.1)}},
+        {"prepare": list},
+    ),
+    Example(
+        "The function waits for prepare: a faster one, or one that does less, would help.",
+        {"stages": {"prepare": times(0.02), "function": times(0.01)}},
+        {"prepare": list},
     ),
 ]
 LENGTH = [
@@ -136,6 +153,13 @@ LENGTH = [
     ),
     Example("Lengths are ignored, because length=None.", {}, {"length": None}),
 ]
+STEPS: dict[str, Any] = {
+    "closed": {"full": 1, "step": 99},
+    "occupancy": 0.7,
+    "batch_size": sizes(of_14=100),
+    "processing_time": times(*[0.01] * 100),
+}
+REFILLED = {"continuous": True}
 SIZE = [
     Example("Calls have come one at a time, so there was almost nothing to batch.", ALONE),
     Example("Calls have come one at a time, so there was almost nothing to batch.", ALONE, {"group_by": len}),
@@ -160,6 +184,27 @@ SIZE = [
         "25% of a full batch's time is a fixed cost: a larger batch_size would spread it over more items.",
         LEFT,
         {"batch_size": 24},
+    ),
+    Example(
+        "33% of what the function was given were copies, to fill batches up to one of batch_sizes: sizes "
+        "nearer to the number of items that come would save their time.",
+        {"total_copies": 1000},
+    ),
+    Example("The median step took 10 ms.", STEPS, REFILLED),
+    Example("Steps had 14.0 items on average, out of a possible 64.", STEPS, REFILLED),
+    Example("In steps while calls waited, 70% of the places were taken.", STEPS, REFILLED),
+    Example(
+        "Others were empty: joining takes time, so it is better that several items join together.",
+        STEPS,
+        REFILLED,
+    ),
+    Example(
+        "Others were empty: no more items may join at one step.", STEPS, {**REFILLED, "max_joining_length": 2}
+    ),
+    Example(
+        "Others were empty: only items with equal keys share a batch, and keys take turns.",
+        STEPS,
+        {**REFILLED, "group_by": len},
     ),
     Example("No more than 1 item fits in memory.", {"fits_memory": 1}),
     Example("No more than 8 items fit in memory.", {"fits_memory": 8}),
@@ -281,7 +326,7 @@ CHANGED = [
         {"batch_size": 4},
     ),
 ]
-EXAMPLES = [*COSTS, *LENGTH, *SIZE, *WAITS, *LOSSES, *CHANGED]
+EXAMPLES = [*COSTS, *STAGES, *LENGTH, *SIZE, *WAITS, *LOSSES, *CHANGED]
 
 
 def test_what_it_says_of_a_usual_function() -> None:

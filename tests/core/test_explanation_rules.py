@@ -171,3 +171,15 @@ def test_of_a_batch_size_of_1_nothing_is_said_that_needs_company() -> None:
         stats(learned=None, batch_size=sizes(of_1=100), closed={"full": 100}), Options(batch_size=1)
     )
     assert [sentence.split()[0] for sentence in said.splitlines()] == ["The", "Batches", "Items"]
+
+
+def test_of_steps_nothing_is_said_that_only_whole_batches_know() -> None:
+    """Neither windows nor full batches; and of empty places only where calls waited for many of them."""
+    steps: dict[str, Any] = {"closed": {"full": 1, "step": 99}, "batch_size": sizes(of_14=100)}
+    refilled = Options(continuous=True)
+    said = explain(stats(**steps, occupancy=0.95), refilled)
+    assert "incomplete batch" not in said
+    assert "started full" not in said
+    assert "Others" not in said
+    assert "Others" not in explain(stats(**{**steps, "total_batches": 2}, occupancy=0.5), refilled)
+    assert "places" not in explain(stats(**steps), refilled)

@@ -9,13 +9,15 @@ import pytest
 
 from tests.kit.asks_for import ASKS_FOR
 from tests.kit.left_out import COUNTED, KINDS
+from tests.kit.shared_workers import OWN_WORKERS
+from tests.kit.through_socket import ONE_PROCESS
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = {file.name: file.read_text("utf-8") for file in (ROOT / "tests/contract").glob("test_*.py")}
 
 
 def test_each_feature_is_in_the_table_and_in_the_session_unless_each_run_leaves_it_out() -> None:
-    assert ASKS_FOR.keys() == KINDS.keys()
+    assert ASKS_FOR.keys() == KINDS.keys() | {OWN_WORKERS, ONE_PROCESS}
     noxfile = ROOT / "noxfile.py"
     if not noxfile.exists():
         pytest.skip("a distribution has no sessions")

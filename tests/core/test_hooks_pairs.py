@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from batched._collate.copies import CopyingCollator
 from batched._core.call import Call
 from batched._core.hooks import Feature
 from batched._core.length_queue import LengthQueue
@@ -18,6 +19,7 @@ from batched._drivers.manual_clock import ManualDriver
 from batched._features.backlog import Backlog
 from batched._features.best_size import BestSizes
 from batched._features.deadlines import WithDeadlines
+from batched._features.fixed_sizes import FixedSizes
 from batched._features.isolation import Isolation
 from batched._features.learned_lengths import LearnedLengths
 from batched._features.memory import FitsMemory
@@ -40,6 +42,11 @@ MEET: dict[tuple[type[Feature], type[Feature]], str] = {
     (Waiting, FitsMemory): "test_the_window_knows_that_fewer_items_fill_a_batch_as_more_do_not_fit",
     (Waiting, BestSizes): "test_the_window_knows_that_fewer_items_fill_a_batch_as_fewer_serve_best",
     (WithDeadlines, Backlog): "test_a_call_that_waits_is_given_up_once_it_is_known_to_be_late",
+    (FitsMemory, FixedSizes): "test_a_limit_of_memory_is_one_of_the_sizes",
+    (Isolation, FixedSizes): "test_parts_of_a_batch_that_failed_are_filled_up",
+    (FixedSizes, BestSizes): "test_only_these_sizes_are_tried",
+    (FixedSizes, WithDeadlines): "test_a_batch_that_deadlines_cut_is_filled_up",
+    (FixedSizes, LearnedLengths): "test_lengths_see_a_batch_as_it_was_cut",
     (FitsMemory, Isolation): "test_memory_is_asked_before_items_are_to_blame",
     (FitsMemory, Backlog): "test_waits_are_those_of_batches_that_fit",
     (Isolation, LearnedLengths): "test_lengths_see_what_isolation_lets_run",
@@ -59,6 +66,8 @@ APART: dict[tuple[type[Feature], type[Feature]], str] = {
     (Waiting, Backlog): "a wait for more calls is no part of what is known of a wait",
     (LearnedLengths, WithDeadlines): "the queue puts the urgent call first, and its lengths around it",
     (LearnedLengths, Backlog): "batches are as long as they were",
+    (FixedSizes, Waiting): "the window learns what an item of a caller adds, in whatever size it runs",
+    (FixedSizes, Backlog): "batches of so many items take as long as they did, copies and all",
     (BestSizes, Backlog): "the queue knows how many items a batch has",
 }
 """All other pairs, and why neither knows of the other."""
@@ -203,14 +212,14 @@ def test_the_window_knows_that_fewer_items_fill_a_batch_as_more_do_not_fit() -> 
     heard = heard_by_window(driver)
     batches(driver, 8)
     fail(driver, MemoryError())
-    assert heard.heard("configure") == [(0.005, 4)]
+    assert heard.heard("configure") == [(None, 4)]
 
 
 def test_the_window_knows_that_fewer_items_fill_a_batch_as_fewer_serve_best() -> None:
     backlog = kit.Backlog(Options())
     heard = heard_by_window(backlog.driver)
     backlog.run(1000)
-    assert heard.heard("configure")[-1] == (0.005, kit.KNEE)
+    assert heard.heard("configure")[-1] == (None, kit.KNEE)
 
 
 # -- deadlines ------------------------------------------------------------------------------------------
@@ -318,6 +327,96 @@ def test_waits_are_longer_where_batches_run_again_in_parts() -> None:
     assert extra_s > cost(FULL)
     assert before == pytest.approx(cost(FULL), rel=0.05)
     assert after == pytest.approx(cost(FULL) + 0.75 * extra_s, rel=0.1)
+
+
+# -- only some sizes --------------------------------------------------------------------------------------
+
+
+def sized(*sizes: int, **options: Any) -> ManualDriver:
+    """Return a driver that runs batches of these sizes only."""
+    found = Options(timeout_ms=0, batch_sizes=sizes, batch_size=sizes[-1], **options)
+    return ManualDriver(found, Queue, CopyingCollator(COLLATOR, "f", sizes))
+
+
+def copies_of(batch: Any) -> int:
+    """Return how many copies a batch has."""
+    return int(batch.copies[0]) if hasattr(batch, "copies") else 0
+
+
+def test_a_limit_of_memory_is_one_of_the_sizes() -> None:
+    """What ran out of memory was the batch with its copies."""
+    driver = sized(2, 3, 8)
+    batches(driver, 5)
+    assert fail(driver, MemoryError()) == 5
+    assert driver.batcher.feature(FitsMemory).limit == 3
+    sizes = []
+    while driver.delay(0.0) == 0.0:
+        batch = driver.pop(0.0)
+        sizes.append((batch.size, copies_of(batch)))
+        driver.run(batch, 0.0)
+    assert sizes == [(2, 0), (3, 0)]
+
+
+def test_parts_of_a_batch_that_failed_are_filled_up() -> None:
+    driver = sized(2, 4)
+    batches(driver, 4)
+    fail(driver, ValueError())
+    fail(driver, ValueError())
+    sizes = []
+    while driver.delay(0.0) == 0.0:
+        batch = driver.pop(0.0)
+        sizes.append((batch.size, copies_of(batch)))
+        driver.run(batch, 0.0)
+    assert sorted(sizes) == [(1, 1), (1, 1), (2, 0)]
+    assert driver.stats(0.0).total_copies == 2
+
+
+def test_only_these_sizes_are_tried() -> None:
+    """Where items of full batches take longer, a smaller one of the sizes is learned."""
+    driver = sized(3, 12)
+    now, given = 0.0, set()
+    for _ in range(400):
+        batches(driver, 24 - driver.queue.items, now)
+        driver.delay(now)
+        batch = driver.pop(now)
+        given.add(batch.size + copies_of(batch))
+        now += 0.01 * (batch.size + copies_of(batch)) ** 2
+        driver.run(batch, now)
+    assert given == {3, 12}
+    assert driver.stats(now).best_batch_size == 3
+
+
+def test_a_batch_that_deadlines_cut_is_filled_up() -> None:
+    driver = sized(4, 8)
+    batches(driver, 8)
+    driver.batcher.feature(WithDeadlines).have("room")
+    driver.batcher.feature(WithDeadlines).room = lambda queue, room, now: 3  # type: ignore[method-assign]
+    driver.batcher.hook()
+    driver.delay(0.0)
+    batch = driver.pop(0.0)
+    assert (batch.size, copies_of(batch)) == (3, 1)
+
+
+def test_lengths_see_a_batch_as_it_was_cut() -> None:
+    """Copies would bring it over its budget."""
+    lengths, queue = using_lengths()
+    lengths.budget = 6.0
+    seen: list[int] = []
+    lengths.looks = True
+    looks = lengths.look
+
+    def look(slices: Any) -> Any:
+        seen.append(len(slices))
+        return looks(slices)
+
+    lengths.look = look  # type: ignore[method-assign]
+    found = Options(timeout_ms=0, batch_sizes=(2, 8), batch_size=8, max_batch_length=6)
+    driver = ManualDriver(found, queue, CopyingCollator(COLLATOR, "f", (2, 8)))
+    batches(driver, 5)
+    driver.delay(0.0)
+    batch = driver.pop(0.0)
+    assert (batch.size, copies_of(batch)) == (2, 0)
+    assert seen == [2]
 
 
 # -- at the door ----------------------------------------------------------------------------------------

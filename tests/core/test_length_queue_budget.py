@@ -49,3 +49,18 @@ def test_a_budget_divides_lists_and_starts_what_is_full_by_it() -> None:
     batch = driver.pop(0.0)
     assert (COLLATOR.collate(batch), batch.reason) == ([2, 2, 3], "full")
     assert driver.delay(0.0) == 1.0
+
+
+def test_a_large_call_has_its_turn_if_it_never_fits_beside_the_small_ones() -> None:
+    """Also while these are so few that a batch has room for all of them."""
+    driver = driver_of(known(1.0, 0.0), 8, 1)
+    driver.batcher.configure(replace(driver.batcher.options, max_batch_length=10))
+    driver.push(call_of([9, 9]))
+    found: list[list[int]] = []
+    while [9] not in found and len(found) < 20:
+        for _ in range(4):
+            driver.push(call_of([2]))
+        batch = driver.pop(0.0)
+        found.append(COLLATOR.collate(batch))
+        driver.batcher.finish(batch, batch.split(found[-1], COLLATOR), 0.0)
+    assert [9] in found

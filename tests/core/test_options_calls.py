@@ -73,6 +73,25 @@ def test_the_default_is_the_deadline_only_of_calls_that_leave_it_to_it(
     assert options == CallOptions(deadline_ms=deadline_ms, priority="bulk", return_exceptions=True)
 
 
+def test_a_cache_is_compared_by_what_it_is_not_by_what_is_in_it() -> None:
+    """It may be large, and two requests that know nothing yet are two; without one, options are values."""
+
+    class Unequal(dict[str, str]):
+        __hash__ = object.__hash__  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError("its content was compared")
+
+    mine, other = Unequal(), Unequal()
+    options = CallOptions(request_cache=mine, priority="bulk")
+    assert options == CallOptions(request_cache=mine, priority="bulk")
+    assert hash(options) == hash(CallOptions(request_cache=mine, priority="bulk"))
+    assert options != CallOptions(request_cache=other, priority="bulk")
+    assert options != CallOptions(priority="bulk")
+    assert options != CallOptions(request_cache=mine)
+    assert options.with_default(5.0).request_cache is mine
+
+
 @pytest.mark.parametrize("default", [None, 9.0])
 def test_options_that_stay_the_same_are_the_same_object(default: float | None) -> None:
     """A view without options of its own is known by it."""
@@ -88,6 +107,8 @@ def test_options_that_stay_the_same_are_the_same_object(default: float | None) -
         ({"deadline_ms": "soon"}, ValueError, "deadline_ms must be"),
         ({"priority": "high"}, ValueError, "priority must be"),
         ({"return_exceptions": 1}, TypeError, "return_exceptions must be"),
+        ({"request_cache": dict}, TypeError, r"request_cache must be an object, .* write dict\(...\)"),
+        ({"request_cache": "x"}, TypeError, "request_cache must be a mapping"),
     ],
 )
 def test_a_senseless_value_is_refused(options: dict[str, Any], error: Any, message: str) -> None:

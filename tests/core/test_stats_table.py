@@ -50,6 +50,8 @@ COUNTED = (
     "total_rejected",
     "total_refused",
     "total_batches",
+    "total_copies",
+    "total_joined",
     "apart_time",
 )
 """What is counted anew as options change."""
@@ -198,3 +200,11 @@ def test_waste_is_the_share_of_padding_in_what_the_function_was_given(real: int,
     """Nothing, where it was given nothing."""
     waste = Padding(real, real + padding).waste_percent
     assert waste == pytest.approx(100 * padding / (real + padding) if padding else 0.0)
+
+
+def test_notebooks_show_the_same_table() -> None:
+    """As HTML, in which names of the user's cannot do harm."""
+    shown = NOTHING._repr_html_()
+    assert all(line.split("  ", 1)[0] in shown for line in str(NOTHING).splitlines())
+    assert shown.startswith("<table><tr><td")
+    assert "<script" not in replace(NOTHING, batch_error="<script>")._repr_html_()

@@ -9,6 +9,7 @@ from typing import Any
 
 import cachetools
 
+import batched
 from tests.differential.plan import Plan
 from tests.differential.work import CallbackFault, numbers_of_rows
 
@@ -22,6 +23,8 @@ def options_of(plan: Plan) -> dict[str, Any]:
             options[name] = getattr(callbacks, name)
     if "cache" in options:
         options["cache"] = CACHES[options["cache"]]()
+    if plan.shares_workers:
+        options["workers"] = batched.Workers(options["max_concurrent_batches"], name=f"run-{plan.seed}")
     return options
 
 

@@ -107,6 +107,7 @@ class Caller:
         judge: Judge,
         kept: list[weakref.ref[Any]],
         until_s: float,
+        requests: list[dict[Any, Any]],
     ) -> None:
         self.number = number
         self.plan = plan
@@ -117,6 +118,7 @@ class Caller:
         self._fns = fns
         self._kept = kept
         self._until_s = until_s
+        self._requests = requests
 
     def asks(self, *, on_loop: bool) -> Iterator[Ask]:
         """Yield what to ask, until the time is over."""
@@ -129,11 +131,14 @@ class Caller:
 
     def _view(self, ask: Ask) -> Any:
         fn = self._fns[ask.instance]()
+        options: dict[str, Any] = dict(ask.options)
+        if (place := self.calls % (len(self._requests) + 1)) > 0:
+            options["request_cache"] = self._requests[place - 1]
         if ask.chained:
-            for name, value in ask.options:
+            for name, value in options.items():
                 fn = fn.options(**{name: value})
             return fn
-        return fn.options(**dict(ask.options)) if ask.options else fn
+        return fn.options(**options) if options else fn
 
     def run(self) -> None:
         """Make all calls from a thread."""

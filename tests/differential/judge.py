@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakSet
 
 from batched import BatchError, ClosedError, OverloadError, QueueFullError
+from batched._remote.failures import RemoteTraceback
 from batched.errors import ResultTypeError
 from tests.differential.plan import Ask, Plan, pieces_of, serial_of
 from tests.differential.work import (
@@ -194,8 +195,8 @@ class Judge:
             return "" if allowed else "there is no bound"
         if isinstance(error, ClosedError):
             return "" if self.closing.is_set() else "it has not been shut down"
-        if isinstance(error, BatchError) and error.__cause__ is not None:
-            cause = error.__cause__
+        cause = None if isinstance(error.__cause__, RemoteTraceback) else error.__cause__
+        if isinstance(error, BatchError) and cause is not None:
             if isinstance(cause, CallbackFault):
                 fault, number = cause.args
                 return "" if number in numbers and self.plan.fault_of(number) == fault else "of another item"

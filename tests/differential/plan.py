@@ -7,7 +7,7 @@ group and its answer. So equal items are equal in all, and the answer of an item
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -138,8 +138,18 @@ class Plan:
     ends_after_s: float | None
     """When it is shut down; None is after all callers."""
     switch_s: float
+    stages: tuple[str, ...]
+    """Which of "prepare" and "finish" are given."""
+    main_stage: str
+    """The stage that has the faults and the answers: "prepare", "function" or "finish"."""
     mix: str
     """"everything", or for many calls in a short time: "singles" or "lists" only, and nothing else of it."""
+    shares_workers: bool
+    """Whether the workers are those of a `batched.Workers`, which all instances share."""
+    is_remote: bool
+    """Whether the callers call it in a server, through a socket."""
+    requests: int
+    """How many requests there are with a cache of their own, which all callers make calls of."""
 
     @property
     def instances(self) -> int:
@@ -167,7 +177,8 @@ class Plan:
     @property
     def is_measured(self) -> bool:
         """Whether the lengths of items are asked for."""
-        measures = self.options.get("length") or self.options.get("max_batch_length")
+        names = ("length", "max_batch_length", "max_joining_length")
+        measures = any(map(self.options.get, names))
         return bool(measures) and self.shape != "arrays"
 
     def group_of(self, number: int) -> int:
@@ -182,6 +193,9 @@ def draw(seed: int) -> Plan:
     shape = rng.choice(("list", "list", "list", "columns", "arrays", "arrays", "arrays", "stream"))
     awaits = drive == "aio" or (drive == "thread" and rng.random() < 0.3)
     options = _options(rng, drive, shape)
+    options |= _sizes(seed, shape, options)
+    if shape == "stream":
+        options |= _refilled(seed, options)
     loops = rng.choices((1, 4, 12), k=rng.choice((1, 1, 2, 3)))
     threads = rng.choice((1, 2, 4, 8)) if drive == "thread" else 0
     if drive == "thread" and rng.random() < 0.4:
@@ -201,19 +215,24 @@ def draw(seed: int) -> Plan:
         rng.choice(("asyncio", "debug", "uvloop") if how != "abandon" else ("asyncio",)) for how in leaving
     ]
     batch_size = options["batch_size"]
-    return Plan(
+    sizes = options.get("batch_sizes") or (1,)
+    binding = rng.choice(
+        ("function", "function", "method", "method", "classmethod", "staticmethod", "callable")
+    )
+    stages, main_stage = _stages(seed, shape, binding)
+    if stages:
+        options["max_concurrent_batches"] = 1
+    plan = Plan(
         seed=seed,
         drive=drive,
         shape=shape,
         awaits=awaits,
-        binding=rng.choice(
-            ("function", "function", "method", "method", "classmethod", "staticmethod", "callable")
-        ),
+        binding=binding,
         options=options,
         keys=rng.choice((1, 2, 3, 7)),
         outputs=rng.choice(("list", "list", "tuple", "array", "reused")),
         clears=rng.random() < 0.3,
-        memory=rng.randint(1, batch_size) if rng.random() < 0.3 else None,
+        memory=max(rng.randint(1, batch_size), min(sizes)) if rng.random() < 0.3 else None,
         faults=tuple(fault for fault in FAULTS if rng.random() < 0.5),
         fault_rate=rng.choice((0.0, 0.0, 0.01, 0.05, 0.3, 1.0)),
         delays=rng.choice(((0.0,), (0.0, 0.0005), (0.0, 0.002, 0.004))),
@@ -230,8 +249,35 @@ def draw(seed: int) -> Plan:
         ending=rng.choice(("shutdown", "shutdown", "cancel", "with", "drop")),
         ends_after_s=rng.uniform(0.0, 0.1) if rng.random() < 0.25 else None,
         switch_s=rng.choice((1e-6, 1e-6, 1e-6, 1e-4)),
+        stages=stages,
+        main_stage=main_stage,
         mix=rng.choice(("everything", "everything", "everything", "singles", "lists")),
+        shares_workers=drive != "aio" and not stages and Random(f"workers {seed}").random() < 0.25,
+        is_remote=drive == "thread" and Random(f"remote {seed}").random() < 0.3,
+        requests=_requests(seed, shape, options),
     )
+    if not plan.is_remote:
+        return plan
+    # Nothing is configured by a client. Of one that is dropped, the server goes on.
+    ending = "shutdown" if plan.ending == "drop" else plan.ending
+    return replace(plan, configures=False, shares_workers=False, ending=ending, requests=0)
+
+
+def _requests(seed: int, shape: str, options: dict[str, Any]) -> int:
+    """Return how many requests have a cache of their own."""
+    if shape == "stream" or (shape == "arrays" and not options.get("cache_key")):
+        return 0
+    return Random(f"requests {seed}").choice((0, 0, 1, 3))
+
+
+def _stages(seed: int, shape: str, binding: str) -> tuple[tuple[str, ...], str]:
+    """Return the stages of a run besides the function, and which of all has the faults and the answers."""
+    rng = Random(f"stages {seed}")
+    choices: tuple[tuple[str, ...], ...] = ((), (), ("prepare",), ("finish",), ("prepare", "finish"))
+    stages = rng.choice(choices if shape != "stream" else choices[:2])
+    # A function that is given as a stage gets no instance.
+    able = [stage for stage in stages if stage != "prepare" or binding in {"function", "staticmethod"}]
+    return stages, rng.choice(("function", *able))
 
 
 def _options(rng: Random, drive: str, shape: str) -> dict[str, Any]:
@@ -269,6 +315,31 @@ def _options(rng: Random, drive: str, shape: str) -> dict[str, Any]:
     return options
 
 
+def _refilled(seed: int, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a stream that is refilled, of which half are: with draws of their own."""
+    rng = Random(f"refilled {seed}")
+    if rng.random() < 0.5:
+        return {}
+    options.pop("batch_sizes", None)
+    limits: list[dict[str, Any]] = [{}, {"max_joining": 1}, {"max_joining": 3}, {"max_joining_length": 9}]
+    return {"continuous": True, **rng.choice(limits)}
+
+
+def _sizes(seed: int, shape: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return which sizes and lengths the function sees, if only some: with draws of their own."""
+    rng = Random(f"sizes {seed}")
+    found: dict[str, Any] = {}
+    most = options["batch_size"]
+    if rng.random() < 0.3:
+        fewer = rng.sample(range(1, most), min(most - 1, rng.choice((0, 1, 2, 4))))
+        found["batch_sizes"] = (*sorted(fewer), most)
+        if found["batch_sizes"][0] > 1:  # which needs copies
+            found["isolate_errors"] = True
+    if shape == "arrays" and not options["pad_to_multiple_of"] and rng.random() < 0.3:
+        found["pad_to_lengths"] = rng.choice(((50,), (4, 50), {"x": (1, 8, 64)}))
+    return found
+
+
 def changes(plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield what is configured, one after another."""
     rng = Random(f"changes {plan.seed}")
@@ -285,6 +356,12 @@ def changes(plan: Plan) -> Iterator[dict[str, Any]]:
         }
         if plan.options.get("length") or plan.options.get("max_batch_length") or plan.shape == "arrays":
             choices["max_batch_length"] = rng.choice((None, 10, 50))
+        if plan.shares_workers or plan.stages:
+            del choices["max_concurrent_batches"]
+        if sizes := plan.options.get("batch_sizes"):
+            del choices["batch_size"]
+            if sizes[0] > 1:  # which needs copies
+                del choices["isolate_errors"]
         yield {name: choices[name] for name in rng.sample(sorted(choices), rng.choice((1, 2, 4)))}
 
 
@@ -359,6 +436,8 @@ def _element(rng: Random, plan: Plan, *, lazily: bool) -> tuple[int, ...]:
     rows = 1
     if plan.shape == "arrays":
         rows = rng.choice((1, 1, 2)) if lazily else rng.choice((0, 1, 1, 1, 2, 3, 8, 20))
+        if plan.options.get("batch_sizes"):
+            rows = rows or 1  # no rows cannot be filled up
     group = rng.randrange(plan.keys)
     numbers = []
     for _ in range(rows):

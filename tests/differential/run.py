@@ -22,9 +22,10 @@ from batched import ClosedError
 from tests.differential.callers import Caller, describe, threads_of
 from tests.differential.judge import Judge
 from tests.differential.plan import Plan, changes, draw, number_of
-from tests.differential.surroundings import functions, kept_by, new_loop, watched
+from tests.differential.surroundings import Behind, functions, kept_by, new_loop, watched
 from tests.differential.tasks import Task
 from tests.differential.work import Item, Work
+from tests.kit.kept import driver_of
 
 LIMIT_S = 30.0
 """How long nothing may happen before a run is said to hang."""
@@ -78,11 +79,15 @@ class Run:
         self._limit_s = limit_s
         self._until_s = time.monotonic() + BUSY_S
         self._kept: list[weakref.ref[Any]] = []
+        self._requests: list[dict[Any, Any]] = [{} for _ in range(plan.requests)]
         self._loops = [new_loop(kind) for kind in plan.loop_kinds]
         self._release = threading.Event()
         self._settled = threading.Event()
         self._callers: list[Caller] = []
         self._fns, self._models = functions(plan, work)
+        self._behind = Behind(plan, self._fns) if plan.is_remote else None
+        if self._behind is not None:
+            self._fns = self._behind.functions
 
     def run(self) -> None:
         """Do all of it."""
@@ -111,7 +116,7 @@ class Run:
         self._check_nothing_left()
 
     def _caller(self, kind: type[CallerT], number: int) -> CallerT:
-        return kind(number, self.plan, self._fns, self.judge, self._kept, self._until_s)
+        return kind(number, self.plan, self._fns, self.judge, self._kept, self._until_s, self._requests)
 
     # -- what goes on meanwhile -------------------------------------------------------------------------
 
@@ -201,7 +206,11 @@ class Run:
                 self._shut_down(fn())
             else:
                 self._aclose(fn())
-        self.work.ended = True
+            if self.plan.is_remote:  # the server goes on with what has started
+                stats = fn().stats
+                self._until(lambda: _is_quiet(fn().stats), f"something is queued or runs:\n{stats}")
+        # A caller that has looked whether the end has come may send its call after that.
+        self.work.ended = not self.plan.is_remote or self._settled.is_set()
 
     def _shut_down(self, fn: Any) -> None:
         if self.plan.ending == "with":
@@ -237,9 +246,12 @@ class Run:
         plan = self.plan
         if all(how == "finish" for how, _ in plan.leaving):
             runs = sum(fn().stats.total_batches for fn in self._fns)
-            if runs != len(self.work.batches):
-                self.work.violated(f"{len(self.work.batches)} batches ran, {runs} are counted")
+            ran = self.work.steps if plan.options.get("continuous") else len(self.work.batches)
+            # One that was prepared goes on no further if its callers have left: it is no run of the function.
+            if runs != ran and not (plan.main_stage == "prepare" and runs < ran):
+                self.work.violated(f"{ran} batches ran, {runs} are counted")
             keeps = plan.options.get("cache") and not plan.options["cache_key"]
+            self._requests.clear()  # its callers, which have ended, have the same list
             if not keeps and plan.ends_after_s is None:
                 self._check_dead(self._kept, "items that callers have passed")
 
@@ -264,12 +276,18 @@ class Run:
             self._models.clear()
             self._fns.clear()
             self._check_dead(models, "instances")
+        if self._behind is not None:
+            self._behind.end()
         name = f"batched: run-{self.plan.seed}"
+        if self.plan.ending != "drop" and self.plan.shares_workers:
+            driver_of(self._fns[0]()).options.workers.shutdown()  # else they end with the last function
         limit = time.monotonic() + 10
-        while any(thread.name == name for thread in threading.enumerate()):
+        while any(thread.name.startswith(name) for thread in threading.enumerate()):
             if time.monotonic() > limit:
                 self.work.violated(f"threads have not ended: {threading.enumerate()}")
                 return
+            if self.plan.shares_workers:
+                gc.collect()  # a worker may have been about to let go of the last function
             time.sleep(0.001)
 
     def _check_closed(self, fn: Any) -> None:

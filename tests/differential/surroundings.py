@@ -7,9 +7,11 @@ import contextlib
 import gc
 import logging
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import batched
@@ -19,6 +21,7 @@ from batched import aio
 from tests.differential.callbacks import options_of
 from tests.differential.plan import Plan
 from tests.differential.work import Work, function
+from tests.kit.remote_server import ThreadServer
 
 
 def functions(plan: Plan, work: Work) -> tuple[list[Callable[[], Any]], list[Any]]:
@@ -34,7 +37,7 @@ def functions(plan: Plan, work: Work) -> tuple[list[Callable[[], Any]], list[Any
         func = type("Model", (), {"number": 0, "__call__": func})()
     elif plan.binding in {"classmethod", "staticmethod"}:
         func = {"classmethod": classmethod, "staticmethod": staticmethod}[plan.binding](func)
-    decorated: Any = decorate(func, name=f"run-{plan.seed}", **options_of(plan))
+    decorated: Any = decorate(func, name=f"run-{plan.seed}", **options_of(plan), **work.stages)
     if plan.binding in {"function", "callable"}:
         models = [decorated]
         return [lambda: models[0]], models
@@ -46,6 +49,30 @@ def functions(plan: Plan, work: Work) -> tuple[list[Callable[[], Any]], list[Any
     models = [cls(), cls()]
     models[1].number = 1
     return [lambda: models[0].embed, lambda: models[1].embed], models
+
+
+class Behind:
+    """Functions in a server, which is a thread of this process, and the client that calls them."""
+
+    def __init__(self, plan: Plan, functions: list[Callable[[], Any]]) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        name = f"run-{plan.seed}"
+        served = {name if not at else f"{name}-{at}": get() for at, get in enumerate(functions)}
+        self._server = ThreadServer(served, f"unix:{self._folder.name}/s.sock").start()
+        self._client = batched.connect(self._server.bind)
+        fns = [self._client[each] for each in served]
+        self.functions: list[Callable[[], Any]] = [partial(_itself, fn) for fn in fns]
+
+    def end(self) -> None:
+        """End both."""
+        self._client.close()  # no loop of the callers goes on to hear that the server ends
+        self._server.stop()
+        self._server.join()
+        self._folder.cleanup()
+
+
+def _itself(fn: Any) -> Any:
+    return fn
 
 
 def new_loop(kind: str) -> asyncio.AbstractEventLoop:

@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
+from functools import cache
 from itertools import count
 from typing import Any
 
 import numpy as np
 
 import batched
-from tests.differential.plan import Plan, length_of, number_of, pieces_of, serial_of
+from tests.differential.plan import Plan, draw, length_of, number_of, pieces_of, serial_of
 from tests.kit.optional import torch
 
 OWNER: ContextVar[int] = ContextVar("owner")
@@ -73,6 +74,16 @@ class Item:
 
     def __repr__(self) -> str:
         return f"<item {self.number} of {self.owner}>"
+
+    def __reduce__(self) -> Any:
+        return _item, (self.number, self.owner, self.plan.seed)
+
+
+def _item(number: int, owner: int, seed: int) -> Item:
+    return Item(number, owner, _drawn(seed))
+
+
+_drawn = cache(draw)
 
 
 # -- plain evaluation -----------------------------------------------------------------------------------
@@ -144,8 +155,12 @@ class Work:
         """All that `batch_size` has been, and ..."""
         self.budgets = {plan.options.get("max_batch_length")}
         """... all that `max_batch_length` has been."""
+        self.steps = 0
+        """Of streams that are refilled, where each counts as a batch."""
         self.ended = False
         """Whether no batch may start any more."""
+        self.stages: dict[str, Any] = {}
+        """The options of stages."""
         self._numbers = count()
         self._lock = threading.Lock()
         self._running: Counter[Any] = Counter()
@@ -172,6 +187,7 @@ class Work:
         try:
             self._check(batch, numbers, items, at_once)
             if self.plan.memory is not None and batch.size > self.plan.memory:
+                self.steps += 1
                 raise MemoryError(batch.number)
             yield batch
         except BaseException:
@@ -201,27 +217,31 @@ class Work:
             self.violated(f"{at_once} batches run at once")
         if batch.size > max(self.sizes) or (not batch.size and plan.shape != "arrays"):
             self.violated(f"a batch of {batch.size} items")
+        sizes = plan.options.get("batch_sizes")
+        if sizes and batch.size not in sizes:
+            self.violated(f"a batch of {batch.size} items, which is none of {sizes}")
         groups = {plan.group_of(number) for number in numbers if number != SCRIBBLED}
         if plan.options.get("group_by") and len(groups) > 1:
             self.violated(f"a batch of several groups: {numbers}")
         budgets = self.budgets.copy()  # another thread adds to it
-        if None not in budgets and batch.size > 1:
+        if None not in budgets and batch.size > min(sizes or (1,)):
             lengths = [length_of(number) for number in numbers]
             cost = max(lengths) * batch.size if plan.shape == "arrays" else sum(lengths)
             multiple = plan.options.get("pad_to_multiple_of") or 1
             if cost > max(budgets) + multiple * batch.size:
                 self.violated(f"a batch of lengths {lengths}")
-        if batch.number % 8 == 0 and plan.shape != "arrays":
+        if batch.number % 8 == 0 and plan.shape != "arrays" and items is not None:
             self._check_contexts(items)
 
     def _check_contexts(self, items: list[Item]) -> None:
         """See that each item comes with the context of its caller, which can be entered."""
         current = batched.current_batch()
         contexts = current.contexts
-        if current.size != len(items) or len(contexts) != len(items):
+        copies = bool(self.plan.options.get("batch_sizes")) and current.size < len(items)
+        if len(contexts) != current.size or (current.size != len(items) and not copies):
             self.violated(f"{len(contexts)} contexts of {current.size} for {len(items)} items")
             return
-        for item, context in zip(items, contexts, strict=True):
+        for item, context in zip(items, contexts, strict=not copies):
             if context.get(OWNER, item.owner) != item.owner:
                 self.violated(f"{item} comes with the context of {context[OWNER]}")
 
@@ -291,7 +311,8 @@ class Work:
             return np.array(rows, np.int64)
         if plan.outputs == "tuple":
             return tuple(rows)
-        if plan.outputs == "reused" and plan.options["max_concurrent_batches"] == 1:
+        is_last = plan.main_stage == ("finish" if "finish" in plan.stages else "function")
+        if plan.outputs == "reused" and plan.options["max_concurrent_batches"] == 1 and is_last:
             kept = self._kept.setdefault((batch.instance, threading.get_ident()), [])
             kept[:] = rows
             return kept
@@ -314,6 +335,43 @@ class Work:
             pieces.pop()
         return pieces, all(piece is batched.DONE for piece in pieces)
 
+    def refilled(self, batch: Batch, rows: list[list[int]]) -> list[Any]:
+        """Return what a stream that is refilled yields for `rows`, each an item and its own step."""
+        with self._lock:
+            self.steps += 1
+        pieces = []
+        for number, step in rows:
+            if step > _STEPS:
+                self.violated("a stream was never stopped")
+                raise Fault(-1, batch.number)
+            self.raise_faults(batch, [number], step)
+            pieces.append(self._piece(batch, number, step))
+        if any(
+            self.plan.fault_of(number) == "short" and serial_of(number) % 3 == step for number, step in rows
+        ):
+            batch.went_wrong = "short"
+            pieces.pop()
+        return pieces
+
+    def changed(self, batch: Batch, rows: list[list[int]], change: Any) -> list[list[int]]:
+        """Return the rows after a change; note what is wrong with it."""
+        limits = self.plan.options
+        joined = [item.number for item in change.joined]
+        rows = [row for at, row in enumerate(rows) if at not in change.left]
+        most, longest = limits.get("max_joining"), limits.get("max_joining_length")
+        if rows and most is not None and len(joined) > most:
+            self.violated(f"{len(joined)} items joined at once")
+        if rows and longest is not None and len(joined) > 1 and sum(map(length_of, joined)) > longest:
+            self.violated(f"items of lengths {[length_of(number) for number in joined]} joined at once")
+        rows += [[number, 0] for number in joined]
+        if not rows:
+            self.violated("a function is asked for no pieces")
+        batch.numbers |= {*joined}
+        batch.size = len(rows)
+        if joined:
+            self._check(batch, [number for number, _ in rows], None, 0)
+        return rows
+
     def _piece(self, batch: Batch, number: int, step: int) -> Any:
         if step >= pieces_of(number):
             return batched.DONE
@@ -324,6 +382,10 @@ class Work:
 
 # -- the function as it is decorated --------------------------------------------------------------------
 
+_REFILLED = """async with aclosing(_arefilled{call}) as steps:
+        pieces = await anext(steps)
+        while True:
+            pieces = await steps.asend((yield pieces))"""
 _STREAMS = """async with aclosing(_asteps{call}) as steps:
         async for pieces in steps:
             yield pieces"""
@@ -343,9 +405,13 @@ def function(plan: Plan, work: Work) -> Any:
     call = f"(work, {f'{me}.number' if me else 0}, {features}, {y})"
     if plan.shape == "stream":
         body = _STREAMS if plan.awaits else "yield from _steps{call}"
+        if plan.options.get("continuous"):
+            body = _REFILLED if plan.awaits else "yield from _refilled{call}"
         body = body.format(call=call)
     else:
         body = f"return await _arun{call}" if plan.awaits else f"return _run{call}"
+    if plan.stages:
+        return _staged_function(plan, work, me=me or "", features=features, y=y, takes_two=takes_two)
     source = _SOURCE.format(
         kind="async " if plan.awaits else "",
         me=f"{me}, " if me else "",
@@ -359,8 +425,120 @@ def function(plan: Plan, work: Work) -> Any:
         "_arun": _arun,
         "_steps": _steps,
         "_asteps": _asteps,
+        "_refilled": _refilled,
+        "_arefilled": _arefilled,
     }
     exec(source, scope)
+    return scope["embed"]
+
+
+class Packed:
+    """What one stage hands to the next: the items, or what the main stage has made of them."""
+
+    def __init__(self, instance: int, x: Any, y: Any) -> None:
+        self.instance = instance
+        self.x = x
+        self.y = y
+        self.has_run = False
+        self.outputs: Any = None
+
+
+class Stages:
+    """The stages of a run: the main one does what the function does elsewhere, the others hand things on."""
+
+    def __init__(self, plan: Plan, work: Work) -> None:
+        self.plan = plan
+        self.work = work
+        self._lock = threading.Lock()
+        self._inside: Counter[Any] = Counter()
+
+    @contextmanager
+    def _alone(self, stage: str, packed: Packed) -> Iterator[None]:
+        """See that no other batch of the instance is in the stage; on loops, of the loop."""
+        if self.plan.drive == "aio":  # each loop has stages of its own, and a thread does not know its loop
+            yield
+            return
+        where = stage, packed.instance
+        with self._lock:
+            self._inside[where] += 1
+            if self._inside[where] > 1 and (stage != "prepare" or self.plan.instances == 1):
+                self.work.violated(f"two batches in the stage {stage}")
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside[where] -= 1
+
+    def take(self, stage: str, packed: Packed) -> Packed:
+        """Have `packed` pass a stage."""
+        with self._alone(stage, packed):
+            if stage == self.plan.main_stage:
+                packed.outputs = _run(self.work, packed.instance, packed.x, packed.y)
+                packed.has_run = True
+                packed.x = packed.y = None
+        return packed
+
+    async def atake(self, stage: str, packed: Packed) -> Packed:
+        """Have `packed` pass a stage."""
+        with self._alone(stage, packed):
+            if stage == self.plan.main_stage:
+                packed.outputs = await _arun(self.work, packed.instance, packed.x, packed.y)
+                packed.has_run = True
+                packed.x = packed.y = None
+        return packed
+
+
+_STAGED = """
+{pkind}def prepare(x{second}):
+    return {pwait}("prepare", Packed(0, {features}, {y}))
+
+{kind}def embed({me}{items}):
+    packed = {packed}
+    packed.instance = {number}
+    packed = {wait}("function", packed)
+    return {unpacks}
+
+{fkind}def finish(packed):
+    return ({fwait}("finish", packed)).outputs
+"""
+
+
+def _staged_function(  # noqa: PLR0913
+    plan: Plan, work: Work, *, me: str, features: str, y: str, takes_two: bool
+) -> Any:
+    """Return the batch function of a run with stages; they are its attributes."""
+    stages = Stages(plan, work)
+    prepares, finishes = ("prepare" in plan.stages), ("finish" in plan.stages)
+    second = ", y=None" if takes_two else ""
+    on_loop = plan.drive == "aio"
+
+    def kinds(stage: str) -> tuple[str, str]:
+        """Return how a stage is defined and waits: on loops the main one is on the loop."""
+        is_async = on_loop and (stage == plan.main_stage or plan.seed % 2 == 0)
+        if stage == "function":
+            is_async = plan.awaits
+        return ("async ", "await atake") if is_async else ("", "take")
+
+    (pkind, pwait), (kind, wait), (fkind, fwait) = map(kinds, ("prepare", "function", "finish"))
+    source = _STAGED.format(
+        pkind=pkind,
+        pwait=pwait,
+        kind=kind,
+        wait=wait,
+        fkind=fkind,
+        fwait=fwait,
+        second=second,
+        features=features,
+        y=y,
+        me=f"{me}, " if me else "",
+        items="packed" if prepares else f"x{second}",
+        packed="packed" if prepares else f"Packed(0, {features}, {y})",
+        number=f"{me}.number" if me else "0",
+        unpacks="packed" if finishes else "packed.outputs",
+    )
+    scope: dict[str, Any] = {"Packed": Packed, "take": stages.take, "atake": stages.atake}
+    exec(source, scope)
+    work.stages = {name: scope[name] for name in plan.stages}
     return scope["embed"]
 
 
@@ -404,3 +582,29 @@ async def _asteps(work: Work, instance: int, x: Any, y: Any) -> Any:
             if is_last:
                 return
             await asyncio.sleep(0.0002 if step > 3 else work.pause(batch))
+
+
+def _refilled(work: Work, instance: int, x: Any, y: Any) -> Iterator[Any]:
+    numbers = work.numbers(x)
+    with work.running(instance, numbers, x) as batch:
+        x.clear()
+        rows = [[number, 0] for number in numbers]
+        for step in count():
+            change = yield work.refilled(batch, rows)
+            for row in rows:
+                row[1] += 1
+            if change:
+                rows = work.changed(batch, rows, change)
+            time.sleep(0.0002 if step > 3 else work.pause(batch))
+
+
+async def _arefilled(work: Work, instance: int, x: Any, y: Any) -> Any:
+    steps: Any = _refilled(work, instance, x, y)
+    try:
+        pieces = next(steps)
+        while True:
+            change = yield pieces
+            await asyncio.sleep(0)
+            pieces = steps.send(change)
+    finally:
+        steps.close()

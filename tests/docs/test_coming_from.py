@@ -26,7 +26,7 @@ def written(tmp_path: Path) -> Callable[[str], Written]:
 
     def write(name: str) -> Written:
         port = free_port()
-        Page(ROOT / "docs" / "coming-from" / f"{name}.md").write_files(tmp_path, port)
+        Page(ROOT / "docs" / "coming-from" / f"{name}.md").write_files(tmp_path, {"8000": str(port)})
         return tmp_path, port
 
     return write

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
+from tests.kit.gate import PATIENCE_S
 from tests.kit.optional import needs_torch
 from tests.kit.script import ROOT
 
@@ -76,7 +79,7 @@ def test_embed_features_measures_all_four_ways_and_verifies_the_answers() -> Non
 @needs_torch
 @pytest.mark.timeout(120)
 def test_generate_text_streams_to_every_caller_what_it_would_get_alone() -> None:
-    """Seven callers, of which one leaves early, share batches; every text is compared."""
+    """Seven callers, of which one leaves early, share batches, in both ways; every text is compared."""
     example = subprocess.run(
         [sys.executable, "-W", "error", EXAMPLES / "generate_text.py", "--characters", "30"],
         check=False,
@@ -86,7 +89,33 @@ def test_generate_text_streams_to_every_caller_what_it_would_get_alone() -> None
         timeout=110,
     )
     assert example.returncode == 0, example.stdout + example.stderr
-    assert example.stdout.count(" | ") == 7
-    assert example.stdout.count("(left early)") == 1
-    assert "7 prompts in " in example.stdout
-    assert "All 7 texts verified" in example.stdout
+    assert example.stdout.count(" | ") == 2 * 7
+    assert example.stdout.count("(left early)") == 2
+    assert "7 prompts, 0 joined a batch that ran" in example.stdout
+    assert example.stdout.count("All 7 texts verified") == 2
+
+
+@needs_torch
+@pytest.mark.timeout(120)
+def test_texts_that_join_a_batch_are_those_that_are_written_one_by_one() -> None:
+    """Seven prompts wait before the first step, at most four have places, and the others join."""
+    specification = importlib.util.spec_from_file_location("generate_text", EXAMPLES / "generate_text.py")
+    assert specification is not None
+    assert specification.loader is not None
+    example = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(example)
+    writer, queued = example.Writer(30), threading.Event()
+    model = writer.model.forward
+
+    def held(contexts: object) -> object:
+        assert queued.wait(PATIENCE_S)
+        return model(contexts)
+
+    writer.model.forward = held
+    prompts = ["the quick", "a lazy", "the fox", "a model", "callers", "the batch", "a dog"]
+    streams = [writer.write_refilled.stream(prompt) for prompt in prompts]
+    queued.set()
+    texts = ["".join(stream) for stream in streams]
+    assert texts == ["".join(writer.write.stream(prompt)) for prompt in prompts]
+    assert len({*map(len, texts)}) > 2  # they end at different steps
+    assert writer.write_refilled.stats.total_joined >= len(prompts) - 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
@@ -13,16 +14,22 @@ import pytest
 
 import batched
 from batched._core.options import POSITIONAL, ArrayOptions, CallOptions, Options, live_options
+from tests.kit.page import PAGES as WRITTEN
 from tests.kit.script import ROOT
 
+WITH_COMMANDS = [*WRITTEN, ROOT / "CHANGELOG.md"]
 REFERENCE = ROOT / "docs" / "reference"
 PAGES = {page.stem: page.read_text("utf-8") for page in REFERENCE.glob("*.md")}
 MODULES = (
     "batched",
     "batched.aio",
     "batched.aio.inference",
+    "batched.asgi",
     "batched.inference",
+    "batched.logging",
+    "batched.problems",
     "batched.prometheus",
+    "batched.testing",
     "batched.typing",
 )
 ELSEWHERE = {"batched.aio", "batched.inference", "batched.typing", "batched.aio.inference"}
@@ -84,6 +91,9 @@ def test_each_public_method_is_described() -> None:
     assert members_of("batched.aio.BatchedFunction") <= members_of(name)
     told = section("api", "batched.aio.BatchedFunction")
     assert [each for each in members_of("batched.aio.BatchedFunction") if f"`{each}`" not in told] == []
+    assert {each for each in described if each.startswith("batched.Workers.")} == {
+        f"batched.Workers.{each}" for each in members_of("batched.Workers")
+    }
     (members,) = [arguments[1:] for arguments in asked("entry") if arguments[0] == "batched.CurrentBatch"]
     assert set(members) == members_of("batched.CurrentBatch")
 
@@ -105,7 +115,9 @@ def examples(text: str) -> list[str]:
 
 
 METHODS = [
-    arguments[0] for arguments in asked("entry") if arguments[0].startswith("batched.BatchedFunction.")
+    arguments[0]
+    for arguments in asked("entry")
+    if arguments[0].startswith(("batched.BatchedFunction.", "batched.Workers."))
 ]
 
 
@@ -125,6 +137,7 @@ def test_the_list_of_contents_tells_names_apart(tables: object) -> None:
     assert len(set(headings)) == len(headings)
     assert "### `batched.aio.dynamically`" in headings
     assert "### `fn.acall`" in headings
+    assert "### `workers.start`" in headings
     assert ":no-contents-entry:" in tables.entry("batched.BatchedFunction.acall")
 
 
@@ -138,13 +151,24 @@ def test_a_description_has_signature_docstring_and_types(tables: object) -> None
     )
 
 
+def test_a_class_that_is_made_by_users_has_the_signature_and_the_arguments_of_that(tables: object) -> None:
+    """Beside its docstring, and what is asked for besides all of its attributes."""
+    text = tables.api("batched.Workers")
+    assert "Workers(workers: int | Iterable[str] = 1, /, *, initializer: " in text
+    assert "- `initializer`: Makes the state" in text
+    text = tables.api("batched.WorkersStats", "*", "busy")
+    assert "{py:class} WorkersStats\n" in text
+    assert text.index("{py:attribute} workers\n") < text.index("{py:property} busy\n")
+
+
 def test_options_in_signatures_are_left_to_their_page(tables: object) -> None:
     """But for a few; all are named."""
     text = tables.api("batched.dynamically")
     assert "{py:function} dynamically(func=None, **options)\n" in text
     assert "[Options](options.md): `batch_size`, `timeout_ms`, " in text
+    assert "type `batched.Workers | None`" in tables.option("workers")
     text = tables.api("batched.BatchedFunction", "options")
-    assert "options(*, deadline_ms=..., priority=..., return_exceptions=...)\n" in text
+    assert "options(*, deadline_ms=..., priority=..., return_exceptions=..., request_cache=...)\n" in text
 
 
 ROWS = {row.name: row for kind in (ArrayOptions, CallOptions, Options) for row in fields(kind)}
@@ -209,7 +233,14 @@ def test_every_metric_and_every_count_is_told(tables: object) -> None:
 
 def test_every_statistic_has_a_docstring(tables: object) -> None:
     """So that it has a place on the page."""
-    for name in ("batched.Stats", "batched.typing.Learned"):
+    for name in (
+        "batched.Stats",
+        "batched.typing.Learned",
+        "batched.WorkersStats",
+        "batched.typing.WorkerStats",
+        "batched.typing.FunctionShare",
+        "batched.Worker",
+    ):
         text = tables.api(name, "*")
         rows = fields(value_of(name))
         assert [row.name for row in rows if f"{{py:attribute}} {row.name}\n" not in text] == []
@@ -220,6 +251,18 @@ def test_every_error_has_a_remedy() -> None:
     described = re.split(r"^```\{generated\} api ", PAGES["errors"], flags=re.MULTILINE)[1:]
     assert len(described) == len(batched.errors.__all__)
     assert [each.splitlines()[0] for each in described if "**What to do**" not in each] == []
+
+
+def test_the_options_of_the_command_are_told() -> None:
+    """All of them, in the order of its help; and no page gives it another one."""
+    asked = [sys.executable, "-m", "batched", "serve", "--help"]
+    told = subprocess.run(asked, cwd=ROOT, capture_output=True, check=True, encoding="utf-8", timeout=50)
+    options = re.findall(r"^  (--[a-z-]+)", told.stdout, re.MULTILINE)
+    assert re.findall(r"^\| `(--[a-z-]+)", PAGES["api"], re.MULTILINE) == options
+    text = "\n".join(file.read_text("utf-8") for file in WITH_COMMANDS)
+    given = re.findall(r"python -m batched serve ([^`\n]*)", text)
+    assert len(given) > 10
+    assert {option for each in given for option in re.findall(r"--[a-z-]+", each)} <= {*options}
 
 
 def test_every_promise_names_tests_that_there_are() -> None:

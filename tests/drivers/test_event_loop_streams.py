@@ -84,14 +84,13 @@ def test_a_stream_that_fails_or_is_left_harms_no_other(run: Any, plain: bool) ->
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_stream_has_no_other_way_to_be_called(run: Any, plain: bool) -> None:
+def test_a_plain_call_has_all_pieces(run: Any, plain: bool) -> None:
     """And what does not stream has no streams."""
 
     async def main() -> None:
         fn = Steps(plain=plain).fn
-        for call in (fn(1), fn.acall([1])):
-            with pytest.raises(TypeError, match="f yields, so it streams: call stream or astream"):
-                await call
+        pieces = [piece async for piece in fn.astream(1)]
+        assert await fn(1) == await fn.acall(1) == pieces
         with pytest.raises(TypeError, match="f does not stream"):
             aio.dynamically(asyncio_echo, name="f").astream(1)
 

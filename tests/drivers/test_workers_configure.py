@@ -34,6 +34,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
 
     fakes = SimpleNamespace(allocate_lock=Lock, get_ident=_thread.get_ident)
     monkeypatch.setattr(workers, "_thread", fakes)
+    monkeypatch.setattr(workers, "is_outdated", lambda _: False)  # else a second call would replace them
     return steps
 
 

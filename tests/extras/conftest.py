@@ -16,7 +16,7 @@ from batched.prometheus import Collector
 from tests.kit.gate import PATIENCE_S
 from tests.kit.ray_probe import port
 from tests.kit.script import ROOT
-from tests.kit.service import UVICORN, Service
+from tests.kit.service import UVICORN, WEB_PROCESSES, Service
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +68,8 @@ def start(tmp_path: Path) -> Iterator[Callable[[str, list[str]], Service]]:
     pytest.importorskip("httpx")
     started: list[Service] = []
 
-    def start_service(app: str, server: list[str]) -> Service:
-        service = Service(tmp_path, app, server)
+    def start_service(app: str, server: list[str], model: str | None = None) -> Service:
+        service = Service(tmp_path, app, server, model)
         started.append(service)
         return service
 
@@ -79,9 +79,17 @@ def start(tmp_path: Path) -> Iterator[Callable[[str, list[str]], Service]]:
 
 
 @pytest.fixture
-def service(start: Callable[[str, list[str]], Service]) -> Service:
-    """A service whose function can be held and watched."""
+def one_process(start: Callable[[str, list[str]], Service]) -> Service:
+    """A service with a function that can be held and watched, in a process of its own."""
     return start("gated_service:app", UVICORN)
+
+
+@pytest.fixture(params=["one process", "the model in a process of its own"])
+def service(request: pytest.FixtureRequest, start: Callable[..., Service]) -> Service:
+    """A service with a function that can be held and watched."""
+    if request.param == "one process":
+        return start("gated_service:app", UVICORN)
+    return start("gated_service:app", WEB_PROCESSES, "gated_service:embed")
 
 
 @pytest.fixture

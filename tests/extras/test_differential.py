@@ -12,7 +12,7 @@ from tests.differential import work
 from tests.differential.plan import draw
 from tests.differential.run import Failure, run
 
-SEEDS = (1, 4, 6, 10, 11, 12)
+SEEDS = (1, 3, 4, 6, 10, 11, 12)
 """So few as have each driver and each kind of items among them; the soak has all from 1 to 12."""
 
 
@@ -21,6 +21,7 @@ def test_each_driver_and_each_kind_of_items_is_in_one_of_the_runs() -> None:
     few, many = ([draw(seed) for seed in seeds] for seeds in (SEEDS, range(200)))
     assert {plan.drive for plan in few} == {plan.drive for plan in many}
     assert {plan.shape for plan in few} == {plan.shape for plan in many}
+    assert {plan.is_remote for plan in few} == {False, True}
 
 
 @pytest.mark.parametrize(

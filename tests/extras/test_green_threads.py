@@ -61,7 +61,11 @@ assert answers(double, range(100)) == [2 * item for item in range(100)]
 assert len(sizes) <= 3, sizes
 """
 
+ON_SHARED_WORKERS = FUNCTION.replace("batch_size=100", "batch_size=100, workers=batched.Workers(1)")
+
 ORDERS = {
+    "patched, then imported, shared workers": "patch()" + ON_SHARED_WORKERS,
+    "asked, then patched, shared workers": ON_SHARED_WORKERS + "double.stats; patch()",
     "patched, then imported": "patch()" + FUNCTION,
     "imported, then patched": FUNCTION + "patch()",
     "asked, then patched": FUNCTION + "double.stats; double.configure(timeout_ms=4); patch()",

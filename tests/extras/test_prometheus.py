@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import batched
 from batched._core.counters import Counters
+from batched._policy.window import StartReason
 from batched.prometheus import Collector
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
@@ -94,6 +95,19 @@ def test_arrays_lengths_and_what_was_learned_are_there(
     assert figures[f"{name} cached"]["chosen_batches_total", "arrival"] == 2
 
 
+def test_stages_have_their_seconds_and_a_slot_each(registry: CollectorRegistry, name: str) -> None:
+    """Without stages the figures are there, and are zero."""
+    fn = batched.dynamically(list, prepare=list, finish=list, name=f"{name} staged")
+    plain = batched.dynamically(list, name=f"{name} plain")
+    fn([1, 2]), plain(1)
+    figures = page(registry)
+    of_stages, of_plain = figures[f"{name} staged"], figures[f"{name} plain"]
+    for stage, seconds in fn.stats.stages.items():
+        assert of_stages["stage_seconds_total", stage] == seconds.sum
+        assert of_plain["stage_seconds_total", stage] == 0
+    assert (of_stages["slots",], of_plain["slots",]) == (3, 1)
+
+
 def test_what_was_never_seen_has_no_figure(registry: CollectorRegistry, name: str) -> None:
     """Nothing learned and no limit of memory are no series; what counts begins at zero."""
     fn = batched.dynamically(list, name=name, timeout_ms=0)
@@ -101,7 +115,7 @@ def test_what_was_never_seen_has_no_figure(registry: CollectorRegistry, name: st
     figures = page(registry)[name]
     assert not [key for key in figures if key[0].startswith(("learned", "fitting"))]
     assert {value for key, value in figures.items() if is_cumulative(key)} == {0}
-    assert len([key for key in figures if key[0] == "batches_total"]) == 10
+    assert len([key for key in figures if key[0] == "batches_total"]) == len(StartReason)
 
 
 def test_openmetrics_says_the_same(registry: CollectorRegistry) -> None:
@@ -198,3 +212,19 @@ def test_without_prometheus_client_the_error_says_what_to_install() -> None:
         """
     )
     assert output == "batched.prometheus needs prometheus_client: pip install prometheus-client\n"
+
+
+@pytest.mark.thread_unsafe(reason="a page has the workers of all threads")
+def test_shared_workers_have_metrics_of_their_own(registry: CollectorRegistry, name: str) -> None:
+    """What each has run, by function, and whether it has its state."""
+    with batched.Workers(["a", "b"], name=f"workers of {name}") as workers:
+        fn = batched.dynamically(list, name=name, timeout_ms=0, workers=workers)
+        text = generate_latest(registry).decode()
+        assert f'batched_worker_ready{{worker="a",workers="workers of {name}"}} 0.0' in text
+        workers.start()
+        fn(1)
+        until(lambda: workers.stats.functions)  # counted once its caller has been woken
+        text = generate_latest(registry).decode()
+        assert f'batched_worker_ready{{worker="a",workers="workers of {name}"}} 1.0' in text
+        ran = sum(figure for key, figure in page(registry)[name].items() if key[0] == "worker_batches_total")
+        assert ran == 1

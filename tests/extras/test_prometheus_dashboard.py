@@ -1,9 +1,11 @@
-"""The dashboard that is drawn from the Prometheus page."""
+"""The dashboard that is drawn from the Prometheus page, and the alerts beside it."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +17,7 @@ from batched.prometheus import Collector
 from tests.kit.script import ROOT
 
 DASHBOARD = ROOT / "examples" / "embedding_service_dashboard.json"
+ALERTS = ROOT / "examples" / "embedding_service_alerts.yml"
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,11 @@ def test_the_dashboard_draws_all_that_is_on_the_page_and_nothing_else(dashboard:
     labels = {name: {"name"} for name in families}
     labels["batched_batches"] = {"name", "reason"}
     labels["batched_chosen_batches"] = {"name", "how"}
+    for metric in ("batches", "busy_seconds", "ready"):
+        labels[f"batched_worker_{metric}"] = {"workers", "worker"} | (
+            {"name"} if metric != "ready" else set()
+        )
+    labels["batched_stage_seconds"] = {"name", "stage"}
     drawn = set()
     for expression in expressions(dashboard):
         asked = re.findall(r"\bbatched_\w+", expression)
@@ -58,7 +66,8 @@ def test_the_dashboard_draws_all_that_is_on_the_page_and_nothing_else(dashboard:
             "counters are read by their rate, gauges as they are"
         )
         assert expression.count("(") == expression.count(")")
-        assert expression.count('{name=~"$name"}') == len(asked)
+        named = [metric for metric in asked if "name" in labels[samples[metric]]]
+        assert expression.count('{name=~"$name"}') == len(named)
     assert drawn == families.keys()
 
 
@@ -90,3 +99,23 @@ def test_the_dashboard_is_one_that_grafana_imports(dashboard: Any) -> None:
         columns, rows = range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])
         cells.update((x, y) for x in columns for y in rows)
     assert max(cells.values()) == 1
+
+
+def test_alerts_ask_for_metrics_that_are_on_the_page() -> None:
+    """Each by a name that the page has."""
+    suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
+    there = {
+        f"{family.name}{suffix}" for family in Collector(None).describe() for suffix in suffixes[family.type]
+    }
+    asked = {*re.findall(r"\bbatched_\w+", ALERTS.read_text("utf-8"))}
+    assert len(asked) > 8
+    assert asked <= there
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool")
+def test_prometheus_takes_the_alerts() -> None:
+    """As its own tool says."""
+    checked = subprocess.run(
+        ["promtool", "check", "rules", ALERTS], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -11,6 +11,7 @@ import pytest
 from batched._core.lazy_heap import Deadlines
 from batched._core.options import Options
 from batched._features.best_size import BestSizes
+from batched._features.fixed_sizes import FixedSizes
 from batched._policy.best_size import BestSize
 from tests.kit.calls import single
 from tests.kit.river import StandInRiver, run_of
@@ -66,7 +67,7 @@ class Alone:
         self.river = StandInRiver()
         self.memory: Any = SimpleNamespace(limit=None)
         self.deadlines = Deadlines()
-        self.feature = BestSizes(self.lengths, self.memory, self.deadlines, streams=streams)
+        self.feature = BestSizes(self.lengths, self.memory, self.deadlines, FixedSizes(), streams=streams)
         self.feature.begin(self.river, options)
 
     def with_rule(self) -> Sizes:

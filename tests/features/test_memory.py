@@ -10,6 +10,7 @@ from batched._core.batch import Batch
 from batched._core.halves import Half
 from batched._core.hooks import Run
 from batched._core.options import Options
+from batched._features.fixed_sizes import FixedSizes
 from batched._features.memory import FitsMemory
 from batched._policy.search import Search
 from tests.kit.river import StandInRiver, batch_of, run_of
@@ -24,7 +25,7 @@ class Alone:
 
     def __init__(self, most: int = MOST) -> None:
         self.river: Any = StandInRiver()
-        self.feature = FitsMemory()
+        self.feature = FitsMemory(FixedSizes())
         self.feature.begin(self.river, Options(batch_size=most))
 
     def fail(self, batch: Batch, error: BaseException | None = None) -> bool:

@@ -12,6 +12,7 @@ from batched._core.options import Options
 from batched._features.waiting import Waiting, new_window
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.length_cost import LengthCost
+from batched._policy.several import SeveralWindow
 from batched._policy.window import AtOnce, StartReason, Window
 from tests.kit.calls import listed, single
 from tests.kit.river import StandInRiver, batch_of, run_of, run_of_list
@@ -63,7 +64,7 @@ def alone(options: Options = OPTIONS, window: Any = None) -> tuple[Waiting, Stan
     return feature, river
 
 
-@pytest.mark.parametrize("options", [PLAIN, Options(batch_size=1), Options(max_concurrent_batches=2)])
+@pytest.mark.parametrize("options", [PLAIN, Options(batch_size=1)])
 def test_a_window_that_learns_nothing_is_used_and_told_nothing(options: Options) -> None:
     feature, river = alone(options)
     assert type(feature.window) is Window
@@ -75,6 +76,39 @@ def test_a_window_that_learns_is_used_and_told_of_calls_and_batches() -> None:
     feature, river = alone()
     assert type(feature.window) is AdaptiveWindow
     assert (feature.hooks, river.windows) == (HEARS_ALL, [feature.window])
+
+
+def test_with_several_batches_at_once_the_window_sees_which_run() -> None:
+    feature, river = alone(Options(max_concurrent_batches=2))
+    window = feature.window
+    assert (type(window), feature.hooks, river.windows) == (SeveralWindow, HEARS_ALL, [window])
+    assert (window.workers, window.running) == (2, river.running)
+
+
+def test_with_more_or_fewer_batches_at_once_what_was_learned_stays() -> None:
+    """But not where one becomes several, or several become one: these learn in ways of their own."""
+    feature, _ = alone(Options(max_concurrent_batches=2))
+    two = feature.window
+    feature.configure(Options(max_concurrent_batches=4))
+    assert (feature.window, two.workers) == (two, 4)
+    feature.configure(OPTIONS)
+    assert type(feature.window) is AdaptiveWindow
+    feature.configure(Options(max_concurrent_batches=2))
+    assert type(feature.window) is SeveralWindow
+    assert feature.window is not two
+
+
+@pytest.mark.parametrize("options", [{}, {"adaptive": False}, {"max_concurrent_batches": 2}])
+def test_the_window_knows_whether_a_timeout_is_set(options: dict[str, Any]) -> None:
+    """Also if it is the one that holds where none is, and while calls wait."""
+    feature, river = alone(Options(**options))
+    assert (feature.window.is_auto, feature.window.timeout_s) == (True, 0.005)
+    for timeout_ms, found in ((5, (False, 0.005)), (9, (False, 0.009)), ("auto", (True, 0.005))):
+        changed = Options(timeout_ms=timeout_ms, **options)
+        feature.configure(changed)
+        feature.resized(changed, 16)
+        assert (feature.window.is_auto, feature.window.timeout_s) == found
+    assert river.windows[-1] is feature.window
 
 
 @pytest.mark.parametrize(
@@ -245,5 +279,5 @@ def test_a_batcher_that_begins_anew_has_a_new_window() -> None:
 
 @pytest.mark.parametrize(("old", "stays"), [(AdaptiveWindow(0.1, 4), True), (Window(0.1), False)])
 def test_a_window_stays_if_it_is_of_the_kind_that_options_ask_for(old: Window, stays: bool) -> None:
-    window = new_window(OPTIONS, None, old)
+    window = new_window(OPTIONS, old=old)
     assert (window is old, type(window), window.timeout_s) == (stays, AdaptiveWindow, 0.004)

@@ -11,11 +11,12 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.keyed_queues import KeyedQueues
 from batched._core.queue import Queue
+from batched._core.stream_batcher import StreamBatcher
 from batched._features.isolation import Isolation
 
 # What needs no lock: making a batcher, and what callers ask of it.
 FREE = {"__init__", "_begin", "ahead", "begin", "_ask_doors", "feature", "follow", "resize"}
-OF_BATCHES = ("answer", "step", "end", "fail", "prune")
+OF_BATCHES = ("answer", "fail", "prune")
 
 
 def watch_steps(monkeypatch: pytest.MonkeyPatch, see: Callable[[str], object]) -> None:
@@ -32,7 +33,7 @@ def watch_steps(monkeypatch: pytest.MonkeyPatch, see: Callable[[str], object]) -
 
         monkeypatch.setattr(cls, name, watched)
 
-    for cls in (Queue, KeyedQueues, Batcher, Isolation):
+    for cls in (Queue, KeyedQueues, Batcher, StreamBatcher, Isolation):
         for name in {name for name, value in vars(cls).items() if callable(value)} - FREE:
             watch(cls, name)
     for name in OF_BATCHES:

@@ -262,9 +262,17 @@ def as_async_generator(function: Callable[..., Any]) -> Callable[..., Any]:
     async def steps(*args: Any, **named: Any) -> Any:
         generator = function(*args, **named)
         end = object()
+        change = None
+
+        def following() -> Any:
+            try:
+                return generator.send(change)
+            except StopIteration:
+                return end
+
         try:
-            while (pieces := await asyncio.to_thread(next, generator, end)) is not end:
-                yield pieces
+            while (pieces := await asyncio.to_thread(following)) is not end:
+                change = yield pieces
         finally:
             generator.close()
 

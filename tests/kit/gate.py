@@ -49,6 +49,11 @@ class Gate:
         self._open = True
         self._passes.release(1000)
 
+    def close(self) -> None:
+        """Hold each batch from now on, also after `open`."""
+        self._open = False
+        self.shut_again()
+
     def shut_again(self) -> None:
         """Hold further batches, also those for which a batch that never came was to make way."""
         for semaphore in (self._passes, self.entered):
@@ -111,8 +116,15 @@ async def turns(count: int = 5) -> None:
 
 async def turns_until(condition: Callable[[], Any]) -> None:
     """Let the loop run until `condition`, which nothing on it sets, holds."""
-    for _ in range(int(PATIENCE_S * 1000)):
+    for turn in range(int(PATIENCE_S * 1000)):
         if condition():
             return
         await asyncio.sleep(0.001)
+        if IS_FREE_THREADED and turn % 64 == 63:  # as in `until`
+            collect()
     raise AssertionError("the condition never came true")
+
+
+async def moment(seconds: float) -> None:
+    """Let the loop run for a while: calls that come at a rate, or what gives no event and may be missed."""
+    await asyncio.sleep(seconds)

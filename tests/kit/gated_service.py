@@ -1,5 +1,6 @@
 """The service of the examples with a small function, which the tests hold at a gate and watch.
 
+The function is in the process of the service, or in the one that `EMBED_AT` names.
 Its vectors are the letters of the texts, so that an answer tells whose it is. The gate is a file: while its
 lock is held, every batch waits. That works from another process, also when the service takes no more
 connections. Every batch is noted in another file.
@@ -7,6 +8,7 @@ connections. Every batch is noted in another file.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -35,17 +37,19 @@ def embed(texts: list[str]) -> list[list[float]]:
 
 def app() -> FastAPI:
     """Return the service, and what is in its queue at `/stats`."""
-    service = create_app(embed, stuck_after_s=0.1)
+    address = os.environ.get("EMBED_AT")
+    function = batched.connect(address, wait_s=10.0).embed if address else embed
+    service = create_app(function, stuck_after_s=0.1)
 
     @service.get("/stats")
     async def stats() -> dict[str, Any]:
-        now = embed.stats
+        now = await asyncio.to_thread(getattr, function, "stats")
         counts = {name: getattr(now, name) for name in now.__slots__ if isinstance(getattr(now, name), int)}
         return counts | {"pid": os.getpid()}
 
     @service.post("/configure")
     async def configure(options: dict[str, Any]) -> None:
-        embed.configure(**options)
+        function.configure(**options)
 
     return service
 

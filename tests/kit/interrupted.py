@@ -32,6 +32,8 @@ OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "cache": lambda: {"cache": {}},
     "length": lambda: {"length": third},
 }
+WORKERS = batched.Workers(1)
+IN_THREADS = OPTIONS | {"workers": lambda: {"workers": WORKERS}}
 STEPS: dict[str, Callable[[Any], Any]] = {
     "stats": lambda fn: fn.stats,
     "configure": lambda fn: fn.configure(batch_size=2),
@@ -58,12 +60,12 @@ def answer_of(future: Future[Any]) -> Any:
 
 def interrupt_thread(step: str, stride: int) -> None:
     """Interrupt a step that a thread takes while calls wait, with each of the options."""
-    for number, option in enumerate(OPTIONS):
-        at = 1 + stride * number // len(OPTIONS)
+    for number, option in enumerate(IN_THREADS):
+        at = 1 + stride * number // len(IN_THREADS)
         came = True
         while came:
             gate = Gate(shut=True)
-            fn = batched.dynamically(gate, batch_size=4, timeout_ms=0, **OPTIONS[option]())
+            fn = batched.dynamically(gate, batch_size=4, timeout_ms=0, **IN_THREADS[option]())
             others = [fn.submit(0)]
             gate.wait_for_batch()
             others += [fn.submit(item) for item in (1, 2, 3, [4, 5, 6, 7, 8, 9])]

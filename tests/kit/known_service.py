@@ -23,8 +23,9 @@ def cost(size: int) -> float:
 class Service:
     """The function, with a driver and its calls."""
 
-    def __init__(self, queue: Any = Queue, **options: Any) -> None:
-        self.driver = ManualDriver(Options(**{"batch_size": FULL, "timeout_ms": 0, **options}), queue)
+    def __init__(self, queue: Any = Queue, workers: Any = None, **options: Any) -> None:
+        options = {"batch_size": FULL, "timeout_ms": 0, **options}
+        self.driver = ManualDriver(Options(**options), queue, workers=workers)
         self.now = 100.0
         self.calls: list[Call] = []
         self.driver.batcher.feature(Backlog).learn()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from batched._core.hooks import Feature
 from batched._drivers import driver
 from batched._features.best_size import BestSizes
@@ -22,7 +24,7 @@ def leave_out(names: list[str]) -> None:
     """
     kinds = (*COUNTED, *(KINDS[name] for name in names))
 
-    def without(name: str, *, streams: bool = False) -> list[Feature]:
-        return [each for each in features(name, streams=streams) if not isinstance(each, kinds)]
+    def without(name: str, **named: Any) -> list[Feature]:
+        return [each for each in features(name, **named) if not isinstance(each, kinds)]
 
     driver.features = without  # type: ignore[attr-defined]

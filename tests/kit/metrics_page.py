@@ -17,7 +17,7 @@ def page(registry: CollectorRegistry) -> dict[str, Figures]:
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         for sample in family.samples:
             labels = dict(sample.labels)
-            of_name = figures.setdefault(labels.pop("name"), {})
+            of_name = figures.setdefault(labels.pop("name", ""), {})
             key = (sample.name.removeprefix("batched_"), *labels.values())
             assert key not in of_name, sample
             of_name[key] = sample.value
@@ -63,6 +63,8 @@ def expected(stats: Stats) -> Figures:
     figures["running_batches",] = len(stats.running)
     figures["real_elements_total",] = stats.padding.real
     figures["padded_elements_total",] = stats.padding.padded
+    figures["copied_items_total",] = stats.total_copies
+    figures["joined_items_total",] = stats.total_joined
     figures["busy_seconds_total",] = stats.processing_time.sum
     figures |= {("batches_total", reason): count for reason, count in stats.closed.items()}
     figures |= {("chosen_batches_total", how): count for how, count in stats.chosen.items()}

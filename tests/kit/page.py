@@ -10,9 +10,11 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from tests.kit.script import ROOT
@@ -26,9 +28,12 @@ FENCE = re.compile(
 )
 INSTALL = "pip install "
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-PORT = re.compile("8000|8001|6379")
-"""The ports of a page's servers; each page gets free ones in their place, so that pages can run at once."""
-SOCKET = re.compile(r"--uds (\S+)")
+PORTS = ("8000", "8001", "8002", "6379")
+"""The ports of a page's servers. A server of which the command names none has the first."""
+PLACE = re.compile(rf"{'|'.join(PORTS)}|/tmp/(?=\w+\.sock)")
+"""Where a page's servers listen; each page gets free ports and a folder of its own in the place of these, so
+that pages can run at once. A folder of pytest's may have too long a name for a socket."""
+SOCKET = re.compile(r"\bunix:(\S+)")
 """Where a server listens that has no port."""
 
 
@@ -81,11 +86,11 @@ class Page:
                 script += [""] * (block.line - len(script)) + block.text.splitlines()
         return "\n".join(script) + "\n" if script else ""
 
-    def write_files(self, folder: Path, port: int, second: int = 8001) -> None:
-        """Write its files into `folder`, with these ports in the place of those that they name."""
+    def write_files(self, folder: Path, places: Mapping[str, str] | None = None) -> None:
+        """Write its files into `folder`, with these places instead of those that they name."""
         for block in self.blocks:
             if block.name and block.kind != "sh" and not block.kind.startswith("{"):
-                Path(folder, block.name).write_text(renumbered(block.text, port, second), "utf-8")
+                Path(folder, block.name).write_text(moved(block.text, places or {}), "utf-8")
 
     def run(
         self, folder: Path, *, python: str = sys.executable, path: str = PATH, time_limit_s: float = 100.0
@@ -95,21 +100,23 @@ class Page:
         `pip install` is not run: the environment of `python` has what the page needs. Commands are looked for
         in `path`.
         """
-        port, second = free_port(), free_port()
+        places = {port: str(free_port()) for port in PORTS}
         environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "HF_HUB_OFFLINE": "1"}
         environment["PATH"] = path
-        self.write_files(folder, port, second)
-        examples = renumbered(self.examples(), port, second)
-        Path(folder, "examples_of_the_page.py").write_text(examples, "utf-8")
         with ExitStack() as servers:
+            places["/tmp/"] = servers.enter_context(TemporaryDirectory(prefix="page-")) + "/"
+            self.write_files(folder, places)
+            examples = moved(self.examples(), places)
+            Path(folder, "examples_of_the_page.py").write_text(examples, "utf-8")
             for block in self.blocks:
                 if block.kind != "sh":
                     continue
                 lines = [line for line in block.text.splitlines() if not line.startswith(INSTALL)]
-                command = renumbered("\n".join(lines), port, second).strip()
+                command = moved("\n".join(lines), places).strip()
                 if block.name == "server":
-                    listens = second if str(second) in command else port
-                    servers.callback(end, start(command, listens, folder, environment))
+                    named = [port for port in PORTS if port in block.text]
+                    port = int(places[[*named, PORTS[0]][0]])
+                    servers.callback(end, start(command, port, folder, environment))
                 elif command:
                     check(["bash", "-euo", "pipefail", "-c", command], folder, environment, time_limit_s)
             if examples:
@@ -125,9 +132,9 @@ def is_installed(name: str) -> bool:
     return True
 
 
-def renumbered(text: str, port: int, second: int) -> str:
-    """Return the text with other ports: `second` for 8001, `port` for any other."""
-    return PORT.sub(lambda found: str(second if found[0] == "8001" else port), text)
+def moved(text: str, places: Mapping[str, str]) -> str:
+    """Return the text with these ports and folders in the place of those that it names."""
+    return PLACE.sub(lambda found: places.get(found[0], found[0]), text)
 
 
 def free_port() -> int:
@@ -161,7 +168,7 @@ def start(
     )
     log = Path(folder, "server.log")
     with log.open("wb") as output:
-        program, *arguments = shlex.split(command)
+        program, *arguments = shlex.split(command.replace("\\\n", ""))  # as a shell continues a line
         # `Popen` would look for it in the path of the tests.
         program = shutil.which(program, path=environment["PATH"]) or program
         server = subprocess.Popen(

@@ -27,7 +27,7 @@ class StandInRiver:
         self.queue: Any = SimpleNamespace(
             items=0, lengths=lengths, large_limit=None, follow_rule=self._follow_rule
         )
-        self.counters: Any = SimpleNamespace(chosen=Counter[str]())
+        self.counters: Any = SimpleNamespace(chosen=Counter[str](), copies=0)
         self.running: dict[Batch, float] = {}
         self.first: deque[Half] = deque()
         self.windows: list[Window] = []

@@ -91,7 +91,7 @@ class Server:
         self.inbox.clear()
 
 
-def adaptive(batch_size: int = 32, timeout_s: float = TIMEOUT_S) -> Server:
+def adaptive(batch_size: int = 32, timeout_s: float | None = TIMEOUT_S) -> Server:
     """Return a server with the learned window."""
     return Server(AdaptiveWindow(timeout_s, batch_size), batch_size)
 

@@ -6,13 +6,15 @@ import http.client
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
@@ -22,6 +24,7 @@ PATIENCE_S = 60.0
 JSON = {"content-type": "application/json"}
 FROM_LOOP, FROM_THREAD = ROUTES = ["/embed", "/embed_from_thread"]
 UVICORN = ["uvicorn", "--factory", "--no-access-log", "--port"]
+WEB_PROCESSES = ["uvicorn", "--workers=2", *UVICORN[1:]]
 GUNICORN = ["gunicorn", "--preload", "--workers=2", "--worker-class=uvicorn_worker.UvicornWorker", "--bind"]
 
 
@@ -41,11 +44,15 @@ def until(condition: Callable[[], Any]) -> Any:
 
 
 class Service:
-    """A service in a process of its own, and its clients."""
+    """A service in a process of its own, and its clients.
 
-    def __init__(self, folder: Path, app: str, server: list[str]) -> None:
+    With a `model`, as `module:function`, that is in one more process, and the service asks it there.
+    """
+
+    def __init__(self, folder: Path, app: str, server: list[str], model: str | None = None) -> None:
         self.app = app
         self.server = server
+        self.model: subprocess.Popen[bytes] | None = None
         self.log = folder / "log"
         self.gate = folder / "gate"
         self.noted = folder / "batches"
@@ -54,14 +61,41 @@ class Service:
         paths = [str(ROOT), str(ROOT / "examples"), str(ROOT / "tests" / "kit")]
         self.environment = {**os.environ, "GATED_SERVICE": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
         self.clients = ThreadPoolExecutor(64)
+        if model is not None:
+            self._held = model
+            self._folder = TemporaryDirectory(
+                prefix="batched-"
+            )  # not pytest's: a socket's path must be short
+            self.hold_model()
         self.start()
+
+    def hold_model(self) -> None:
+        """Start the process of the model, and wait until it is there."""
+        path = Path(self._folder.name, "embed.sock")
+        self.environment["EMBED_AT"] = f"unix:{path}"
+        with self.log.open("a") as log:
+            self.model = subprocess.Popen(
+                [sys.executable, "-m", "batched", "serve", self._held, "--bind", f"unix:{path}"],
+                cwd=ROOT,
+                env=self.environment,
+                stderr=log,
+                stdout=log,
+            )
+        until(lambda: path.exists() or self.model.poll() is not None)
+        assert self.model.poll() is None, self.log.read_text()
+
+    def kill_model(self) -> None:
+        """End the process of the model, which gets no chance to do anything."""
+        self.model.kill()
+        self.model.wait(PATIENCE_S)
+        Path(self._folder.name, "embed.sock").unlink()
 
     def start(self, port: int = 0) -> None:
         """Start the process and wait until it says where it listens."""
         import httpx
 
         place = f"127.0.0.1:{port}" if self.server is GUNICORN else str(port)
-        with self.log.open("w") as log:
+        with self.log.open("w" if self.model is None else "a") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", *self.server, place, self.app],
                 cwd=ROOT,
@@ -70,6 +104,7 @@ class Service:
                 stdout=log,
             )
         self.port = int(until(self._port))
+        until(self._listens)  # uvicorn says the port before any of its processes listens
         self.http = httpx.Client(
             base_url=f"http://127.0.0.1:{self.port}",
             headers={"x-deadline-ms": "25000"},
@@ -82,6 +117,11 @@ class Service:
         assert self.process.poll() is None, self.log.read_text()
         said = re.search(r"(?:running on|Listening at:) http://127\.0\.0\.1:(\d+)", self.log.read_text())
         return said and said[1]
+
+    def _listens(self) -> bool:
+        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", self.port)):
+            return True
+        return False
 
     def ask(self, text: Any, route: str = FROM_LOOP, **options: Any) -> Any:
         """Return the response to a text, or to several."""
@@ -136,6 +176,10 @@ class Service:
             self.process.kill()
             self.clients.shutdown()
             self.http.close()
+            if self.model is not None:
+                self.model.terminate()
+                self.model.wait(PATIENCE_S)
+                self._folder.cleanup()
 
 
 def letters(response: Any) -> Any:

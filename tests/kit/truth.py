@@ -75,13 +75,7 @@ class _Checks:
                 lambda: self.stats.learned is not None and self.stats.learned.batch_ms is None
             ),
             r"The cost of a batch and of an item is not learned: .+\.": (
-                lambda: (
-                    not (
-                        self.options.adaptive
-                        and self.options.timeout_ms
-                        and self.options.max_concurrent_batches == 1
-                    )
-                )
+                lambda: not (self.options.adaptive and self.options.timeout_ms)
             ),
             r"The cost of a batch and of an item is not known: no item has succeeded\.": lambda: all(
                 run.failed for run in self.all_runs
@@ -142,7 +136,7 @@ class _Checks:
             r"(\S+)% of a full batch's time is a fixed cost: a larger batch_size would .+\.": self.larger,
             r"Batches never wait for more calls, because timeout_ms=0\.": lambda: not self.options.timeout_ms,
             r"An incomplete batch waits until its oldest item is (\S+) ms old\.": (
-                lambda ms: number(ms) == self.options.timeout_ms and self.stats.learned is None
+                lambda ms: number(ms) == self.timeout_ms() and self.stats.learned is None
             ),
             r"Batches do not wait for more calls now(?:: that would cost more than it saves)?\.": (
                 lambda: not any(run.held_s for run in self.all_runs[6:][-3:])
@@ -182,6 +176,11 @@ class _Checks:
         least, most = times[(len(times) - 1) // 2], times[len(times) // 2]
         return least / WITHIN < number(ms) < most * WITHIN
 
+    def timeout_ms(self) -> float:
+        """Return how old an item gets before its batch starts, where nothing is learned."""
+        timeout_ms = self.options.timeout_ms
+        return 5.0 if timeout_ms == "auto" else timeout_ms
+
     def other_sizes(self) -> int:
         """Return how many batches had another size than most."""
         usual = sorted(run.size for run in self.runs)[(len(self.runs) - 1) // 2]
@@ -192,7 +191,7 @@ class _Checks:
         runs = [run for run in self.all_runs if not run.failed][-15:]
         size, truth = fmean(run.size for run in runs), self.truth
         if truth.fixed is None or truth.each is None:
-            return size, 1000 * median(run.seconds for run in runs)
+            return median(run.size for run in runs), 1000 * median(run.seconds for run in runs)
         longest = fmean(max(map(len, run.items)) for run in runs) if truth.length else 0.0
         return size, truth.fixed + (truth.each + (truth.length or 0.0) * longest) * size
 

@@ -14,8 +14,13 @@ from tests.kit.gate import until
 
 @pytest.mark.parametrize(
     "options",
-    [{"cache": {}}, {"group_by": lambda item: item % 2}, {"fair_by": lambda item: item % 2}],
-    ids=["cache", "group_by", "fair_by"],
+    [
+        {"cache": {}},
+        {"group_by": lambda item: item % 2},
+        {"fair_by": lambda item: item % 2},
+        {"prepare": list, "finish": list},
+    ],
+    ids=["cache", "group_by", "fair_by", "stages"],
 )
 def test_an_instance_is_collected_though_it_was_grouped_or_its_results_are_kept(
     flavour: Flavour, options: dict[str, Any]

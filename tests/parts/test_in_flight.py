@@ -10,7 +10,7 @@ import pytest
 from batched._core.call import completed
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
-from batched._parts.in_flight import InFlight, Item
+from batched._parts.in_flight import Item
 from batched._parts.stack import join
 from tests.kit.kept import kept_by
 
@@ -20,16 +20,14 @@ same = SimpleNamespace(__wrapped__=list)
 def driver_of(options: Options) -> tuple[ManualDriver, Any]:
     """Return a driver with a cache, and its collator."""
     collator, queue = join(list, options, "f", bound=False, streams=False)
-    driver = ManualDriver(options, queue, collator)
-    driver.batcher.in_flight = InFlight()
-    return driver, collator
+    return ManualDriver(options, queue, collator), collator
 
 
 def test_a_miss_call_that_expires_after_its_last_caller_has_left_answers_no_call() -> None:
     """The worker may have chosen to drop it before the caller said so."""
-    _, collator = driver_of(Options(timeout_ms=0, cache={}))
+    driver, collator = driver_of(Options(timeout_ms=0, cache={}))
     call = collator.read(same, (["a"],), {}, 0.0)
-    (miss_call,) = call.enter(InFlight())
+    (miss_call,) = call.enter(driver.batcher)
     assert list(call.leave()) == [miss_call]
     miss_call.fail(TimeoutError())
     assert completed([miss_call]) == ([], [])

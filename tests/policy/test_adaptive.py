@@ -274,3 +274,29 @@ def test_it_is_told_whether_sizes_tell_what_an_item_adds(sizes: list[int], diffe
     assert learned.sizes_differ == differ
     if differ:
         assert learned.batch_ms == pytest.approx(FIXED_S * 1000, rel=0.05)
+
+
+def test_where_no_timeout_is_set_a_wait_is_as_long_as_a_batch_costs_at_most() -> None:
+    """Callers that come back over most of that share batches; a timeout that is set stays a hard bound."""
+    means = {}
+    for timeout_s in (None, TIMEOUT_S):
+        server = adaptive(timeout_s=timeout_s)
+        server.slow = 5.0  # 20 ms for a batch
+        random = Random(9)
+        for _ in range(20):
+            server.call(0, lambda random=random: random.uniform(0.001, 0.015))
+        server.run(300)
+        means[timeout_s] = sum(server.latencies[1000:]) / len(server.latencies[1000:])
+        longest = max(server.held[20:])
+        assert longest <= (timeout_s or 5.0 * FIXED_S * 1.1) + 1e-9
+    assert means[None] < 0.95 * means[TIMEOUT_S]
+
+
+def test_with_a_timeout_that_is_set_anew_it_goes_on() -> None:
+    """Also with none, again."""
+    window = AdaptiveWindow(None, 32)
+    assert (window.is_auto, window.timeout_s) == (True, TIMEOUT_S)
+    window.configure(0.002, 16)
+    assert (window.is_auto, window.timeout_s) == (False, 0.002)
+    window.configure(None, 16)
+    assert (window.is_auto, window.timeout_s) == (True, TIMEOUT_S)

@@ -63,3 +63,11 @@ def test_bursts_of_long_ago_fade_to_nothing() -> None:
         come(1, 0.05, 0.002)
         come(9, 30e-6, 0.002)
     assert now < bursts.due(1) < now + 1e-3
+
+
+def test_gaps_without_a_known_cost_do_no_harm() -> None:
+    """They have no time then, and tell nothing of bursts."""
+    bursts = Bursts()
+    bursts.arrived([1.0 + step * 1e-9 for step in range(64)], 1.0)
+    bursts.learn(0.0, 0.0001, 1.0)
+    assert not bursts.due(1)

@@ -26,6 +26,54 @@ def test_where_it_costs_less_than_a_batch_all_that_fit_go() -> None:
     assert choose(items[:3], 3, known(1.0, 0.02))[1] == "arrival"
 
 
+def of_sizes(*sizes: int, fixed: float = 1.0, budget: float | None = None) -> Known:
+    """Return a rule for batches of these sizes, with a padded unit of length for 0.1 s."""
+    rule = known(fixed, 0.1, padded=True)
+    rule.sizes, rule.budget = sizes, budget
+    return rule
+
+
+def lengths_of(items: list[Any], room: int, rule: Known) -> list[float]:
+    """Return the lengths of the items that are chosen."""
+    return [item[0] for item in choose(items, room, rule)[0]]
+
+
+def test_where_copies_take_longer_than_another_batch_a_size_is_filled() -> None:
+    """With the oldest item in it, wherever that is among items of near lengths."""
+    items = items_of(20, 19, 18, 1, 1, 1, 1)
+    assert lengths_of(items, 8, of_sizes(1, 2, 8)) == [20, 19]
+    items = items_of(18, 19, 20, 1, 1, 1, 1)
+    assert lengths_of(items, 8, of_sizes(1, 2, 8)) == [19, 18]
+    assert lengths_of(items_of(6, 1, 11), 3, of_sizes(1, 4)) == [6]
+
+
+def test_else_shorter_items_come_in_the_place_of_copies() -> None:
+    """They run in the same time; where too few wait, the rest are copies."""
+    items = items_of(20, 19, 18, 1, 1, 1, 1, 1, 1, 1)
+    assert lengths_of(items, 8, of_sizes(4, 8)) == [20, 19, 18, 1]
+    assert lengths_of(items, 8, of_sizes(4, 8, budget=80)) == [20, 19, 18, 1]
+    assert lengths_of(items, 8, of_sizes(4, 8, budget=60)) == [20, 19, 18]
+    assert len(lengths_of(items_of(20, 20, 1, 1, 1), 3, of_sizes(8, fixed=0.1))) <= 3
+
+
+@settings(max_examples=times(300))
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=12),
+    sizes=st.sets(st.integers(1, 9), min_size=1).map(sorted),
+    room=st.integers(1, 9),
+    budget=st.sampled_from([None, 30, 200]),
+)
+def test_of_some_sizes_the_oldest_item_is_in_the_batch_within_room_and_budget(
+    lengths: list[float], sizes: list[int], room: int, budget: float | None
+) -> None:
+    items = items_of(*lengths)
+    chosen, _ = choose(items, room, of_sizes(*sizes, budget=budget))
+    assert items[0] in chosen
+    assert 1 <= len(chosen) <= room
+    longest = max(item[0] for item in chosen)
+    assert budget is None or len(chosen) == 1 or len(chosen) * longest <= budget
+
+
 @settings(max_examples=times(300))
 @given(
     st.lists(st.integers(0, 60), min_size=1, max_size=8),

@@ -76,6 +76,7 @@ def arrays(x: Floats, features: dict[str, Floats], mapping: Mapping[str, Floats]
     assert_type(infer.submit(features), Future[Floats])
     assert_type(infer.submit(x=x), Future[Floats])
     assert_type(infer.map([features]), Iterator[Floats])
+    assert_type(infer.map([features], with_items=True), Iterator[tuple[dict[str, Floats], Floats]])
     assert_type(annotated(infer.options(deadline_ms=200, priority="bulk")), BatchedInference[Floats])
     assert_type(infer.options(return_exceptions=True)(features), Floats | Exception)
     assert_type(infer.stats, Stats)
@@ -109,6 +110,7 @@ async def async_arrays(features: dict[str, Floats], source: AsyncIterator[dict[s
     assert_type(await Encoder().encode_later.acall(features), Floats)
     assert_type(infer.amap(source), AsyncIterator[Floats])
     assert_type(infer.amap([features]), AsyncIterator[Floats])
+    assert_type(infer.amap([features], with_items=True), AsyncIterator[tuple[dict[str, Floats], Floats]])
 
 
 def wrong_arrays(x: Floats) -> None:

@@ -46,6 +46,8 @@ async def columns(pairs: Pairs, texts: list[str], numbers: list[int]) -> None:
     assert_type(pair.submit(texts, numbers), Future[list[float]])
     assert_type(pair.map(texts, numbers), Iterator[float])
     assert_type(pair.amap(texts, numbers), AsyncIterator[float])
+    assert_type(pair.map(texts, numbers, with_items=True), Iterator[tuple[tuple[str, int], float]])
+    assert_type(pair.amap(texts, numbers, with_items=True), AsyncIterator[tuple[tuple[str, int], float]])
     assert_type(pair.options(deadline_ms=5)("a", 1), float)
     assert_type(pair.stats, Stats)
     assert_type(pair_coroutine("a", 1), float)

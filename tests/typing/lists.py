@@ -86,6 +86,11 @@ def calls(items: list[str], anything: Any) -> None:
 
     assert_type(bare.map(items), Iterator[int])
     assert_type(bare.map(sentence for sentence in items), Iterator[int])
+    assert_type(bare.map(items, with_items=False), Iterator[int])
+    assert_type(bare.map(items, with_items=True), Iterator[tuple[str, int]])
+    assert_type(bare.map(items, with_items=bool(items)), Iterator[Any])
+    errors = bare.options(return_exceptions=True).map(items, with_items=True)
+    assert_type(errors, Iterator[tuple[str, int | Exception]])
 
 
 async def async_calls(items: list[str], source: AsyncIterator[str]) -> None:
@@ -96,6 +101,8 @@ async def async_calls(items: list[str], source: AsyncIterator[str]) -> None:
 
     assert_type(bare.amap(items), AsyncIterator[int])
     assert_type(bare.amap(source), AsyncIterator[int])
+    assert_type(bare.amap(source, with_items=True), AsyncIterator[tuple[str, int]])
+    assert_type(bare.amap(items, with_items=True), AsyncIterator[tuple[str, int]])
     async for length in bare.amap(source):
         assert_type(length, int)
 
@@ -203,6 +210,8 @@ def wrong_items(numbers: list[int], source: AsyncIterator[int]) -> None:
     bare.submit(3)  # type: ignore[call-overload]
     bare.map(numbers)  # type: ignore[arg-type]
     bare.map([["one"]])  # type: ignore[list-item]
+    bare.map(numbers, with_items=True)  # type: ignore[arg-type]
+    bare.map(["one"], with_items="yes")  # type: ignore[call-overload]
     bare.amap(source)  # type: ignore[arg-type]
 
 

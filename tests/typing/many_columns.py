@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
-from typing import assert_type
+from typing import Any, assert_type
 
 import batched
 from batched import aio
@@ -102,6 +102,7 @@ async def functions(words: list[str], numbers: list[int], marks: list[bytes]) ->
     assert_type(await three.acall(words, numbers, marks), list[float])
     assert_type(three.map(words, numbers, marks), Iterator[float])
     assert_type(three.amap(words, numbers, marks), AsyncIterator[float])
+    assert_type(three.map(words, numbers, marks, with_items=True), Iterator[tuple[tuple[Any, ...], float]])
     assert_type(three.options(deadline_ms=5)("a", 1, b""), float)
     assert_type(three.options(return_exceptions=True)("a", 1, b""), float | Exception)
     assert_type(three.__wrapped__(words, numbers, marks), list[float])
@@ -119,6 +120,7 @@ async def optional_columns(words: list[str], numbers: list[int], marks: list[byt
     assert_type(optional(words, numbers=numbers), list[float])
     assert_type(optional.__wrapped__(words), list[float])
     assert_type(optional.map(words), Iterator[float])
+    assert_type(optional.map(words, with_items=True), Iterator[tuple[str, float]])
     assert_type(two_optional("a"), float)
     assert_type(two_optional("a", 1, b""), float)
     assert_type(two_optional("a", marks=b""), float)

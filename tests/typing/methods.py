@@ -81,6 +81,7 @@ def methods(model: Model) -> None:
     assert_type(model.embed.submit("one"), Future[bytes])
     assert_type(model.embed.submit(["one"]), Future[list[bytes]])
     assert_type(model.embed.map(["one"]), Iterator[bytes])
+    assert_type(model.embed.map(["one"], with_items=True), Iterator[tuple[str, bytes]])
     assert_type(annotated(model.embed.options(priority="bulk")), BatchedFunction[str, bytes])
     assert_type(model.embed.options(deadline_ms=5)(["one"]), list[bytes])
 
@@ -104,6 +105,7 @@ async def through_the_class(model: Model, source: AsyncIterator[str]) -> None:
     assert_type(Model.embed.submit(model, "one"), Future[bytes])
     assert_type(Model.embed.submit(model, ["one"]), Future[list[bytes]])
     assert_type(Model.embed.map(model, ["one"]), Iterator[bytes])
+    assert_type(Model.embed.map(model, ["one"], with_items=True), Iterator[tuple[str, bytes]])
     assert_type(Model.embed.amap(model, ["one"]), AsyncIterator[bytes])
     assert_type(Model.embed.amap(model, source), AsyncIterator[bytes])
 

@@ -97,6 +97,21 @@ def options_of_servers(known: dict[str, int]) -> None:
     assert_type(bare.stats.apart_time, float)
 
 
+def sizes() -> None:
+    assert_type(annotated(batched.dynamically(plain, batch_sizes=(1, 2, 4))), BatchedFunction[str, int])
+    assert_type(annotated(aio.dynamically(plain, batch_sizes=[1, 2])), aio.BatchedFunction[str, int])
+    inference.dynamically(batch_sizes=range(1, 9), pad_to_lengths=(32, 64))
+    inference.dynamically(pad_to_lengths={"ids": [32, 64]})
+    bare.warm_up("a", progress=print)
+    bare.shapes()
+    assert_type(bare.stats.total_copies, int)
+    assert_type(bare.stats.copies_percent, float)
+    batched.dynamically(batch_sizes=4)  # type: ignore[call-overload]
+    inference.dynamically(pad_to_lengths=4)  # type: ignore[call-overload]
+    batched.dynamically(pad_to_lengths=(4,))  # type: ignore[call-overload]
+    bare.configure(batch_sizes=(1, 2))  # type: ignore[call-arg]
+
+
 def wrong_options_of_servers() -> None:
     batched.dynamically(plain, on_full="drop")  # type: ignore[call-overload]
     batched.dynamically(plain, group_by="key")  # type: ignore[call-overload]
@@ -134,9 +149,15 @@ def wrong_options() -> None:
     batched.dynamically(plain, 64, "5")  # type: ignore[call-overload]
     batched.dynamically(plain, 64, 5.0, 8, "name")  # type: ignore[call-overload]
     batched.dynamically(timeout_ms=None)  # type: ignore[call-overload]
+    batched.dynamically(timeout_ms="5")  # type: ignore[call-overload]
+    batched.dynamically(timeout_ms="auto")
+    bare.configure(timeout_ms="auto")
     batched.dynamically(name=3)  # type: ignore[call-overload]
     bare.options(deadline_ms="x")  # type: ignore[call-overload]
     bare.options(priority="urgent")  # type: ignore[call-overload]
     bare.options(return_exceptions=1)  # type: ignore[call-overload]
+    bare.options(request_cache="redis")  # type: ignore[call-overload]
+    assert_type(annotated(bare.options(request_cache={})), BatchedFunction[str, int])
+    assert_type(annotated(bare.options(request_cache=None)), BatchedFunction[str, int])
     bare.options(timeout=1)  # type: ignore[call-overload]
     bare.options(200)  # type: ignore[call-overload]

@@ -1,0 +1,232 @@
+"""The commands of `python -m batched` that look at functions and services: `profile` and `top`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+from batched._api.function import DecoratedFunction
+from batched._core.options import ArrayOptions
+from batched._remote.command import UsageError, found
+
+_USAGE = 2
+_INTERRUPTED = 130
+
+
+def add_profile(commands: Any) -> None:
+    """Add the options of `profile`."""
+    profile = commands.add_parser(
+        "profile",
+        help="measure what batches of a function cost, and which size to take",
+        description="Run a function on batches of growing size, and say what follows. Needs rich.",
+    )
+    profile.set_defaults(run=_profile)
+    add = profile.add_argument
+    add("function", metavar="MODULE:FUNCTION", help="a decorated function, or a plain one that takes a list")
+    items = "items of your own: a line of JSON each; for arrays, the features of a row, or all rows as .npz"
+    add("--items", required=True, metavar="FILE", help=items)
+    add("--sizes", type=_numbers, metavar="N,N,...", help="the sizes of batches to try (1, 2, 4 and so on)")
+    add("--repeats", type=int, default=5, metavar="N", help="how often each is tried (5)")
+    add("--json", action="store_true", help="print all figures as JSON")
+    add("--plot", metavar="FILE", help="draw the curve into a picture; needs matplotlib")
+
+
+def add_top(commands: Any) -> None:
+    """Add the options of `top`."""
+    top = commands.add_parser(
+        "top",
+        help="show what the functions of a service do, as it runs",
+        description="Show the figures of a page of metrics again and again. Needs rich, prometheus-client.",
+    )
+    top.set_defaults(run=_top)
+    top.add_argument("url", metavar="URL", help="such as http://127.0.0.1:9100/metrics")
+    top.add_argument("--every-s", type=float, default=1.0, metavar="S", help="the seconds between looks (1)")
+    top.add_argument("--looks", type=int, metavar="N", help="after how many looks to end (never)")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
+
+
+def _say(command: str, why: object) -> int:
+    print(f"python -m batched {command}: {why}", file=sys.stderr)  # noqa: T201
+    return _USAGE
+
+
+def _profile(given: argparse.Namespace) -> int:
+    """Measure, and print what follows; return the status of the process."""
+    from batched.profile import profile  # noqa: PLC0415  other commands do without
+
+    try:
+        function = found(given.function)
+        items = _items(Path(given.items), function)
+        show = print if given.json else _shown()
+    except (UsageError, ImportError, OSError, ValueError) as error:
+        return _say("profile", error)
+    with _progress(is_shown=not given.json) as progress:
+        try:
+            told = profile(function, items, sizes=given.sizes, repeats=given.repeats, progress=progress)
+        except (TypeError, ValueError) as error:
+            return _say("profile", error)
+    if given.plot is not None:
+        _plot(told, given.plot)
+    show(json.dumps(told.as_dict(), indent=2) if given.json else told)
+    return 0
+
+
+def _items(file: Path, function: object) -> list[Any]:
+    """Return the items in a file: a line of JSON each; a list is an item of several columns.
+
+    For a function over arrays, a line has the features of a row; or numpy has saved all rows in the file.
+    """
+    is_of_arrays = isinstance(function, DecoratedFunction) and isinstance(
+        function._shared.settings,  # noqa: SLF001
+        ArrayOptions,
+    )
+    if file.suffix == ".npz":
+        if not is_of_arrays:
+            raise ValueError(
+                f"{file} holds arrays, and the function takes a list: give a line of JSON for each item"
+            )
+        return [_arrays(file)]
+    lines = _lines(file)
+    return [_features(file, at, line) for at, line in lines] if is_of_arrays else [line for _, line in lines]
+
+
+def _lines(file: Path) -> list[tuple[int, Any]]:
+    """Return what the lines of a file hold, with their numbers."""
+    lines = []
+    # Not `splitlines`: a text may hold what that takes for the end of a line.
+    for at, line in enumerate(file.read_text("utf-8-sig").split("\n"), 1):
+        if line.strip():
+            try:
+                lines.append((at, json.loads(line)))
+            except ValueError as error:
+                raise ValueError(f"{file}:{at} is no JSON ({error}): a text is written in quotes") from error
+    return lines
+
+
+def _arrays(file: Path) -> dict[str, Any]:
+    """Return the arrays that numpy has saved in a file, by their names."""
+    import numpy as np  # noqa: PLC0415  what takes arrays has it
+
+    try:
+        with file.open("rb") as opened, np.load(opened) as arrays:
+            return dict(arrays)
+    except BadZipFile as error:
+        raise ValueError(f"{file} is not what numpy.savez writes ({error})") from error
+
+
+def _features(file: Path, at: int, line: Any) -> dict[str, Any]:
+    """Return the features of a call of one row, of which a line has the values."""
+    import numpy as np  # noqa: PLC0415
+
+    if not isinstance(line, dict):
+        raise ValueError(  # noqa: TRY004  of the file, not of an argument
+            f'{file}:{at} is no object: for a function over arrays, a line is as {{"ids": [1, 2, 3]}}, the '
+            f"features of a row"
+        )
+    return {key: np.asarray(value)[np.newaxis] for key, value in line.items()}
+
+
+class _Silent:
+    """Stands for a progress bar that is not shown."""
+
+    def __enter__(self) -> None:
+        """Return no callback."""
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+
+class _Bar:
+    """A progress bar, as a callback."""
+
+    def __init__(self) -> None:
+        from rich.progress import Progress  # noqa: PLC0415
+
+        self._progress = Progress(transient=True)
+        self._task = self._progress.add_task("batches")
+
+    def __enter__(self) -> Callable[[int, int], object]:
+        self._progress.start()
+        return lambda done, total: self._progress.update(self._task, completed=done, total=total)
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+
+def _progress(*, is_shown: bool) -> Any:
+    return _Bar() if is_shown else _Silent()
+
+
+def _shown() -> Callable[[Any], None]:
+    """Return what prints a profile as tables."""
+    try:
+        from rich.console import Console  # noqa: PLC0415
+        from rich.table import Table  # noqa: PLC0415
+    except ModuleNotFoundError as missing:
+        raise ImportError(f"profile needs {missing.name}: pip install rich, or give --json") from None
+
+    def show(told: Any) -> None:
+        console = Console()
+        curve = Table("size", "batch takes", "an item", "", title=f"batches of {told.name}")
+        slowest = max(each.item_ms for each in told.measured)
+        for each in told.measured:
+            bar = "█" * max(1, round(30 * each.item_ms / slowest)) if slowest else ""
+            mark = " ←" if each.size == told.batch_size and told.pays else ""
+            curve.add_row(f"{each.size}", f"{each.took_ms:.3g} ms", f"{each.item_ms:.3g} ms", bar + mark)
+        console.print(curve)
+        expected = Table("callers", "items/s", "one by one", "answer after", "batch", title="to expect")
+        for each in told.expected:
+            expected.add_row(
+                f"{each.callers}",
+                f"{each.items_per_s:,.0f}",
+                f"{each.alone_per_s:,.0f}",
+                f"{each.latency_ms:.3g} ms",
+                f"{each.batch:.3g}",
+            )
+        if told.pays:
+            console.print(expected)
+        for sentence in told.advice():
+            console.print(sentence, highlight=False)
+
+    return show
+
+
+def _plot(told: Any, file: str) -> None:
+    """Draw what an item takes, by the size of its batch."""
+    import matplotlib as mpl  # noqa: PLC0415
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    figure, axes = plt.subplots(figsize=(7, 4))
+    sizes = [each.size for each in told.measured]
+    axes.loglog(sizes, [each.item_ms for each in told.measured], "o-", label="an item")
+    axes.loglog(sizes, [each.took_ms for each in told.measured], "o--", label="the batch")
+    axes.axvline(told.batch_size, color="grey", linewidth=1)
+    axes.set_xlabel("items in the batch")
+    axes.set_ylabel("milliseconds")
+    axes.set_title(told.name)
+    axes.legend()
+    figure.savefig(file, bbox_inches="tight")
+    plt.close(figure)
+
+
+def _top(given: argparse.Namespace) -> int:
+    """Show a service until Ctrl-C; return the status of the process."""
+    try:
+        from batched.top import top  # noqa: PLC0415
+
+        top(given.url, every_s=given.every_s, looks=given.looks)
+    except (ImportError, OSError, ValueError) as error:
+        return _say("top", error)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return 0

@@ -1,0 +1,42 @@
+"""What has changed of a batch between two steps of its generator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """What `yield` returns in a batch function with `continuous=True`; false if nothing has changed.
+
+    ```python
+    change = yield pieces
+    if change:
+        rows = [row for at, row in enumerate(rows) if at not in change.left]
+        rows += prefill(change.joined)
+    ```
+    """
+
+    left: tuple[int, ...] = ()
+    """The positions, ascending, in the list of items of the step before, of those that are gone.
+
+    They have ended or failed, their caller has left, or their deadline has passed.
+    """
+    joined: tuple[T, ...] = ()
+    """The items that join; they stand behind those that remain. Of several parameters, each is a tuple."""
+
+    def __bool__(self) -> bool:
+        return bool(self.left or self.joined)
+
+
+NO_CHANGE: Change[object] = Change()
+"""What is told of most steps."""
+
+NOT_TOLD: Change[object] = Change()
+"""What a step of a plain stream returns: its function is told nothing.
+
+It may `yield from` an iterator that is no generator, which can be told nothing.
+"""

@@ -1,0 +1,241 @@
+"""Which of the functions that share workers has the next turn.
+
+Functions take turns as keys do (`KeyedQueues`): a function waits for its turn since its oldest call came, or
+since its last batch. Small calls go ahead of large ones, and a call that has used up half of the time until
+its deadline goes ahead of both. One batch in eight goes to the one that has waited longest, whatever it has,
+so that none waits for its turn longer than eight batches for each that waits. (Each instance of a class
+counts.)
+
+With weights, the function that has had the least time of the workers, divided by its weight, is next, as in
+stride scheduling (Waldspurger and Weihl, 1995). A function that had nothing to run saves up nothing.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from weakref import WeakValueDictionary
+
+_ONE_IN = 8  # batches: one of so many goes to the seat that has waited longest
+_WEIGHT = 1 / 8  # of one batch in the mean time of a function's batches
+
+
+class Account:
+    """One function, perhaps of many instances: when it had its last turn, and how much time it has had."""
+
+    def __init__(self, name: str) -> None:
+        self.name: str = name
+        self.weight: float | None = None
+        """Its share of the time, relative to that of others; None counts as 1."""
+        self.turn: float = -inf  # when its last batch was taken
+        self.served: float = 0.0  # seconds of the workers, divided by the weight
+        self.batch_s: float = 0.0  # of a batch, on average
+        self.due: int = 0  # seats that are due
+        self.running: int = 0
+        """How many of its batches run."""
+        self.ended_at: int = -1  # after how many choices its last batch ended
+        self.lines: tuple[Line, Line] = Line(), Line()
+        """The seats that are due: those with small calls, and the others."""
+
+    def first(self) -> Seat | None:
+        """Return the seat that has its turn before the others of this function, None if none is due."""
+        small, large = self.lines
+        return small.first() or large.first()
+
+
+class Seat:
+    """One batcher that shares workers."""
+
+    def __init__(self, account: Account) -> None:
+        self.account: Account = account
+        self.turn: float = -inf  # when its last batch was taken
+        self.is_due: bool = False
+        """Whether it has a batch that could start."""
+        self.is_large: bool = False  # whether it has nothing but large calls
+        self.oldest: float = 0.0  # when its oldest call came
+        self.start_by: float = inf
+        """When a deadline wants it to start; `inf` if none does."""
+        self.number: int = 0  # of its present entry in a line
+
+    @property
+    def since(self) -> float:
+        """Since when it waits for its turn, among the seats of its function."""
+        return max(self.turn, self.oldest)
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Since when its function waits for its turn because of this seat; and since when the seat does."""
+        return max(self.account.turn, self.oldest), self.since
+
+
+class Line:
+    """Seats in the order in which they wait for their turns. A seat that has left is skipped."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[float, int, Seat]] = []
+
+    def add(self, seat: Seat, rank: float) -> None:
+        """Add a seat, with its number."""
+        heappush(self._entries, (rank, seat.number, seat))
+
+    def seats(self) -> list[Seat]:
+        """Return the seats, in no order."""
+        return [seat for _, number, seat in self._entries if seat.is_due and seat.number == number]
+
+    def first(self) -> Seat | None:
+        """Return the seat that is next."""
+        entries = self._entries
+        while entries:
+            _, number, seat = entries[0]
+            if seat.is_due and seat.number == number:
+                return seat
+            heappop(entries)
+        return None
+
+
+class SharedTurns:
+    """The seats that are due, and which of them is next."""
+
+    def __init__(self) -> None:
+        self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()  # of functions that live
+        self._due: dict[Account, None] = {}  # with seats that are due
+        self._numbers = count(1)
+        self._deadlines: list[tuple[float, int, Seat]] = []
+        self._choices = 0  # of the seat that is next
+        self._passed = 0  # batches in a row that went ahead of the one that had waited longest
+
+    def account(self, name: str, weight: float | None = None) -> Account:
+        """Return the account of the function of this name, and give it a weight, if it has one.
+
+        Needs no lock: functions may be made while others take turns.
+        """
+        account = self._accounts.setdefault(name, Account(name))
+        if weight is not None:
+            account.weight = weight
+        return account
+
+    def _all(self) -> list[Account]:
+        """Return all accounts."""
+        return [account for known in self._accounts.valuerefs() if (account := known()) is not None]
+
+    def clear(self) -> None:
+        """Forget what is due and what runs: in a child process there is nothing of it."""
+        self._due.clear()
+        self._deadlines.clear()
+        for account in self._all():
+            account.due = account.running = 0
+            account.lines = Line(), Line()
+
+    def __len__(self) -> int:
+        return sum([account.due for account in self._due])
+
+    def seats(self) -> list[Seat]:
+        """Return the seats that are due."""
+        return [seat for account in self._due for line in account.lines for seat in line.seats()]
+
+    def due(self, seat: Seat, oldest: float, start_by: float, is_large: bool) -> None:  # noqa: FBT001
+        """Note that `seat` has a batch that could start; its oldest call came then."""
+        account = seat.account
+        if seat.is_due:
+            is_same = (seat.is_large, seat.oldest, seat.start_by) == (is_large, oldest, start_by)
+            if is_same:
+                return
+        else:
+            if not account.due and not account.running and account.ended_at < self._choices:
+                self._begin(account)
+            account.due += 1
+            self._due[account] = None
+        seat.is_due, seat.is_large, seat.oldest, seat.start_by = True, is_large, oldest, start_by
+        seat.number = next(self._numbers)
+        account.lines[is_large].add(seat, seat.since)
+        if start_by < inf:
+            heappush(self._deadlines, (start_by, seat.number, seat))
+
+    def _begin(self, account: Account) -> None:
+        """Have `account`, which had nothing to run, be level with the others: it saves up no time."""
+        active = [other.served for other in self._all() if other.due or other.running]
+        account.served = max(account.served, min(active, default=0.0))
+
+    def not_due(self, seat: Seat) -> None:
+        """Note that `seat` has no batch that could start."""
+        if seat.is_due:
+            seat.is_due = False
+            account = seat.account
+            account.due -= 1
+            if not account.due:
+                self._due.pop(account, None)
+                account.lines = Line(), Line()  # so that an idle function is kept by nothing here
+                if not self._due:
+                    self._deadlines.clear()
+
+    def next(self, now: float) -> Seat | None:
+        """Return the seat that is next, None if none is due."""
+        if not self._due:
+            return None
+        self._choices += 1
+        if len(self._due) == 1:
+            account = next(iter(self._due))
+            if account.due == 1:
+                return account.first()
+        seats = [seat for account in self._due for line in account.lines if (seat := line.first())]
+        by_weight = self._by_weight()
+        if by_weight is not None:
+            seats = [seat for line in by_weight.lines if (seat := line.first())]
+        fair = min(seats, key=_since)
+        if self._passed < _ONE_IN - 2:  # after it, the one that it kept waiting is next
+            chosen = self._urgent(now) or min(seats, key=_small_first)
+            self._passed = 0 if chosen is fair else self._passed + 1
+            return chosen
+        self._passed = 0
+        return fair
+
+    def _urgent(self, now: float) -> Seat | None:
+        """Return the seat that a deadline wants to start by now, the soonest first."""
+        entries = self._deadlines
+        while entries:
+            start_by, number, seat = entries[0]
+            if seat.is_due and seat.number == number:
+                return seat if start_by <= now else None
+            heappop(entries)
+        return None
+
+    def _by_weight(self) -> Account | None:
+        """Return the function that has had least; None if none that is due has a weight."""
+        if any(account.weight is not None for account in self._due):
+            return min(self._due, key=_served)
+        return None
+
+    def taken(self, seat: Seat, now: float) -> None:
+        """Note that a batch of `seat` starts now; whether there is a further one is not known yet."""
+        account = seat.account
+        seat.turn = account.turn = now
+        account.running += 1
+        account.served += account.batch_s / (account.weight or 1.0)
+        self.not_due(seat)
+
+    def ended(self, account: Account, seconds: float | None) -> None:
+        """Note that a batch has ended after so many seconds, None if these say nothing of others."""
+        account.running -= 1
+        account.ended_at = self._choices
+        if seconds is None:
+            account.served -= account.batch_s / (account.weight or 1.0)
+            return
+        if not account.batch_s:
+            account.batch_s = seconds
+            account.served += seconds / (account.weight or 1.0)
+            return
+        account.served += (seconds - account.batch_s) / (account.weight or 1.0)
+        account.batch_s += _WEIGHT * (seconds - account.batch_s)
+
+
+def _since(seat: Seat) -> float:
+    return seat.since
+
+
+def _small_first(seat: Seat) -> tuple[bool, float, float]:
+    return (seat.is_large, *seat.rank)
+
+
+def _served(account: Account) -> tuple[float, float]:
+    return account.served, account.turn

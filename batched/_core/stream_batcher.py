@@ -1,0 +1,255 @@
+"""The batcher of a function that generates: its batches run in steps, and some are refilled between two.
+
+A batch that is refilled is a batch anew at each step, in all figures. An item leaves it when it has ended;
+then it is counted. Items that wait take the places of those that are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, cast
+
+from batched._core.batch import Batch
+from batched._core.batcher import Batcher
+from batched._core.call import DONE, Call, Slice
+from batched._core.change import NO_CHANGE, NOT_TOLD, Change
+from batched._core.hooks import Run
+from batched._policy.joining import Joining
+from batched._policy.window import StartReason
+from batched.errors import SlowConsumerError
+
+
+class _Live:
+    """What is known of a batch that is refilled, besides what it has at present."""
+
+    __slots__ = ("began", "fresh", "joined", "key")
+
+    def __init__(self, batch: Batch, began: float) -> None:
+        self.began = began
+        self.joined: dict[Call, float] = {}  # when each call did that was not there from the beginning
+        self.key = getattr(batch.slices[0][0], "key", None)
+        self.fresh = batch.size  # items that have joined at the present step
+
+
+class StreamBatcher(Batcher):
+    """Hands out the pieces of each step; with the option `continuous`, has items join."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self.others_wait: Callable[[], bool] = _never
+        """Whether other functions wait for the worker: then no item joins, and the batch comes to its end."""
+        self._live: dict[Batch, _Live] = {}
+        self._joining = Joining()
+        super().__init__(*args, **named)
+
+    # -- a step -------------------------------------------------------------------------------------------
+
+    def step(self, batch: Batch, pieces: list[Any], now: float) -> tuple[list[Call], Change[Any] | None]:
+        """Hand the calls of `batch` their next pieces, as the collator has split them.
+
+        Returns the calls that have something new, and what the function is to be told; None if it is to end.
+        """
+        batch.begun = True
+        told = [
+            call
+            for (call, _, _), piece in zip(batch.slices, pieces, strict=True)
+            if call.missing and call.left is None and self._hand_out(call, piece, batch)
+        ]
+        if self.options.continuous:
+            return told, self._refill(batch, now)
+        is_wanted = any(call.missing and call.left is None for call in batch.calls)
+        return told, NOT_TOLD if is_wanted else None
+
+    def _hand_out(self, call: Call, piece: Any, batch: Batch) -> bool:
+        """Give `call` its piece; return whether its caller is to be told.
+
+        It is done with `DONE`, an exception, or if its consumer is too far behind.
+        """
+        most = self.options.max_pieces
+        if piece is DONE:
+            call.missing = 0
+        elif isinstance(piece, BaseException):
+            batch.failed += 1
+            call.fail_part(0, 1, piece)
+        elif not call.takes_pieces:
+            call.results.append(piece)
+            return False
+        elif len(call.results) >= most:
+            batch.failed += 1
+            call.fail(
+                SlowConsumerError(
+                    f"{self._name}: the consumer of this stream fell max_pieces={most} pieces behind, so the "
+                    f"stream has ended; consume faster, or raise max_pieces"
+                )
+            )
+        else:
+            call.results.append(piece)
+        return True
+
+    # -- a batch is refilled ------------------------------------------------------------------------------
+
+    def _refill(self, batch: Batch, now: float) -> Change[Any] | None:
+        """Have items join `batch` in the places of those that are gone; return what has changed."""
+        is_counted = batch in self.running  # a warm-up is not
+        if is_counted:
+            self._count_step(batch, now)
+        self.take_in()
+        for look in self._look:
+            look(now)
+        gone = [at for at, call in enumerate(batch.calls) if call.is_over(now)]
+        if gone:
+            self._leave(batch, gone, is_counted=is_counted)
+        self._joining.ended(len(gone))
+        joined: Sequence[Slice] = ()
+        if self.queue.items and is_counted and self._may_refill():
+            joined = self._join(batch, now)
+        if not batch.slices:
+            return None
+        return Change(tuple(gone), tuple(self._items(joined))) if gone or joined else NO_CHANGE
+
+    def _count_step(self, batch: Batch, now: float) -> None:
+        started, self.running[batch] = self.running[batch], now
+        live = self._live.get(batch)
+        if live is None:
+            live = self._live[batch] = _Live(batch, started)
+        places = max(self.queue.batch_size, batch.size)  # fewer since `configure`, perhaps
+        self.counters.stepped(batch, started, now, places if self.queue.items else None)
+        self._joining.stepped(batch.size, live.fresh, now - started)
+        live.fresh = 0
+        for ended in self._ended:
+            ended(Run(batch, started, now, sum(not call.missing for call in batch.calls), None))
+        batch.search = None  # what has begun does not run again
+        batch.reason = StartReason.STEP
+
+    def _leave(self, batch: Batch, gone: Sequence[int], *, is_counted: bool = True) -> None:
+        """Remove the slices at these places: their calls are done, or not wanted any more."""
+        left = [batch.slices[at] for at in gone]
+        for at in reversed(gone):
+            del batch.slices[at]
+        batch.size = len(batch.slices)
+        self.effects.released += [call for call, _, _ in left]
+        if is_counted:
+            live = self._live[batch]
+            for piece in left:
+                self.counters.left([piece], 1, live.joined.pop(piece[0], live.began))
+            self.counters.failed += batch.failed
+        batch.failed = 0
+
+    def _may_refill(self) -> bool:
+        """Whether items may join a batch: not if something waits for its end."""
+        return not (self.first or self.others_wait())
+
+    def _join(self, batch: Batch, now: float) -> Sequence[Slice]:
+        """Have as many of the items that wait join `batch` as may, and return them."""
+        live = self._live[batch]
+        queues = self.queue
+        queue = queues.of_key(live.key) if queues.is_keyed else queues
+        if queue is None:
+            return ()
+        room = min(queue.batch_size - batch.size, queue.items)
+        if batch.size and room:
+            if not self._is_urgent(now):
+                room = self._joining.room(batch.size, queue.batch_size, queue.items)
+            room = room if self.options.max_joining is None else min(room, self.options.max_joining)
+        if room < 1 or not self._allow_length(queue, batch):
+            return ()
+        self.taking_from = queue
+        more: Batch = queue.take(room)
+        if queues.is_keyed:
+            queues.taken(more, now)
+        if self.keys_may_change:
+            self._refuse_changed(more, now)
+        for call in more.calls:
+            live.joined[call] = now
+        live.fresh = more.size
+        batch.slices += more.slices
+        batch.size += more.size
+        self.taking_from = None
+        if queue.lengths is not None:
+            queue.lengths.budget = self.options.max_batch_length
+        self.counters.joined += more.size
+        if self.admission.awaiting_room:
+            self.admit_waiting()
+        joined = more.slices[:]
+        more.clear()  # the queue knows it until it takes the next
+        return joined
+
+    def _is_urgent(self, now: float) -> bool:
+        """Whether a call has used up so much of the time until its deadline that it waits no longer."""
+        start = inf
+        for sooner in self._start:
+            start, _ = sooner(start, StartReason.DEADLINE, now)
+        return start <= now
+
+    def _allow_length(self, queue: Any, batch: Batch) -> bool:
+        """Have `queue` give what fits beside `batch`, by its length; return whether the next item does."""
+        budget, most, rule = self.options.max_batch_length, self.options.max_joining_length, queue.lengths
+        if rule is None or not batch.slices:
+            return True
+        if budget is not None:
+            budget -= sum(rule.at(call, 0) for call in batch.calls)
+            if any(rule.at(call, 0) > budget for call in queue.next_calls()):
+                return False
+        rule.budget = most if budget is None else budget if most is None else min(budget, most)
+        return True
+
+    def _items(self, slices: Sequence[Slice]) -> list[Any]:
+        rows: list[Any] = []
+        for call, _, _ in slices:
+            for args, named in cast("Any", self._collator).items(call):
+                row = (*args, *named.values())
+                rows.append(row[0] if len(row) == 1 else row)
+        return rows
+
+    # -- a batch ends -------------------------------------------------------------------------------------
+
+    def finish(self, batch: Batch, parts: list[Any], now: float) -> None:  # noqa: ARG002  there are none
+        """End the streams of `batch`, which has run."""
+        for call in batch.calls:
+            call.missing = 0
+        self._end(batch, batch.calls, now)
+
+    def _answer_with(self, error: BaseException, batch: Batch) -> list[Call]:
+        """Answer the calls of `batch` with `error`, but for those that have ended before."""
+        failed = batch.failed
+        done = super()._answer_with(error, batch)
+        batch.failed = failed + len(done)
+        return done
+
+    def _end(self, batch: Batch, done: list[Call], now: float, error: BaseException | None = None) -> None:
+        """Count `batch`, which has ended, and forget it."""
+        live = self._live.get(batch)
+        if live is None:
+            super()._end(batch, [call for call in batch.calls if _has_ended(call)], now, error)
+            return
+        started = self.running.pop(batch, now)
+        self.effects.has_moved = True
+        try:
+            if error is not None and batch.slices:
+                self.counters.stepped(batch, started, now, None)
+                for ended in self._ended:
+                    ended(Run(batch, started, now, len(done), error))
+            self._leave(batch, range(len(batch.slices)))
+        finally:
+            self._live.pop(batch, None)
+            self.answer(done)
+
+    def _failed_in(self, batch: Batch, lost: list[Call]) -> int:
+        self._live.pop(batch, None)
+        return batch.failed + len(lost)
+
+    def end_streams(self, error: BaseException) -> list[Call]:
+        """Fail the calls of batches that run; return them."""
+        calls = [call for call in self.running_calls() if call.missing]
+        for call in calls:
+            call.left = "cancelled"
+            call.fail(error)
+        return calls
+
+
+def _never() -> bool:
+    return False
+
+
+def _has_ended(call: Call) -> bool:
+    return not call.missing and call.left is None

@@ -1,0 +1,62 @@
+"""How calls come to drivers, where that is changed: by a deadline for a block of code, and in tests.
+
+The methods of the drivers are replaced. So a process that changes nothing does not even ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeAlias
+
+from batched._core.call import Call
+from batched._drivers.event_loop import LoopDriver
+from batched._drivers.thread import ThreadDriver
+
+Arrival: TypeAlias = Callable[[Call], None]
+Entry: TypeAlias = "tuple[type[Any], str]"
+"""A class of drivers, and the name of a method by which calls come."""
+
+_own: dict[Entry, Callable[..., Any]] = {
+    (ThreadDriver, "push"): ThreadDriver.push,
+    (ThreadDriver, "push_future"): ThreadDriver.push_future,
+    (LoopDriver, "post_async"): LoopDriver.post_async,
+}
+_arrivals: list[Arrival] = []
+
+
+def with_each(arrival: Arrival) -> None:
+    """Have `arrival` called with each call from now on, before it is queued."""
+    _arrivals.append(arrival)
+    for entry, method in _own.items():
+        _install(entry, method)
+
+
+def register(cls: type[Any], name: str) -> None:
+    """Note that calls come to drivers of another class by the method of this name."""
+    _own[cls, name] = getattr(cls, name)
+    _install((cls, name), _own[cls, name])
+
+
+def put(methods: dict[Entry, Callable[..., Any]]) -> dict[Entry, Callable[..., Any]]:
+    """Put `methods` in the place of those of drivers; return what was there."""
+    before = {entry: _own[entry] for entry in methods}
+    for entry, method in methods.items():
+        _own[entry] = method
+        _install(entry, method)
+    return before
+
+
+def _install(entry: Entry, method: Callable[..., Any]) -> None:
+    for arrival in _arrivals:
+        method = _with(arrival, method)
+    setattr(*entry, method)
+
+
+def _with(arrival: Arrival, method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def entered(driver: Any, call: Call, *rest: Any, **named: Any) -> Any:
+        arrival(call)
+        return method(driver, call, *rest, **named)
+
+    return entered

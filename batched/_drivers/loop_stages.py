@@ -1,0 +1,249 @@
+"""Runs the batches of one event loop in stages: each batch in a task of its own, one batch in each stage.
+
+While a batch is in the function, a second task takes the next one and prepares it, as soon as `Overlap` says;
+and while that is in the function, the first task finishes its batch. A stage that is no `async def` runs in a
+thread of the loop's executor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import get_running_loop
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from inspect import iscoroutinefunction
+from typing import Any
+
+from batched._clock import monotonic
+from batched._core.batch import Batch
+from batched._core.options import Options
+from batched._drivers.loop_dispatcher import LoopDispatcher
+from batched._drivers.timers import call_later
+from batched._features.overlap import Overlap
+from batched._parts.stages import Steps, note_stage
+
+
+class _Left(Exception):  # noqa: N818
+    """All callers of a batch have left between two stages."""
+
+
+class _Place:
+    """A stage: one batch is in it at a time, the others wait in order."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def enter(self) -> None:
+        """Wait until no other batch is in it."""
+        while self._is_taken:
+            turn = get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except BaseException:
+                self._wake_next()  # its turn is the next one's
+                raise
+            finally:
+                with suppress(ValueError):
+                    self._waiting.remove(turn)
+        self._is_taken = True
+
+    def leave(self) -> None:
+        """Let the next batch in."""
+        self._is_taken = False
+        self._wake_next()
+
+    def _wake_next(self) -> None:
+        for turn in self._waiting:
+            if not turn.done():
+                with suppress(RuntimeError):  # the loop was closed
+                    turn.set_result(None)
+                return
+
+
+class StagedLoopDispatcher(LoopDispatcher):
+    """Asks the batcher of one loop for batches, and has them pass their stages."""
+
+    is_plain = False
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self._past: set[int] = set()  # the tasks of which the batch is in the function, or beyond
+        super().__init__(*args, **named)
+        self._overlap = self.batcher.feature(Overlap)
+        self._spent: dict[Batch, list[float]] = {}
+        self._function = _Place()
+        self._last = _Place()
+
+    @property
+    def _most(self) -> int:
+        """How many tasks there may be: one that chooses or prepares a batch, besides those `_past` that."""
+        return len(self._past) + 1
+
+    @_most.setter
+    def _most(self, most: int) -> None:
+        """Do nothing: with stages it is always one."""
+
+    def configure(self, options: Options) -> None:
+        """Follow new options from the next batch on. Needs the lock; `replan` is to follow."""
+        self.batcher.configure(options)
+
+    # -- the tasks ----------------------------------------------------------------------------------------
+
+    async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
+        """Have `batch` pass its stages; return its parts."""
+        loop = get_running_loop()
+        self._spent[batch] = spent = [0.0, 0.0, 0.0]
+        steps = await self._prepare(batch, spent)
+        await self._function.enter()
+        try:
+            outputs = await self._run_function(batch, steps, task, spent, loop)
+        finally:
+            self._function.leave()
+        self.plan(loop)
+        await self._last.enter()
+        try:
+            return await self._finish(batch, steps, outputs, spent)
+        finally:
+            self._last.leave()
+
+    async def _prepare(self, batch: Batch, spent: list[float]) -> Steps:
+        began = monotonic()
+        try:
+            steps: Steps = batch.run(self.collator)
+            if steps.prepares is not None:
+                steps.prepared(await _value(steps.prepares, steps.prepare))
+        except BaseException as error:
+            note_stage(error, "prepare", batch)
+            raise
+        spent[0] = monotonic() - began
+        return steps
+
+    async def _run_function(
+        self, batch: Batch, steps: Steps, task: object, spent: list[float], loop: asyncio.AbstractEventLoop
+    ) -> Any:
+        if all(call.left is not None or not call.missing for call, _, _ in batch.slices):
+            raise _Left
+        began = monotonic()
+        with self.lock.later, self.lock:
+            self._overlap.begins(batch, began)
+        self._past.add(id(task))
+        self.plan(loop)
+        try:
+            return await steps.run()
+        except BaseException as error:
+            note_stage(error, "function", batch)
+            raise
+        finally:
+            spent[1] = monotonic() - began
+            with self.lock.later, self.lock:
+                self._overlap.ends()
+
+    async def _finish(self, batch: Batch, steps: Steps, outputs: Any, spent: list[float]) -> list[Any]:
+        began = monotonic()
+        try:
+            if steps.finishes is not None:
+                outputs = await _value(steps.finishes, lambda: steps.finish(outputs))
+            parts = batch.split(outputs, self.collator)
+        except BaseException as error:
+            note_stage(error, "function" if steps.finishes is None else "finish", batch)
+            raise
+        spent[2] = monotonic() - began
+        return parts
+
+    def end(  # noqa: PLR0913
+        self,
+        batch: Batch | None,
+        parts: list[Any],
+        error: BaseException | None,
+        loop: asyncio.AbstractEventLoop,
+        task: object,
+        *,
+        can_go_on: bool,
+    ) -> bool:
+        """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on."""
+        self._past.discard(id(task))
+        if batch is not None:
+            prepare_s, function_s, finish_s = self._spent.pop(batch, (0.0, 0.0, 0.0))
+            with self as batcher:
+                if isinstance(error, _Left):
+                    batcher.take_in()
+                    batcher.end_unwanted(batch, monotonic())
+                else:
+                    batcher.spent(batch, (prepare_s, function_s, finish_s), monotonic())
+            if isinstance(error, _Left):
+                self.batches.discard(batch)
+                batch.clear()
+                batch = error = None
+        goes_on = super().end(batch, parts, error, loop, task, can_go_on=can_go_on)
+        if goes_on and self._past:
+            # Beside others it is no worker that is idle: when it takes its next batch is to be planned.
+            self._busy.discard(id(task))
+            self.plan(loop)
+            return False
+        return goes_on
+
+    def lost(self, batch: Batch | None, error: BaseException, task: object) -> None:
+        """Note that `task`, perhaps with a `batch`, ends by `error`, a Ctrl-C outside of its function."""
+        self._past.discard(id(task))
+        if batch is not None:
+            self._spent.pop(batch, None)
+        super().lost(batch, error, task)
+
+    # -- what is next -------------------------------------------------------------------------------------
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start a task that chooses the next batch; beside others, when it is time."""
+        if self._past:
+            self.plan(loop)
+        else:
+            super().start(loop)
+
+    def _wait(self, delay: float | None, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._past:
+            super()._wait(delay, loop)
+            return
+        if self._timer is not None:
+            self._stop_timer(self._timer)
+        self.batcher.wake_after = None
+        if len(self._busy) > len(self._past):
+            return  # a task has the next batch
+        with self.lock.later, self.lock:
+            now = monotonic()
+            at = self._overlap.look_at(now)
+            if at is None:
+                self.batcher.wake_after = max(self._overlap.lacks(), 1)
+                self.batcher.until = now
+        with suppress(RuntimeError):  # the loop was closed
+            if at is None:
+                pass
+            elif at > now:
+                self._timer = call_later(loop, at - now, self._look, loop)
+            else:
+                super().start(loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.plan(loop)
+
+
+async def _value(stage: Callable[..., Any], step: Callable[[], Any]) -> Any:
+    """Return what a stage returns: on the loop, if it is `async def`, else from a thread."""
+    if iscoroutinefunction(stage) or iscoroutinefunction(getattr(stage, "__call__", None)):  # noqa: B004
+        return await step()
+    outcome: list[Any] = []
+
+    def work() -> None:
+        try:
+            outcome.append(step())
+        except BaseException as error:  # noqa: BLE001
+            outcome.extend((None, error))
+
+    await asyncio.to_thread(work)
+    if len(outcome) > 1:
+        try:
+            raise outcome.pop()
+        finally:
+            del outcome  # the error's traceback leads here
+    value = outcome[0]
+    return await value if hasattr(value, "__await__") else value

@@ -1,0 +1,509 @@
+"""Runs the batches of one batcher in stages: one thread prepares, one runs the function, one finishes.
+
+The batch function runs in the worker, and only there. A worker that is idle prepares its batch itself, and
+finishes it itself if no other is there to run: a lone caller pays for no other thread. Only while the worker
+is busy does a second thread take the next batch, one at most, and prepare it; and outputs are handed to a
+third thread if the next batch is there to run. `Overlap` says when.
+
+Each batch that runs is in the hands of the worker or of another thread, or is `_ahead`. It changes hands with
+the lock held, so that after a fault each batch is answered, and once.
+"""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from batched._clock import monotonic
+from batched._core.batch import Batch
+from batched._core.batcher import Batcher
+from batched._drivers.current_batch import IN_THREAD
+from batched._drivers.current_worker import OF_THREAD
+from batched._drivers.driver import Driver
+from batched._drivers.fork_and_exit import start_thread
+from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.thread_dispatcher import ThreadDispatcher
+from batched._drivers.workers import Workers
+from batched._features.overlap import Overlap
+from batched._parts.stages import note_stage
+from batched._policy.window import ANY_NUMBER
+
+_logger = logging.getLogger("batched")
+
+
+class _Passage:
+    """A batch on its way through the stages, and what it has come to."""
+
+    __slots__ = ("batch", "failure", "is_prepared", "is_ready", "outputs", "seconds", "steps")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.steps: Any = None
+        self.outputs: Any = None
+        self.failure: BaseException | None = None
+        self.seconds = [0.0, 0.0, 0.0]
+        self.is_prepared = False
+        self.is_ready: _thread.LockType | None = None  # held while another thread prepares it
+
+    def clear(self) -> None:
+        """Drop what would keep items, outputs and errors alive."""
+        self.steps = self.outputs = self.failure = None
+
+
+class _StageThread:
+    """A thread of a stage: it starts when it is first needed, and takes a step each time that it is woken."""
+
+    def __init__(
+        self, dispatcher: StagedThreadDispatcher, stage: str, step: Callable[[], float | None]
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._stage = stage
+        self._step = step
+        self._thread: threading.Thread | None = None
+        self._has_ended = False
+        self.renew_locks()
+
+    def renew_locks(self) -> None:
+        """Make its lock anew; only while there is no thread."""
+        self._wake = _thread.allocate_lock()  # a binary semaphore: released means "look again"
+        self._wake.acquire()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the thread has been started."""
+        return self._thread is not None
+
+    def start(self) -> bool:
+        """Start the thread if there is none; return whether there is one: the process may have too many."""
+        lock = self._dispatcher.lock
+        if lock.is_mine():
+            lock.later.append(self.start)
+            return False
+        with lock.later, lock:  # held until the thread has started: it begins by taking it
+            if self._thread is not None:
+                return True
+            name = f"batched: {self._dispatcher.name}, {self._stage}"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=HAS_DAEMONS)
+            self._has_ended = False
+            try:
+                start_thread(self._thread)
+            except RuntimeError:
+                self._thread = None
+                return False
+            except BaseException:  # Ctrl-C. A thread that runs all the same ends at once
+                self._thread = None
+                raise
+        return True
+
+    def wake(self) -> None:
+        """Have it take a step."""
+        if self._wake.locked():
+            try:  # noqa: SIM105
+                self._wake.release()
+            except RuntimeError:  # another thread was faster
+                pass
+
+    def end(self) -> None:
+        """End the thread, and wait for it."""
+        thread = self._thread
+        if thread is not None:
+            self._has_ended = True
+            self.wake()
+            thread.join()
+            self._thread = None  # not before: a thread that has just been started may have yet to look at it
+
+    def _run(self) -> None:
+        dispatcher = self._dispatcher
+        me = _thread.get_ident()
+        with dispatcher.lock.later, dispatcher.lock:
+            if threading.current_thread() is not self._thread:
+                return  # Ctrl-C came while this thread was started
+            dispatcher.workers.idents.add(me)
+        dispatcher.begin_thread(0)  # as in the worker, which may take the same step
+        left: float | None = None
+        while True:
+            if left is None:
+                self._wake.acquire()
+            elif left > 0.0:
+                self._wake.acquire(True, left)  # noqa: FBT003
+            try:
+                left = self._step()
+            except BaseException as error:
+                # A fault of this library, or an exception thrown into this thread: answer and go on.
+                _logger.exception("%s: the thread of a stage failed", dispatcher.name)
+                dispatcher.give_up_stage(self, error)
+                left = None
+            if self._has_ended:  # after a last step: it may have been woken for both at once
+                break
+        for known in (IN_THREAD, OF_THREAD):
+            known.pop(me, None)
+        dispatcher.workers.idents.discard(me)
+
+
+class StagedWorkers(Workers):
+    """A worker that has its batches prepared ahead: while it is busy, calls wake another thread."""
+
+    def wake(self) -> None:
+        """Have the thread look that takes the next batch."""
+        dispatcher: Any = self._work
+        if self._batcher.wake_after != 0 and dispatcher.wakes_ahead():
+            return
+        super().wake()
+
+
+class StagedThreadDispatcher(ThreadDispatcher):
+    """Asks the batcher for batches, and has them pass their stages."""
+
+    def __init__(self, driver: Driver, when_ended: Callable[[], object], **named: Any) -> None:
+        super().__init__(driver, when_ended, **named)
+        self.workers = StagedWorkers(self, 1, when_ended)
+        self._overlap = self.batcher.feature(Overlap)
+        self._begin_stages()
+
+    def _begin_stages(self) -> None:
+        # All is written with the lock held.
+        self._current: _Passage | None = None  # in the worker
+        self._ahead: _Passage | None = None  # prepared, or being prepared, for the worker to take
+        self._taken: _Passage | None = None  # by the worker, from `_ahead`: its next
+        self._finishing: _Passage | None = None  # in the third thread
+        self._is_busy = False  # whether the worker is in the function, or finishes: then another thread looks
+        self._preparer = _StageThread(self, "prepare", self._look_ahead)
+        self._finisher = _StageThread(self, "finish", self._finish_other)
+        self._is_free = _thread.allocate_lock()  # held while the third thread has a batch
+
+    def renew_locks(self) -> None:
+        """Make all locks anew; there is no thread."""
+        super().renew_locks()
+        self._begin_stages()
+
+    # -- the worker ---------------------------------------------------------------------------------------
+
+    def run(self, batch: Batch) -> Batch | float | None:
+        """Have `batch` pass its stages, up to where another thread goes on with it."""
+        passage = self._taken
+        if passage is None or passage.batch is not batch:
+            passage = _Passage(batch)
+        with self.lock.later, self.lock:
+            self._taken, self._current = None, passage
+        if passage.is_ready is not None:
+            passage.is_ready.acquire()  # until it is prepared
+        else:
+            IN_THREAD[_thread.get_ident()] = batch
+            self._prepare(passage)
+        if passage.failure is None:
+            if _is_left(batch):
+                self._end_unwanted(passage)
+                return 0.0
+            self._run_function(passage)
+        following = self._following(passage)
+        # Without `finish` the outputs are read here, as the function may use them again for its next batch.
+        hands_over = following is not None and passage.failure is None and passage.steps.finishes is not None
+        if hands_over and self._hand_over(passage):
+            return following
+        if passage.failure is None and passage.steps.finishes is None:
+            self._finish(passage)
+        elif passage.failure is None:
+            with self._is_free:  # until the batch before is finished
+                self._finish(passage)
+        found = self._report(passage, looks=following is None)
+        return following or found
+
+    def _end_unwanted(self, passage: _Passage) -> None:
+        """Forget a batch of which all callers have left."""
+        with self as batcher:
+            batcher.take_in()
+            batcher.end_unwanted(passage.batch, monotonic())
+            self._current = None
+        passage.clear()
+        passage.batch.clear()
+
+    def _prepare(self, passage: _Passage) -> None:
+        """Put the inputs of a batch together, and prepare them."""
+        batch = passage.batch
+        began = monotonic()
+        try:
+            steps = batch.run(self.collator)
+            if steps.prepares is not None:
+                steps.prepared(self._value(steps.prepare()))
+            passage.steps = steps
+        except BaseException as error:  # noqa: BLE001  for the callers to handle, whatever it is
+            note_stage(error, "prepare", batch)
+            passage.failure = error
+        passage.is_prepared = True
+        passage.seconds[0] = monotonic() - began
+
+    def _run_function(self, passage: _Passage) -> None:
+        """Run the batch function, while another thread may prepare the next batch."""
+        batch = passage.batch
+        IN_THREAD[_thread.get_ident()] = batch
+        with self as batcher:
+            began = monotonic()
+            self._overlap.begins(batch, began)
+            self._is_busy = True
+            batcher.wake_after = 1
+        others_wait = batcher.has_calls
+        if others_wait and (self._preparer.is_there or self._preparer.start()):
+            self._preparer.wake()
+        steps = passage.steps
+        try:
+            outputs = steps.run()
+            if type(outputs) is not list and hasattr(outputs, "__await__"):
+                outputs = self._await(outputs)
+            passage.outputs = outputs
+        except BaseException as error:  # noqa: BLE001
+            note_stage(error, "function", batch)
+            passage.failure = error
+        passage.seconds[1] = monotonic() - began
+
+    def _following(self, passage: _Passage) -> Batch | None:
+        """Return the batch that is to be in the function next, without a wait for the end of this one."""
+        with self as batcher:
+            self._overlap.ends()
+            self._is_busy = False
+            batcher.wake_after = None
+            if self._ahead is not None:
+                self._taken, self._ahead = self._ahead, None
+                return self._taken.batch
+            if passage.failure is not None:
+                return None
+            if self.driver.closed:
+                batcher.drain()
+            if batcher.has_calls:
+                found = self._take_ahead(batcher, monotonic())
+                batcher.wake_after = None
+                if isinstance(found, Batch):
+                    return found
+            self._is_busy = True  # it finishes the batch: calls that come meanwhile can be prepared
+            batcher.wake_after = max(self._overlap.lacks(), 1)
+        return None
+
+    def _take_ahead(self, batcher: Batcher, now: float) -> Batch | float | None:
+        """Return the next batch if it is to run beside those before it, or the seconds until then."""
+        batcher.plan(now)  # so that what has arrived is in the queue
+        at = self._overlap.look_at(now)
+        if at is None:
+            return None
+        return batcher.next(now) if at <= now else at - now
+
+    def _hand_over(self, passage: _Passage) -> bool:
+        """Have another thread finish a batch, once it has finished the one before; return whether it does."""
+        if not self._finisher.is_there and not self._finisher.start():
+            return False
+        self._is_free.acquire()
+        with self.lock.later, self.lock:
+            self._finishing, self._current = passage, None
+        self._finisher.wake()
+        return True
+
+    def _finish(self, passage: _Passage) -> None:
+        """Make of the outputs of a batch one result per item."""
+        steps, batch = passage.steps, passage.batch
+        began = monotonic()
+        try:
+            outputs, passage.outputs = passage.outputs, None
+            if steps.finishes is not None:
+                outputs = self._value(steps.finish(outputs))
+            passage.outputs = batch.split(outputs, self.collator)
+        except BaseException as error:  # noqa: BLE001
+            note_stage(error, "finish" if steps.finishes is not None else "function", batch)
+            passage.failure = error
+        passage.seconds[2] = monotonic() - began
+
+    def _report(self, passage: _Passage, *, looks: bool = True) -> Batch | float | None:
+        """Answer the calls of a batch; if the worker `looks`, return what its next look would find."""
+        batch = passage.batch
+        prepare_s, function_s, finish_s = passage.seconds
+        found: Batch | float | None = 0.0
+        with self as batcher:
+            now = monotonic()
+            batcher.spent(batch, (prepare_s, function_s, finish_s), now)
+            if passage.failure is None:
+                batcher.finish(batch, passage.outputs, now)
+            else:
+                batcher.fail(batch, passage.failure, now)
+            if self._current is passage:
+                self._current = None
+                self._is_busy = False
+                batcher.wake_after = None
+            if looks and self._ahead is not None:
+                self._taken, self._ahead = self._ahead, None
+                found = self._taken.batch
+            elif looks:
+                # A batch is taken only after callers that were answered, and callbacks of their futures, had
+                # a chance to call again or to leave.
+                if self.driver.closed:
+                    batcher.drain()
+                found = batcher.next(now, answers_first=True)
+            waits = bool(batcher.first or batcher.queue.items)
+        if waits and not looks:
+            self.workers.wake()  # the worker may have gone to sleep, or a part may be prepared ahead
+        passage.clear()
+        batch.clear()
+        return found
+
+    def _value(self, value: Any) -> Any:
+        """Return what a stage has returned; raise if that is to be awaited, which only an event loop can."""
+        if hasattr(value, "__await__"):
+            if hasattr(value, "close"):
+                value.close()
+            raise TypeError(
+                f"prepare and finish of {self.name} run in threads, so they cannot be `async def`: use "
+                f"batched.aio.dynamically with a batch function that is `async def` too"
+            )
+        return value
+
+    def end_thread(self) -> None:
+        """End the other threads too, and run what they have left to be run again."""
+        found: Batch | float | None = 0.0
+        while found is not None:
+            self._preparer.end()
+            self._finisher.end()
+            if isinstance(found, Batch):
+                try:
+                    found = self.run(found)
+                except BaseException as error:
+                    _logger.exception("%s: the worker failed", self.name)
+                    self.give_up(found if isinstance(found, Batch) else None, error)
+                    found = 0.0
+                continue
+            with self as batcher:
+                batcher.drain()
+                found = batcher.next(monotonic())
+        self._preparer.end()
+        self._finisher.end()
+        super().end_thread()
+
+    # -- the thread that prepares -------------------------------------------------------------------------
+
+    def wakes_ahead(self) -> bool:
+        """Wake the thread that takes the next batch, if the worker is busy; return whether it is."""
+        if not self._is_busy:
+            return False
+        if self._preparer.is_there or self._preparer.start():
+            self._preparer.wake()
+        return True
+
+    def _look_ahead(self) -> float | None:
+        """Take and prepare the next batch, if it is time; return the seconds until it may be."""
+        passage: _Passage | None = None
+        lacks = 1
+        found: Batch | float | None = None
+        try:
+            with self as batcher:
+                if not self._is_busy:
+                    return None
+                now = monotonic()
+                if self._ahead is not None:
+                    found = self._give_up_ahead(batcher, self._ahead, now)
+                else:
+                    found = self._take_ahead(batcher, now)
+                if isinstance(found, Batch):
+                    batcher.wake_after = None
+                    passage = _Passage(found)
+                    passage.is_ready = _thread.allocate_lock()
+                    passage.is_ready.acquire()
+                    self._ahead = passage
+                elif self._ahead is not None:
+                    pays = self._overlap.gives_up(self._ahead.batch, 1, now)
+                    lacks = 1 if pays else ANY_NUMBER
+                    batcher.wake_after = 1 if pays else None
+                    batcher.until = now
+                elif found is not None:
+                    batcher.wake_after = None
+                else:
+                    batcher.wake_after = lacks = max(self._overlap.lacks(), 1)
+                    batcher.until = now
+            if passage is None:
+                has_come = found is None and len(batcher.arriving) >= lacks
+                return 0.0 if has_come or isinstance(found, Batch) else found
+            IN_THREAD[_thread.get_ident()] = passage.batch
+            self._prepare(passage)
+        except BaseException as error:
+            if passage is not None and not passage.is_prepared:
+                passage.failure = error
+            raise
+        finally:
+            if passage is not None and passage.is_ready is not None:
+                passage.is_ready.release()
+        return 0.0  # calls may have come that it is to be prepared anew for
+
+    def _give_up_ahead(self, batcher: Batcher, ahead: _Passage, now: float) -> Batch | None:
+        """Return the batch ahead, to be prepared anew with calls that have come, if that costs less."""
+        batcher.take_in()
+        batcher.effects.has_moved = False
+        more = 0 if ahead.failure is not None else batcher.may_join(ahead.batch)
+        if not (more and self._overlap.gives_up(ahead.batch, more, now)):
+            return None
+        batcher.join(ahead.batch, more)
+        return ahead.batch
+
+    # -- the thread that finishes -------------------------------------------------------------------------
+
+    def _finish_other(self) -> None:
+        """Finish the batch that was handed over."""
+        passage = self._finishing
+        if passage is None:
+            return
+        IN_THREAD[_thread.get_ident()] = passage.batch
+        self._finish(passage)
+        self._report(passage, looks=False)
+        self._end_finishing()
+
+    def _end_finishing(self) -> None:
+        with self.lock.later, self.lock:
+            if self._finishing is not None:
+                self._finishing = None
+                self._is_free.release()
+
+    # -- faults -------------------------------------------------------------------------------------------
+
+    def give_up_stage(self, thread: _StageThread, error: BaseException) -> None:
+        """Answer the batch of a stage's thread with `error`, a fault of this library."""
+        self.lock.free()
+        passage = self._finishing if thread is self._finisher else None
+        with self as batcher:
+            lost = self._give_up_lost(batcher, error)
+            if passage is not None:
+                batcher.give_up(error, passage.batch)
+                lost.append(passage.batch)
+            self._count_anew()
+        for each in lost:
+            each.clear()
+        if passage is not None:
+            self._end_finishing()
+
+    def give_up(self, batch: Batch | None, error: BaseException) -> None:
+        """Answer `batch`, or all calls if there is none, with `error`, a fault of this library."""
+        self.lock.free()
+        lost = [] if batch is None else [batch]
+        with self as batcher:
+            self._current = self._taken = self._ahead = None  # no worker would come for those
+            self._is_busy = False
+            self._overlap.ends()
+            is_all = batch is None or batch not in batcher.running  # the fault came as it looked for more
+            if batch is not None:
+                batcher.give_up(error, batch)
+            lost += self._give_up_lost(batcher, error)
+            if is_all:
+                batcher.give_up(error, None)
+                self._let_in([*self.blocked])
+            self._count_anew()
+        for each in lost:
+            each.clear()
+
+    def _give_up_lost(self, batcher: Batcher, error: BaseException) -> list[Batch]:
+        """Answer with `error` the calls of batches that no thread has in hand; return the batches."""
+        passages = (self._current, self._ahead, self._taken, self._finishing)
+        in_hand = [passage.batch for passage in passages if passage is not None]
+        lost = [each for each in batcher.running if not any(each is other for other in in_hand)]
+        for each in lost:
+            batcher.give_up(error, each)
+        return lost
+
+
+def _is_left(batch: Batch) -> bool:
+    """Whether every caller has left."""
+    return all(call.left is not None or not call.missing for call, _, _ in batch.slices)

@@ -1,0 +1,92 @@
+"""Has `on_batch` called, in a thread of its own: neither workers nor callers wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from batched._core.batch_record import BatchRecord
+from batched._drivers.fork_and_exit import start_thread
+from batched._drivers.private_python import HAS_DAEMONS
+
+_IDLE_S = 1.0
+_LONGEST_S = 5.0
+_MOST = 10_000
+
+_logger = logging.getLogger("batched")
+
+
+class Teller:
+    """Tells `on_batch` of batches, one after another, in a thread that runs while there are some."""
+
+    def __init__(self, name: str, on_batch: Callable[[BatchRecord], object]) -> None:
+        self._name = name
+        self._on_batch = on_batch
+        self._queue: SimpleQueue[BatchRecord | threading.Event] = SimpleQueue()
+        self._has_thread = False
+        self._has_failed = False
+        self._has_dropped = False
+        self._ident: int | None = None
+
+    def tell(self, record: BatchRecord) -> None:
+        """Have `on_batch` told soon. It may be called with a lock held, and in the middle of anything."""
+        if self._queue.qsize() >= _MOST:
+            if not self._has_dropped:
+                self._has_dropped = True
+                _logger.warning("%s: on_batch is slower than batches: some are not told", self._name)
+            return
+        self._queue.put(record)
+        self._start()
+
+    def flush(self) -> None:
+        """Wait until all batches so far have been told; for some seconds at most."""
+        if self._queue.empty() and not self._has_thread:
+            return
+        if threading.get_ident() == self._ident:
+            return
+        told = threading.Event()
+        self._queue.put(told)
+        self._start()
+        told.wait(_LONGEST_S)
+
+    def _start(self) -> None:
+        if self._has_thread:
+            return
+        self._has_thread = True
+        thread = threading.Thread(
+            target=self._run, name=f"batched on_batch: {self._name}", daemon=HAS_DAEMONS
+        )
+        try:
+            start_thread(thread)
+        except BaseException as error:  # Ctrl-C, or too many threads
+            self._has_thread = False
+            if not isinstance(error, RuntimeError):
+                raise
+
+    def _run(self) -> None:
+        self._ident = threading.get_ident()
+        while True:
+            try:
+                record = self._queue.get(timeout=_IDLE_S)
+            except Empty:
+                self._has_thread = False
+                if not self._queue.empty():  # a batch has ended just now, and counts on this thread
+                    self._start()
+                return
+            if isinstance(record, threading.Event):
+                record.set()
+            else:
+                self._call(record)
+            del record
+
+    def _call(self, record: BatchRecord) -> None:
+        try:
+            self._on_batch(record)
+        except BaseException:
+            if not self._has_failed:
+                self._has_failed = True
+                with contextlib.suppress(Exception):  # of a handler of the log
+                    _logger.exception("%s: on_batch failed; further failures are not logged", self._name)

@@ -1,0 +1,213 @@
+"""The metrics of all live batchers, as tables: what Prometheus and OpenTelemetry show is made of these."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from statistics import fmean
+from typing import Any, TypeAlias
+
+from batched._core.counters import Counters
+from batched._core.options import Options
+from batched._core.stats import Distribution, Stats
+from batched._drivers.event_loop import LoopDriver
+from batched._drivers.fork_and_exit import live
+from batched._drivers.thread import ThreadDriver
+from batched._drivers.worker_pool import Served
+from batched._policy.lengths import Choice
+from batched._policy.window import StartReason
+
+_logger = logging.getLogger("batched")
+
+Live: TypeAlias = "list[tuple[ThreadDriver | LoopDriver, Stats]]"
+"""The batchers of one name."""
+Totals: TypeAlias = "Counter[tuple[str, str]]"
+"""Counts by metric and label: "" where a metric has no label, a bound or "sum" in a histogram."""
+
+COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
+    "accepted_items": ("Items taken from callers", lambda s: s.total_accepted),
+    "processed_items": ("Items that the batch function has processed", lambda s: s.total_processed),
+    "failed_items": ("Processed items that were answered with an error", lambda s: s.total_failed),
+    "cancelled_items": ("Items cancelled before they ran", lambda s: s.total_cancelled),
+    "expired_items": ("Items that missed their deadline before they ran", lambda s: s.total_expired),
+    "rejected_items": ("Items rejected because the queue had no room", lambda s: s.total_rejected),
+    "refused_items": (
+        "Items refused on arrival because they would have missed their deadline",
+        lambda s: s.total_refused,
+    ),
+    "cached_items": ("Items answered by the cache or by an equal item in flight", lambda s: s.total_cached),
+    "copied_items": (
+        "Copies of items that filled batches up to one of batch_sizes; no other figure counts them",
+        lambda s: s.total_copies,
+    ),
+    "joined_items": ("Items that joined a batch while it ran (continuous)", lambda s: s.total_joined),
+    "real_elements": ("Elements, or units of length, that callers passed", lambda s: s.padding.real),
+    "padded_elements": (
+        "Elements that the batch function was given, including padding",
+        lambda s: s.padding.padded,
+    ),
+    "busy_seconds": (
+        "Seconds spent in batches, running ones included; the rate is the number of slots in use",
+        lambda s: s.processing_time.sum + sum(s.running),
+    ),
+}
+LABELLED: dict[str, tuple[str, str, Iterable[str], Callable[[Stats], Mapping[str, float]]]] = {
+    "batches": (
+        "Runs of the batch function, by the reason for their start",
+        "reason",
+        StartReason,
+        lambda s: s.closed,
+    ),
+    "stage_seconds": (
+        "Seconds spent in each stage of batches, with the option `prepare` or `finish`",
+        "stage",
+        ("prepare", "function", "finish"),
+        lambda s: {name: times.sum for name, times in s.stages.items()},
+    ),
+    "chosen_batches": (
+        "Runs with known item lengths, by how their items were chosen",
+        "how",
+        Choice,
+        lambda s: s.chosen,
+    ),
+}
+# Every bound is a series: so each is twice the one before, from 64 microseconds to 4.5 minutes, and up to
+# 4,096 items. All of them are bounds of the buckets that are counted, so that the figures are exact.
+SECONDS = [1e-6 * 2.0**exponent for exponent in range(6, 29)]
+ITEMS = [2.0**exponent for exponent in range(13)]
+HISTOGRAMS: dict[str, tuple[str, list[float], Callable[[Stats], Distribution]]] = {
+    "wait_seconds": ("Time from an item's call to the start of its batch", SECONDS, lambda s: s.wait),
+    "execution_seconds": ("Duration of a run of the batch function", SECONDS, lambda s: s.processing_time),
+    "batch_size_items": ("Items in a run of the batch function", ITEMS, lambda s: s.batch_size),
+}
+
+
+def _mean_s(what_ms: str) -> Callable[[Live], float | None]:
+    def mean_s(live: Live) -> float | None:
+        learned = [getattr(stats.learned, what_ms) for _, stats in live if stats.learned is not None]
+        known = [value for value in learned if value is not None]
+        return fmean(known) / 1000 if known else None
+
+    return mean_s
+
+
+def _capacity(known: list[float | None]) -> float | None:
+    """Return what batchers can do together; None if of one of them that is not known."""
+    capacities = [capacity for capacity in known if capacity is not None]
+    return sum(capacities) if capacities and len(capacities) == len(known) else None
+
+
+def _slots(options: Options) -> int:
+    """Return how many batches can run at once."""
+    stages = (options.prepare is not None) + (options.finish is not None)
+    return options.max_concurrent_batches + stages
+
+
+def _expected_waits_s(live: Live) -> list[float]:
+    waits = [batcher.expected_wait_s(1) for batcher, _ in live]
+    return [wait for wait in waits if wait is not None]
+
+
+GAUGES: dict[str, tuple[str, Callable[[Live], float | None]]] = {
+    "batchers": ("Live batchers with this name", len),
+    "slots": (
+        "Batches that can run at once, one in each stage; for batchers of event loops, on each loop",
+        lambda live: sum(_slots(batcher.options) for batcher, _ in live),
+    ),
+    "waiting_items": ("Items in the queue", lambda live: sum(s.queue_size for _, s in live)),
+    "running_items": ("Items in running batches", lambda live: sum(s.running_items for _, s in live)),
+    "running_batches": ("Batches that are running", lambda live: sum(len(s.running) for _, s in live)),
+    "running_batch_age_seconds": (
+        "How long the oldest running batch has been running; 0 if none is",
+        lambda live: max((age for _, s in live for age in s.running), default=0.0),
+    ),
+    "expected_wait_seconds": (
+        "How long a call of one item would wait for its answer; learned from the first scrape or deadline on",
+        lambda live: max(_expected_waits_s(live), default=None),
+    ),
+    "learned_batch_seconds": ("Learned cost of a batch of any size", _mean_s("batch_ms")),
+    "learned_item_seconds": ("Learned cost of each item", _mean_s("item_ms")),
+    "learned_length_seconds": (
+        "Learned cost of each item for every unit of the longest item's length",
+        _mean_s("length_ms"),
+    ),
+    "learned_delay_seconds": ("How long recent batches waited for more calls", _mean_s("wait_ms")),
+    "learned_capacity_items_per_second": (
+        "Items per second in full batches, back to back, calculated from the learned costs",
+        lambda live: _capacity([s.learned.capacity for _, s in live if s.learned is not None]),
+    ),
+    "fitting_items": (
+        "The largest batch size known to fit in memory",
+        lambda live: min((s.fits_memory for _, s in live if s.fits_memory is not None), default=None),
+    ),
+}
+
+WORKERS: dict[str, tuple[str, Callable[[Served], float]]] = {
+    "worker_batches": ("Batches that a shared worker has run, by function", lambda served: served.batches),
+    "worker_busy_seconds": ("Seconds that these took", lambda served: served.seconds),
+}
+READY = "worker_ready"
+READY_TEXT = "Whether a shared worker has its state: 1 or 0"
+
+
+class History:
+    """The figures of earlier scrapes, so that no counter falls."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._counters: dict[Counters, str] = {}  # of the batchers that lived then, which these outlive
+        self._gone: dict[str, Totals] = {}
+        self._told: dict[str, Totals] = {}
+
+    def totals(self, batchers: dict[str, Live], counters: dict[Counters, str]) -> dict[str, Totals]:
+        """Return the totals of each name, those of batchers that are gone included."""
+        for ended, name in self._counters.items():
+            if ended not in counters:
+                self._gone[name] = self._gone.get(name, Counter()) + _totals(_last_stats(ended))
+        self._counters = counters
+        self._gone = {name: self._gone.get(name, Counter()) for name in batchers}
+        told = {}
+        for name, each in batchers.items():
+            totals = sum((_totals(stats) for _, stats in each), self._gone[name])
+            # The larger figures: a closed event loop may have taken along what only it had counted.
+            told[name] = totals | self._told.get(name, Counter())
+        self._told = told
+        return told
+
+
+def read() -> tuple[dict[str, Live], dict[Counters, str]]:
+    """Return the live batchers by name, and the name of each one's counters."""
+    batchers: dict[str, Live] = {}
+    counters: dict[Counters, str] = {}
+    for batcher in live():
+        if isinstance(batcher, ThreadDriver | LoopDriver):
+            name = batcher.name.encode(errors="backslashreplace").decode()  # the page is UTF-8
+            counters[batcher.counters] = name
+            try:
+                stats = batcher.stats
+            except Exception:
+                _logger.exception("%s: could not read its stats", batcher.name)
+            else:
+                batchers.setdefault(name, []).append((batcher, stats))
+    return batchers, counters
+
+
+def _last_stats(counters: Counters) -> Stats:
+    """Return the last figures of a batcher that is gone; the items that it left behind count as cancelled."""
+    stats = counters.snapshot(waiting=0, running=[], again=0, fits=None, best=None, learned=None)
+    executed_or_late = stats.total_processed + stats.total_expired
+    return replace(stats, total_cancelled=stats.total_accepted - executed_or_late)
+
+
+def _totals(stats: Stats) -> Totals:
+    totals: dict[tuple[str, str], Any] = {(metric, ""): read(stats) for metric, (_, read) in COUNTERS.items()}
+    for metric, (_, _, _, read_counts) in LABELLED.items():
+        totals |= {(metric, value): count for value, count in read_counts(stats).items()}
+    for metric, (_, bounds, read_values) in HISTOGRAMS.items():
+        found = read_values(stats)
+        totals |= {(metric, str(bound)): found.at_most(bound) for bound in bounds}
+        totals |= {(metric, "+Inf"): found.count, (metric, "sum"): found.sum}
+    return Counter(totals)

@@ -1,0 +1,145 @@
+"""`request_cache`: a cache for the calls of one request, in front of the queue, and of the decorator's cache.
+
+It is a layer as the decorator's cache is, of which the calls of some views pass through it and no others. A
+call that neither cache answers has a `CachedCall` of the decorator's cache in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+from batched._core.call import Call
+from batched._core.options import CallOptions, Options
+from batched._locks import Freed, InterruptedLock
+from batched._parts.cache import CachingCollator, ask_as
+from batched._parts.in_flight import CachedCall
+from batched._parts.layers import LayeredCollator
+from batched._parts.store import UNKNOWN, Faults, at_once
+
+
+class RequestCall(CachedCall):
+    """A call that the cache of its request may answer."""
+
+    behind: CachedCall | None = None
+    """How the cache of the decorator is asked for the items that the cache of the request has not."""
+    places: list[int]
+    """Where in this call the items of `behind` are."""
+
+    def forget_watches(self) -> None:
+        """Let go of results that land: the caller has its answer."""
+        super().forget_watches()
+        self.behind = None
+
+
+class RequestCache(CachingCollator):
+    """The collator of a function, with the cache of a request in front of it."""
+
+    joins_any = True  # that an item is looked up once is promised, however long a list it is in
+
+    def __init__(
+        self,
+        behind: Any,
+        cache: Any,
+        cache_key: Callable[..., Hashable] | None,
+        name: str,
+        owner: str | None,
+    ) -> None:
+        is_layered = isinstance(behind, LayeredCollator)
+        inner = behind.inner if is_layered else behind
+        super().__init__(inner, behind.layers if is_layered else (), cache, cache_key, name, bound=False)
+        self.cache: Any = cache
+        self._owner = owner if cache_key is None else None
+        self._behind = behind if isinstance(behind, CachingCollator) else None
+
+    def _layered(self, call: Call) -> Call:
+        if not call.size:
+            return call
+        cached = RequestCall(call, self, self.keys(call), self._values(call))
+        super().watch(cached)
+        at_once(super().look(cached))
+        behind = self._behind
+        if cached.missing and behind is not None:
+            cached.places = [place for place, result in enumerate(cached.results) if result is UNKNOWN]
+            keys = behind.keys(self._some_of(cached))
+            cached.behind = CachedCall(call, behind, keys, [])
+            if not behind.callers_ask:
+                self.watch(cached)
+                at_once(self.look(cached))
+        if cached.missing:
+            self._own_inputs(call)
+        return cached
+
+    def _some_of(self, cached: RequestCall) -> Call:
+        """Return a call of the items that the cache has not, to be asked for their keys."""
+        call = cached.uncached
+        if not call.many:
+            return call
+        inputs = self._collator.pick(call.inputs, cached.places)
+        some = Call().begin(call.function, inputs, len(cached.places), True, call.arrived)  # noqa: FBT003
+        if hasattr(call, "key"):
+            some.key = call.key
+        return some
+
+    def watch(self, cached: CachedCall) -> None:
+        """Watch the cache of the decorator: that of the request has been asked."""
+        if isinstance(cached, RequestCall) and cached.behind is not None and self._behind is not None:
+            self._behind.watch(cached.behind)
+
+    async def look(self, cached: CachedCall) -> None:
+        """Ask the cache of the decorator, and keep what it has for the request."""
+        if not isinstance(cached, RequestCall) or cached.behind is None or self._behind is None:
+            return
+        behind = cached.behind
+        await self._behind.look(behind)
+        found = behind.results if behind.many or behind.missing else [behind.results]
+        known = []
+        for place, result in zip(cached.places, found, strict=True):
+            if result is not UNKNOWN:
+                self.know(cached, place, result)
+                known.append((cached.keys[place], result))
+        await self._keep(known, Faults(self._name), Exception)
+
+    async def keep(self, cached: CachedCall) -> None:
+        """Store the results that the caller has to store in the cache of the decorator."""
+        if isinstance(cached, RequestCall) and cached.behind is not None and self._behind is not None:
+            await self._behind.keep(cached.behind)
+
+    def miss_call(self, cached: CachedCall, places: list[int]) -> Call:
+        """Return the call for the items of `cached` at `places`, as the cache of the decorator has it."""
+        if not isinstance(cached, RequestCall) or cached.behind is None or self._behind is None:
+            return super().miss_call(cached, places)
+        behind = cached.behind
+        at = {place: its for its, place in enumerate(cached.places)}
+        those = [at[place] for place in places]
+        values = [[each[place] for place in places] for each in cached.values]
+        miss_call = CachedCall(
+            self._picked(cached, places), self._behind, [behind.keys[each] for each in those], values
+        )
+        ask_as(miss_call, cached)
+        miss_call.watches = {
+            new: behind.watches[old] for new, old in enumerate(those) if old in behind.watches
+        }
+        miss_call.to_store = behind.to_store
+        return miss_call
+
+
+class RequestCaches:
+    """The caches of requests that are in use at one driver: views that have the same one share it."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[int, RequestCache] = WeakValueDictionary()
+        self._lock = InterruptedLock()
+        self._owner = uuid4().hex
+
+    def of(self, options: CallOptions, settings: Options, behind: Any, name: str, *, bound: bool) -> Any:
+        """Return the collator in front of that `behind`, for calls with `options`."""
+        cache, cache_key = options.request_cache, settings.cache_key
+        with Freed(self._lock), self._lock:
+            found = self._known.get(id(cache))
+            if found is None:
+                owner = self._owner if bound else None
+                self._known[id(cache)] = found = RequestCache(behind, cache, cache_key, name, owner)
+            return found

@@ -1,0 +1,232 @@
+"""`prepare` and `finish`: a batch passes them before and after the batch function.
+
+Here they are found, bound to the instance of a method, and called; a driver decides in which thread or task,
+and beside which other batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from inspect import iscoroutinefunction, signature, unwrap
+from types import FunctionType
+from typing import Any, cast
+
+from batched._core.batch import Batch
+from batched._core.call import Call, Wrapper
+from batched._core.options import Options, has_stages
+from batched._parts.layers import Divisible
+
+_IN_WORDS = {"prepare": "preparing", "function": "running", "finish": "finishing"}
+
+
+class Steps:
+    """One batch on its way: each step is to be taken once, in this order."""
+
+    __slots__ = ("_args", "_finish", "_function", "_named", "_prepare")
+
+    def __init__(
+        self,
+        prepare: Callable[..., Any] | None,
+        function: Callable[..., Any],
+        finish: Callable[..., Any] | None,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+    ) -> None:
+        self._prepare: Any = prepare
+        self._function = function
+        self._finish: Any = finish
+        self._args = args
+        self._named = named
+
+    @property
+    def prepares(self) -> Any:
+        """The function of the first stage, None if there is none."""
+        return self._prepare
+
+    @property
+    def finishes(self) -> Any:
+        """The function of the last stage, None if there is none."""
+        return self._finish
+
+    def prepare(self) -> Any:
+        """Return what `prepare` makes of the items; the function is to be given that (`prepared`)."""
+        args, named = self._args, self._named
+        self._args, self._named = (), {}
+        return self._prepare(*args, **named)
+
+    def prepared(self, inputs: Any) -> None:
+        """Have the function be given `inputs`."""
+        self._args = (inputs,)
+
+    def run(self) -> Any:
+        """Return the outputs of the function."""
+        args, named = self._args, self._named
+        self._args, self._named = (), {}  # they are dropped as soon as the function has ended
+        return self._function(*args, **named)
+
+    def finish(self, outputs: Any) -> Any:
+        """Return one result per item."""
+        return self._finish(outputs)
+
+
+class _Staged:
+    """A decorated function of which a call makes the `Steps` of a batch, in the place of a view."""
+
+    __slots__ = ("_finish", "_function", "_prepare")
+
+    def __init__(self, function: Wrapper, options: Options) -> None:
+        self._function = function
+        self._prepare = options.prepare
+        self._finish = options.finish
+
+    @property
+    def __wrapped__(self) -> Callable[..., Steps]:
+        function = self._function.__wrapped__
+        owner = getattr(function, "__self__", None)
+        prepare = found(self._prepare, function, owner)
+        finish = found(self._finish, function, owner)
+
+        def steps(*args: Any, **named: Any) -> Steps:
+            return Steps(prepare, function, finish, args, named)
+
+        # For its signature:
+        steps.__wrapped__ = function if prepare is None else prepare  # type: ignore[attr-defined]
+        return steps
+
+
+def staged(collator: Divisible, options: Options) -> Divisible:
+    """Return `collator`, or one in front of it if batches pass stages with these options."""
+    return cast("Divisible", StagedCollator(collator, options)) if has_stages(options) else collator
+
+
+class StagedCollator:
+    """Another collator, of which the batches pass stages."""
+
+    def __init__(self, collator: Divisible, options: Options) -> None:
+        self.collator = collator
+        self._options = options
+        self.chunk_size = collator.chunk_size
+        self.items: Callable[[Call], Iterable[tuple[tuple[Any, ...], dict[str, Any]]]] = collator.items
+        self.pick = collator.pick
+        self.own = collator.own
+        self.can_repeat: Callable[[Batch], bool] = collator.can_repeat
+        self.collate: Callable[[Batch], Any] = collator.collate
+        self.split: Callable[[Any, Batch], list[Any]] = collator.split
+        self.place = collator.place
+
+    def read(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+        """Return the call that the arguments mean."""
+        return self.collator.read(_Staged(function, self._options), args, named, now)
+
+    def one(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+        """Return the call for one item."""
+        return self.collator.one(_Staged(function, self._options), args, named, now)
+
+    def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
+        """Return a call of some elements of a `map`."""
+        return self.collator.chunk(_Staged(function, self._options), items, now)
+
+
+def found(stage: Callable[..., Any] | str | None, function: Any, owner: object) -> Any:
+    """Return the function of a stage; if it is a method, bound to `owner`, the instance or class.
+
+    It is one if it is given by its name, or stands in the same class and has the same first parameter.
+    """
+    if isinstance(stage, str):
+        return getattr(owner, stage)
+    if owner is not None and is_method_beside(stage, function):
+        return stage.__get__(owner)  # type: ignore[union-attr]
+    return stage
+
+
+def is_method_beside(stage: object, function: Any) -> bool:
+    """Whether `stage` is a function of the class of `function`, with the same first parameter: `self`."""
+    plain = getattr(function, "__func__", function)
+    if not (isinstance(stage, FunctionType) and isinstance(plain, FunctionType)):
+        return False
+    its_class = plain.__qualname__.rpartition(".")[0]
+    beside, inner = unwrap(stage), unwrap(plain)  # as decorators may be between
+    if not (isinstance(beside, FunctionType) and isinstance(inner, FunctionType)):
+        return False
+    first, other = beside.__code__, inner.__code__
+    return (
+        bool(its_class)
+        and not its_class.endswith("<locals>")
+        and stage.__qualname__.rpartition(".")[0] == its_class
+        and stage.__module__ == plain.__module__
+        and bool(first.co_argcount)
+        and first.co_varnames[:1] == other.co_varnames[:1]
+    )
+
+
+def first_of(func: Any, options: Options, name: str, owner: object, *, bound: bool) -> tuple[Any, bool]:
+    """Return the function that gets the items of a batch, and whether it is bound to `owner`.
+
+    Raises `TypeError` for the name of a method where there is no instance.
+    """
+    for stage, given in (("prepare", options.prepare), ("finish", options.finish)):
+        if isinstance(given, str):
+            holder = owner if bound else getattr(func, "__self__", None)
+            if holder is None:
+                raise TypeError(
+                    f"{stage}={given!r} names a method, but {name} is a plain function: "
+                    f"give the function itself"
+                )
+            if not callable(getattr(holder, given, None)):
+                kind = holder if isinstance(holder, type) else type(holder)
+                raise TypeError(
+                    f"{stage}={given!r}: {kind.__qualname__} has no method of that name, for {name}"
+                )
+    prepare = options.prepare
+    if prepare is None:
+        return func, bound
+    if isinstance(prepare, str):
+        holder = owner if bound else func.__self__
+        return getattr(holder, prepare), False
+    return prepare, is_method_beside(prepare, func)
+
+
+def note_stage(error: BaseException, stage: str, batch: Batch) -> None:
+    """Note on `error` in which stage of `batch` it was raised; of one that is raised again, the last."""
+    size = batch.size
+    note = f"while {_IN_WORDS[stage]} a batch of {size} {'item' if size == 1 else 'items'}"
+    try:
+        notes = getattr(error, "__notes__", [])
+        notes[:] = [each for each in notes if not _is_ours(each)]
+        error.add_note(note)
+    except Exception:  # noqa: BLE001  a class may refuse attributes
+        return
+
+
+def _is_ours(note: object) -> bool:
+    return isinstance(note, str) and any(
+        note.startswith(f"while {verb} a batch of ") for verb in _IN_WORDS.values()
+    )
+
+
+def refuse_async(options: Options, *, is_async: bool, name: str) -> None:
+    """Raise `TypeError` for a stage that is `async def`, where the batch function runs in a thread."""
+    for stage in ("prepare", "finish"):
+        if not is_async and iscoroutinefunction(getattr(options, stage)):
+            raise TypeError(
+                f"{stage} is `async def`, but {name} runs in a thread: use batched.aio.dynamically with a "
+                f"batch function that is `async def` too, or make {stage} a plain function"
+            )
+
+
+def signature_with(function: Any, options: Options) -> Any:
+    """Return a stand-in with the parameters of the first stage of `function`, and the answer of the last."""
+    owner = getattr(function, "__self__", None)
+    first = found(options.prepare, function, owner) if options.prepare is not None else function
+    last = found(options.finish, function, owner) if options.finish is not None else function
+    seen = signature(first, eval_str=False)
+
+    def stand_in() -> None:
+        """Have a signature."""
+
+    try:
+        answer = signature(last).return_annotation
+    except (TypeError, ValueError):
+        answer = seen.empty
+    stand_in.__signature__ = seen.replace(return_annotation=answer)  # type: ignore[attr-defined]
+    return stand_in

@@ -1,0 +1,125 @@
+"""When items join a batch that runs: at once, or several together.
+
+When items join, the function begins with them: a model reads their prompts, for example. That takes
+`fixed + each * joining` seconds, in which the items that are there get no further. Where `fixed` is much,
+few joins of many items waste less of it, but leave places empty meanwhile, as a store that orders rarely has
+empty shelves (the economic order quantity; Harris, 1913). Of `most` items at once `ends` end at each step, of
+`step` seconds. If `k` join each time, that is every `k / ends` steps, and `most - k / 2` are there on
+average. So
+
+    (most - k / 2) / (step + each * ends + fixed * ends / k)
+
+pieces are made per second, which is most for the positive root of
+`(step + each * ends) * k**2 + 2 * fixed * ends * k = 2 * fixed * ends * most`.
+
+While fewer items wait than there are places, that matters less: callers that come by themselves get no more
+from more throughput, but would wait. So fewer are enough to join, by the square of the share of places that
+are taken or wanted. But if the number of items hardly changes, they come from callers in closed loops, and
+call sooner if their answers come sooner.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+_FADE = 0.98  # of what is known of steps, at each: it is that of the last fifty
+_TRIES = 4  # steps in a row in which items have joined, while it is not known what a step takes without
+_LOOKS = 64  # likewise, while it was known once
+_STEADY = 0.4  # variance over mean of the number of items; it is 1 for independent callers
+_FEW = 100  # looks: from then on it is known
+
+
+class _Line:
+    """The line through what was measured, the last above all: least squares that fade."""
+
+    __slots__ = ("_n", "_x", "_xx", "_xy", "_y")
+
+    def __init__(self) -> None:
+        self._n = self._x = self._y = self._xx = self._xy = 0.0
+
+    def add(self, x: float, y: float) -> None:
+        """Learn that it is `y` at `x`."""
+        self._n = self._n * _FADE + 1
+        self._x = self._x * _FADE + x
+        self._y = self._y * _FADE + y
+        self._xx = self._xx * _FADE + x * x
+        self._xy = self._xy * _FADE + x * y
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was measured."""
+        return self._n > 0
+
+    def costs(self) -> tuple[float, float]:
+        """Return what it costs at all, and what each adds; neither is negative."""
+        spread = self._xx - self._x * self._x / self._n
+        if spread < 1e-9 * self._xx:
+            return self._y / self._n, 0.0
+        each = max((self._xy - self._x * self._y / self._n) / spread, 0.0)
+        fixed = (self._y - each * self._x) / self._n
+        return (fixed, each) if fixed > 0 else (0.0, self._xy / self._xx)
+
+
+class Joining:
+    """Learns what steps and joins take, and says how many items join."""
+
+    def __init__(self) -> None:
+        self._step = _Line()  # seconds of a step in which none has joined, by its items
+        self._join = _Line()  # seconds that joining adds, by the items that join
+        self._ends = 0.0  # per step
+        self._steps = 0
+        self._in_a_row = 0  # steps in which items have joined
+        self._looks = 0
+        self._mean = 0.0  # of the number of items that are there or wait
+        self._variance = 0.0
+
+    def stepped(self, live: int, joined: int, seconds: float) -> None:
+        """Learn from a step of `live` items, of which so many had `joined`."""
+        if not joined:
+            self._in_a_row = 0
+            self._step.add(live, seconds)
+            return
+        self._in_a_row += 1
+        if self._step.is_known:
+            fixed, each = self._step.costs()
+            self._join.add(joined, max(seconds - fixed - each * live, 0.0))
+
+    def ended(self, items: int) -> None:
+        """Note how many items have ended at a step."""
+        self._steps += 1
+        self._ends += (items - self._ends) / min(self._steps, 50)
+
+    def room(self, live: int, most: int, waiting: int) -> int:
+        """Return how many of the `waiting` items join `live` ones, of which there may be `most`.
+
+        That is as many as there is room for, or none. There must be room.
+        """
+        free = most - live
+        joining = min(free, waiting)
+        self._look(live + waiting)
+        if self._in_a_row >= (_LOOKS if self._step.is_known else _TRIES):
+            return 0  # so that it is known what a step takes without
+        if waiting >= free:
+            enough = self._best(live, most)
+        else:
+            there = live + waiting
+            is_steady = self._looks > _FEW and self._variance < _STEADY * self._mean
+            enough = self._best(live, there) * (1.0 if is_steady else (there / most) ** 2)
+        return joining if joining >= min(enough, most) else 0
+
+    def _look(self, items: int) -> None:
+        self._looks += 1
+        weight = max(1 / self._looks, 0.003)
+        off = items - self._mean
+        self._mean += weight * off
+        self._variance = (1 - weight) * (self._variance + weight * off * off)
+
+    def _best(self, live: int, most: int) -> float:
+        """Return how many join best at once, if `most` items are there at most."""
+        if not self._join.is_known:
+            return 1.0
+        fixed, each = self._join.costs()
+        step, step_each = self._step.costs()
+        half = fixed * self._ends
+        a = step + step_each * live + each * self._ends
+        return (sqrt(half * half + 2 * a * half * most) - half) / a if a else 1.0

@@ -1,0 +1,160 @@
+"""The command `python -m batched serve`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from batched._api.through_class import ThroughClass
+from batched._remote.frames import MAX_FRAME_BYTES
+from batched._remote.protocols import PROTOCOLS
+from batched._remote.serving import Serving, name_of
+
+_USAGE, _FAILED = 2, 1
+_EPILOG = """Example:
+
+  python -m batched serve app.model:embed rank=app.model:model.rerank --bind unix:/run/embed.sock
+
+Clients: batched.connect("unix:/run/embed.sock").embed. SIGTERM and Ctrl-C have the server answer what has
+come, and end; a second one ends it at once."""
+
+
+class UsageError(Exception):
+    """What the user has given cannot be served."""
+
+
+def add_serve(commands: Any) -> None:
+    """Add the options of `serve`."""
+    serve = commands.add_parser(
+        "serve",
+        help="hold functions for other processes",
+        description="Hold decorated functions for other processes, and batch their calls together.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    serve.set_defaults(run=_serve)
+    add = serve.add_argument
+    add(
+        "functions",
+        nargs="+",
+        metavar="[NAME=]MODULE:FUNCTION",
+        help="a decorated function, and the name by which clients call it if that is another",
+    )
+    add("--bind", required=True, metavar="ADDRESS", help="unix:PATH, tcp:127.0.0.1:PORT, or fd:3")
+    add("--group", help="the users of this group may connect to the unix socket, too")
+    add("--protocol", choices=PROTOCOLS, default="pickle", help="how values travel (pickle)")
+    add("--http", metavar="HOST:PORT", help="where to show /metrics and /healthz")
+    add("--token-file", metavar="FILE", help="what clients on tcp must know; a file that is missing is made")
+    add("--drain-s", type=float, default=30.0, metavar="S", help="the most seconds to answer at the end (30)")
+    add(
+        "--max-frame-bytes",
+        type=int,
+        default=MAX_FRAME_BYTES,
+        metavar="N",
+        help=f"the most bytes of one call ({MAX_FRAME_BYTES})",
+    )
+    add("--until-unused", type=float, help=argparse.SUPPRESS)  # seconds; see `spawn`
+    add("--lock", type=int, help=argparse.SUPPRESS)  # of `spawn`: kept by this process, and no child of it
+    add("--verbose", action="store_true", help="also log clients that come and leave")
+
+
+def _serve(given: argparse.Namespace) -> int:
+    """Serve until it is told to end; return the status of the process."""
+    if given.lock is not None:
+        os.set_inheritable(given.lock, False)  # noqa: FBT003
+        os.register_at_fork(after_in_child=partial(os.close, given.lock))
+    try:
+        functions = _functions(given.functions)
+    except UsageError as error:
+        return _say(error, _USAGE)
+    _log(verbose=given.verbose)
+    try:
+        serving = Serving(
+            functions,
+            bind=given.bind,
+            group=given.group,
+            protocol=given.protocol,
+            http=given.http,
+            token_file=given.token_file,
+            drain_s=given.drain_s,
+            max_frame_bytes=given.max_frame_bytes,
+            unused_s=given.until_unused,
+            ends_process=True,
+        )
+    except (ValueError, ImportError, OSError) as error:
+        return _say(error, _USAGE)
+    try:
+        serving.run()
+    except OSError as error:
+        if serving.is_ready:
+            raise
+        return _say(f"cannot listen at {serving.at}: {error.strerror or error}", _FAILED)
+    return 0
+
+
+def _say(why: object, status: int) -> int:
+    print(f"python -m batched serve: {why}", file=sys.stderr)  # noqa: T201
+    return status
+
+
+def _log(*, verbose: bool) -> None:
+    """Have the logger of the package write to stderr, unless the program has set up logging itself."""
+    logger = logging.getLogger("batched")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+    if verbose:
+        logger.setLevel(logging.DEBUG)
+    elif logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+
+
+def _functions(given: Sequence[str]) -> dict[str, Any]:
+    """Return the functions by the names that clients call them by."""
+    named: dict[str, Any] = {}
+    for text in given:
+        name, equals, place = text.rpartition("=")
+        function = found(place)
+        try:
+            own = name_of(function)
+        except TypeError:
+            raise UsageError(f"{place} is no decorated function: {_remedy(function)}") from None
+        name = name if equals else own
+        if name in named:
+            raise UsageError(f"two functions have the name {name!r}: give one another, as in other={place}")
+        named[name] = function
+    return named
+
+
+def _remedy(found: Any) -> str:
+    if isinstance(found, ThroughClass):
+        return "it is a method, so name that of an instance, as in app.model:model.embed"
+    return f"decorate it, as with batched.dynamically (it is a {type(found).__name__})"
+
+
+def found(text: str) -> Any:
+    """Return the object that `MODULE:NAME` names."""
+    module, colon, path = text.partition(":")
+    if not colon or not module or not path:
+        raise UsageError(f"a function is MODULE:FUNCTION, such as app.model:embed, got {text!r}")
+    try:
+        value: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # it is missing in the user's module
+        raise UsageError(f"there is no module {error.name} here: see PYTHONPATH") from None
+    at = module
+    for name in path.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            raise UsageError(f"{at} has no {name}, got {text}") from None
+        at = f"{at}.{name}"
+    return value

@@ -1,0 +1,296 @@
+"""A function of another process, for its callers here: a driver without a batcher."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import sys
+from asyncio import get_running_loop
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from time import sleep
+from typing import Any, NoReturn, Protocol
+
+from batched._clock import monotonic
+from batched._core.call import Call, Slice
+from batched._core.options import DEFAULT_MAX_PIECES, Options
+from batched._core.stats import Stats
+from batched._drivers import arrivals
+from batched._drivers.alarms import watch
+from batched._drivers.blocking import LoopWarning
+from batched._drivers.deadline_watch import DeadlineWatch
+from batched._drivers.driver import Driver
+from batched._drivers.fork_and_exit import register
+from batched._drivers.private_python import running_loop_or_none
+from batched._drivers.stream_wakeups import Bell, tell
+from batched._drivers.wakeups import settle, wake
+from batched._remote.addresses import Address
+from batched._remote.frames import Flag, Kind
+from batched._remote.greeting import Described
+from batched._remote.link import Link, WireTimes, stands_still
+from batched._remote.requests import Asked, RemoteCollator, Request, request
+from batched._remote.values import Codec
+from batched.errors import ClosedError, DisconnectedError
+
+_LOOK_S = 0.005  # how often the end of a function here looks whether calls are left
+
+
+class Links(Protocol):
+    """The connections of a client."""
+
+    address: Address
+    codec: Codec
+    fair_by: Callable[[], Any] | None
+    still_s: float
+
+    def send(self, call: Call, driver: RemoteDriver, wish: Request) -> object:
+        """Send `call` on the connection of its caller, which becomes its tenant."""
+        ...
+
+    def pending(self, driver: RemoteDriver) -> list[Call]:
+        """Return the calls of `driver` that have no answer yet."""
+        ...
+
+    def reads_here(self) -> bool:
+        """Whether this is the thread that reads the answers of threads."""
+        ...
+
+
+class RemoteDriver(Driver):
+    """The way from the callers of one function to its server."""
+
+    def __init__(self, name: str, links: Links) -> None:
+        # Until the server has said how large its batches are, a map reads few elements ahead.
+        super().__init__(Options(batch_size=2, name=name), _no_queue, RemoteCollator(), name, streams=False)  # type: ignore[arg-type]
+        self.wire: WireTimes = WireTimes()
+        self.is_known: bool = False
+        """Whether the server has said what the function is."""
+        self.max_pieces: int = DEFAULT_MAX_PIECES
+        self.warn_on_loop: LoopWarning = LoopWarning(name)
+        self.workers: _NoWorkers = _NoWorkers()
+        self._links = links
+        self._begin()
+        register(self)
+
+    def _begin(self) -> None:
+        self.deadline_watch: DeadlineWatch = DeadlineWatch(self.name, _drop_late)
+
+    def after_fork(self) -> None:
+        """Start afresh in the child: the connections, and the calls that wait, are the parent's."""
+        self._begin_anew()
+        self._begin()
+
+    # -- calls --------------------------------------------------------------------------------------------
+
+    def describe(self, known: Described) -> None:
+        """Note what the server says of the function."""
+        self.is_known = True
+        self.streams: bool = known.streams
+        collator: Any = self.collator
+        collator.chunk_size = 1 if known.maps_singly else None
+        self.max_pieces = known.max_pieces
+        self._follow({"batch_size": known.batch_size, "max_queue_size": known.max_queue_size})
+
+    def check(self) -> None:
+        """Raise if there are no calls any more."""
+        if self.closed:
+            raise self.closed_error()
+
+    def check_outside(self) -> None:
+        """Do nothing: no batch runs here."""
+
+    def closed_error(self) -> ClosedError:
+        """Return what calls raise after the end."""
+        return ClosedError(f"{self.name} was shut down in this process and takes no more calls here")
+
+    def push(self, call: Call, waits: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002  a map waits anyway
+        """Send `call`, which has its waiter."""
+        self.check()
+        links = self._links
+        try:
+            if links.fair_by is None:
+                wish = request(links.codec, call)
+            else:
+                wish = request(links.codec, call, links.fair_by())
+            links.send(call, self, wish)
+        except BaseException:
+            self.cancel(call)
+            raise
+
+    def post(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Send `call`, for a thread that will `collect` it."""
+        call.waits_at = None
+        call.waiter = waiter = _thread.allocate_lock()
+        waiter.acquire()
+        self.push(call, waits)
+
+    def post_async(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Send `call`, for the running task, which then waits until it is answered or late."""
+        call.waits_at = loop = get_running_loop()
+        call._loop = loop  # noqa: SLF001  tasks look for it by this name
+        self.push(call, waits)
+        if call.deadline is not None:
+            watch(call, loop)
+
+    def push_future(self, call: Call) -> None:
+        """Send `call`, for a thread that takes its future."""
+        self.push(call)
+
+    def open(self, call: Call) -> None:
+        """Send `call`, a stream: a thread will take its pieces as they come."""
+        call.take_pieces()
+        self.post(call)
+
+    def open_async(self, call: Call) -> None:
+        """Send `call`, a stream: a task of the running loop will take its pieces as they come."""
+        call.take_pieces()
+        call.waits_at = get_running_loop()
+        call.waiter = Bell()
+        self.push(call)
+
+    def collect(self, call: Call) -> None:
+        """Block until `call` has its results, or raise its error."""
+        try:
+            if call.deadline is None:
+                call.waiter.acquire()
+            else:
+                left = max(call.deadline - monotonic(), 0.0)
+                while not call.waiter.acquire(True, left) and left:  # noqa: FBT003
+                    left = max(call.deadline - monotonic(), 0.0)
+        except BaseException:  # Ctrl-C
+            self.cancel(call)
+            raise
+        if call.missing or call.error is not None:
+            self.raise_error(call)
+
+    def _drop(self, call: Call, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
+        if _is_exit():  # a stream is collected with the interpreter: modules are half gone
+            return
+        link: Link | None = getattr(call, "tenant", None)
+        if link is not None:
+            link.cancel(call, tells=call.left != "expired")
+
+    # -- what is asked of the server ----------------------------------------------------------------------
+
+    def ask(self, question: str) -> Any:
+        """Return the answer of the server to a question about the function.
+
+        Raises:
+            DisconnectedError: There is no server, or it stands still.
+
+        """
+        now = monotonic()
+        links = self._links
+        call = Call().begin(None, Asked(Flag.NONE, question), 1, False, now)  # noqa: FBT003
+        call.deadline = now + links.still_s
+        call.waits_at = None
+        call.waiter = waiter = _thread.allocate_lock()
+        waiter.acquire()
+        links.send(call, self, Request(Kind.ASK, 0, None, question.encode(), []))
+        try:
+            self.collect(call)
+        except TimeoutError:
+            if call.left is None:  # the server has said so
+                raise
+            what = f"said the {question.split(maxsplit=1)[0]} of {self.name}"
+            raise DisconnectedError(stands_still(links.address, links.still_s, what)) from None
+        return call.results
+
+    @property
+    def address(self) -> Address:
+        """Where the server listens."""
+        return self._links.address
+
+    @property
+    def stats(self) -> Stats:
+        """The figures of the function in its server, of all clients."""
+        found: Stats = self.ask("stats")
+        return found
+
+    def expected_wait_s(self, items: int) -> float | None:
+        """Return how long a call of `items` would wait for its answer; None if that is not known."""
+        found: float | None = self.ask(f"expected_wait_ms {items}")
+        return None if found is None else found / 1000
+
+    def configure(self, changes: Mapping[str, Any]) -> NoReturn:
+        """Refuse: a client may not change what others use."""
+        raise TypeError(
+            f"{self.name} is shared by all clients of its server, so it is configured there: call configure "
+            f"in the server, got {sorted(changes)}"
+        )
+
+    def warm_up(self, new_slices: Callable[[], list[Slice]], *, in_task: bool) -> NoReturn:  # noqa: ARG002
+        """Refuse: the server does it."""
+        raise TypeError(
+            f"{self.name} is warmed up in its server: call {self.name}.warm_up there before it is served"
+        )
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:
+        """Take no more calls here; the function in its server goes on."""
+        if wait and self._links.reads_here():
+            raise RuntimeError(
+                f"{self.name} would wait for ever: this is the thread that reads its answers, in a callback "
+                f"of a future; use shutdown(wait=False) here"
+            )
+        self._close()
+        if cancel_futures:
+            self._cancel_all()
+        if wait:
+            loop = running_loop_or_none()
+            while any(loop is None or call.waits_at is not loop for call in self._awaited()):
+                sleep(_LOOK_S)
+
+    def _cancel_all(self) -> None:
+        """Drop all calls without an answer: their callers get `CancelledError`."""
+        done: list[Call] = []
+        streams: list[Call] = []
+        for call in self._links.pending(self):
+            self.cancel(call)
+            call.waiting = 0
+            call.fail(CancelledError(f"{self.name} was shut down"))
+            (streams if call.results.__class__ is deque else done).append(call)
+        if streams:
+            tell(streams)
+        if done and (futures := wake(done)):
+            settle(futures, self.name)
+
+    async def aclose(self) -> None:
+        """Take no more calls here, and wait for the answers of those that were sent."""
+        self._close()
+        while self._awaited():  # noqa: ASYNC110  answers come on any thread
+            await asyncio.sleep(_LOOK_S)
+
+    def _awaited(self) -> list[Call]:
+        """Return the calls without an answer, but those of loops that have stopped: they read none."""
+        return [call for call in self._links.pending(self) if _is_read(call)]
+
+
+class _NoWorkers:
+    """Stands for workers: they are in another process."""
+
+    def stack(self) -> str:
+        """Return "": no thread of this process runs batches."""
+        return ""
+
+
+def _is_read(call: Call) -> bool:
+    """Whether the caller of `call` goes on."""
+    loop = call.waits_at
+    return not isinstance(loop, asyncio.AbstractEventLoop) or loop.is_running()
+
+
+def _no_queue(*_: object) -> NoReturn:
+    raise TypeError("a client has no queue")
+
+
+def _drop_late(calls: list[Call]) -> None:
+    """End futures that are late."""
+    for call in calls:
+        if (link := getattr(call, "tenant", None)) is not None:
+            link.expire(call)
+
+
+arrivals.register(RemoteDriver, "push")  # for `batched.deadline`

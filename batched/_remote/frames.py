@@ -1,0 +1,287 @@
+"""What travels between two processes: frames of a header, a payload and large buffers beside it.
+
+No frame waits here, and no socket is known: a reader is given bytes, in memory that it lends, and returns
+frames.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+Bytes: TypeAlias = "bytes | bytearray | memoryview"
+"""A memoryview is one of single bytes."""
+
+MAX_FRAME_BYTES = 1 << 30
+"""The most bytes of one frame, unless the server is told another number."""
+VERSION = 1
+"""Of the frames: both sides must have the same."""
+
+_HEAD = struct.Struct("<IHBBQI")  # bytes of the payload, buffers, kind, flags, number of the call, extra
+_SIZE = struct.Struct("<Q")
+MOST_BUFFERS = 8_000
+"""Their sizes fit into the memory of a reader."""
+_MOST_PAYLOAD = (1 << 32) - 1
+_ROOM = 1 << 16
+_FEW = 2
+_SMALL = 1 << 14
+"""Frames of fewer bytes are copied together, as one write takes less time than several."""
+
+
+class Kind:
+    """What a frame is."""
+
+    HELLO: Final = 1
+    """The first one from either side."""
+    CALL: Final = 2
+    """A call of the function with the number in `extra`."""
+    CANCEL: Final = 3
+    """The caller has left."""
+    RESULT: Final = 4
+    """The answer of a call; `extra` is the microseconds that it spent in the server."""
+    ERROR: Final = 5
+    """The error of a call, likewise."""
+    PIECE: Final = 6
+    """A piece of a stream; the end is a result."""
+    ASK: Final = 7
+    """A question about a function: its name is the payload."""
+    LATE: Final = 9
+    """A call that may be answered after its deadline, if it has started by then: of a future."""
+    LEAVE: Final = 8
+    """The server ends: further calls are for another one."""
+    CALLS: Final = 10
+    """Several calls of one function, each with one plain argument: rows, and a list of the arguments."""
+    RESULTS: Final = 11
+    """Several answers that are plain: rows, and a list of the answers."""
+
+
+class Flag:
+    """How a call is to be read. Plain numbers: an `IntFlag` would take a third of the time of a call."""
+
+    NONE: Final = 0
+    ONE: Final = 1
+    """The payload is the only argument, not all of them."""
+    DEADLINE: Final = 2
+    """The seconds left stand before the payload."""
+    BULK: Final = 4
+    INTERACTIVE: Final = 8
+    KEEP_ERRORS: Final = 16
+    """Errors are returned in the place of results."""
+    ELEMENTS: Final = 32
+    """The payload is a list of elements of a `map`."""
+    STREAM: Final = 64
+    TENANT: Final = 128
+    """The payload is the tenant and what else it would be."""
+
+
+class FrameError(ValueError):
+    """What came is no frame, or one that is too long."""
+
+
+class Frame(NamedTuple):
+    """One frame, as it was read. The payload is valid until the reader is given more bytes."""
+
+    kind: int
+    flags: int
+    number: int
+    extra: int
+    payload: Bytes
+    buffers: list[bytearray]
+
+
+def frame(  # noqa: PLR0913, PLR0917  flat: it is asked for each call
+    kind: int, flags: int, number: int, extra: int, payload: Bytes, buffers: Sequence[Bytes] = ()
+) -> list[Bytes]:
+    """Return the parts of a frame; `FrameError` if it is one that no reader takes."""
+    if len(payload) > _MOST_PAYLOAD:
+        raise FrameError(
+            f"a call may have at most {_MOST_PAYLOAD} bytes beside its arrays, got {len(payload)}"
+        )
+    if not buffers:
+        return [_HEAD.pack(len(payload), 0, kind, flags, number, extra), payload]
+    if len(buffers) > MOST_BUFFERS:
+        raise FrameError(f"a call may have at most {MOST_BUFFERS} arrays, got {len(buffers)}")
+    sizes = map(len, buffers)
+    return [
+        _HEAD.pack(len(payload), len(buffers), kind, flags, number, extra),
+        *map(_SIZE.pack, sizes),
+        payload,
+        *buffers,
+    ]
+
+
+def size_of(parts: Sequence[Bytes]) -> int:
+    """Return how many bytes the parts have together."""
+    return sum(map(len, parts))
+
+
+def joined(parts: list[Bytes]) -> list[Bytes]:
+    """Return the same bytes in fewer parts: small ones are copied together, large ones stay as they are."""
+    if len(parts) <= _FEW and all(len(each) < _SMALL for each in parts):
+        return [b"".join(parts)]
+    found: list[Bytes] = []
+    small: list[Bytes] = []
+    for each in parts:
+        if len(each) < _SMALL:
+            small.append(each)
+            continue
+        if small:
+            found.append(b"".join(small))
+            small = []
+        found.append(each)
+    if small:
+        found.append(b"".join(small))
+    return found
+
+
+CALL_ROW = struct.Struct("<QBdd")
+"""Of each of several calls: its number, flags, the seconds left, and the seconds that it has in all."""
+RESULT_ROW = struct.Struct("<QI")
+"""Of each of several answers: the number of its call, and the microseconds that it spent in the server."""
+MOST_ROWS = 256
+LEAST_TOGETHER = 1 << 21
+"""Where frames may have fewer bytes, there are none of several calls or answers: these are never longer."""
+
+
+def rows(row: struct.Struct, found: Frame) -> tuple[list[tuple[Any, ...]], Bytes]:
+    """Return the rows of a frame, of which `number` is how many there are, and the rest of its payload."""
+    size = row.size * found.number
+    if not 0 < found.number <= MOST_ROWS or size > len(found.payload):
+        raise FrameError(f"a frame of {len(found.payload)} bytes has no {found.number} rows")
+    payload = memoryview(found.payload)
+    return [*row.iter_unpack(payload[:size])], payload[size:]
+
+
+class FrameReader:
+    """Bytes as they come, cut into frames.
+
+    `room()` lends memory for the next bytes, and `filled(n)` says how many have come there. Large buffers are
+    received where they stay, so that an array is copied by the kernel only.
+    """
+
+    def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
+        self.max_bytes: int = max_bytes
+        """The most bytes of a frame, without its head. It may be changed between two frames."""
+        self._memory = bytearray(_ROOM)
+        self._view = memoryview(self._memory)
+        self._start = 0
+        self._stop = 0
+        self._large: _LargeFrame | None = None
+
+    @property
+    def is_amid_frame(self) -> bool:
+        """Whether more bytes are to come: an end here is not at the end of a frame."""
+        return self._large is not None or self._stop > self._start
+
+    def room(self) -> memoryview:
+        """Return where the next bytes go."""
+        if self._large is not None:
+            return self._large.room()
+        return self._view[self._stop :]
+
+    def filled(self, count: int) -> list[Frame]:
+        """Return the frames that are complete with `count` more bytes; `FrameError` if they are none."""
+        if self._large is not None:
+            if not self._large.filled(count):
+                return []
+            done, self._large = self._large.frame(), None
+            return [done]
+        self._stop += count
+        return self._frames()
+
+    def _frames(self) -> list[Frame]:  # noqa: C901, PLR0912  flat: it is asked for all that comes
+        found: list[Frame] = []
+        view, start, stop = self._view, self._start, self._stop
+        while stop - start >= _HEAD.size:
+            size, buffers, kind, flags, number, extra = _HEAD.unpack_from(view, start)
+            at = start + _HEAD.size
+            if not buffers:
+                end = at + size
+                if end <= stop and size <= self.max_bytes:
+                    found.append(Frame(kind, flags, number, extra, view[at:end], []))
+                    start = end
+                    continue
+                sizes: list[int] = []
+                whole = size
+            else:
+                body = at + buffers * _SIZE.size
+                if body > stop:
+                    if body - start > _ROOM:  # the sizes alone are more than there is room for
+                        raise FrameError(f"a frame has {buffers} buffers")
+                    break
+                sizes = [_SIZE.unpack_from(view, at + each * _SIZE.size)[0] for each in range(buffers)]
+                whole = size + sum(sizes)
+                at = body
+                if at + whole <= stop and whole <= self.max_bytes:
+                    found.append(self._cut(Frame(kind, flags, number, extra, b"", []), at, size, sizes))
+                    start = at + whole
+                    continue
+            if whole > self.max_bytes:
+                raise FrameError(f"a frame of {whole} bytes is longer than the limit of {self.max_bytes}")
+            if at - start + whole > _ROOM:
+                self._large = _LargeFrame(Frame(kind, flags, number, extra, b"", []), size, sizes)
+                self._large.take(view[at:stop])
+                start = stop
+            break
+        if start == stop:
+            self._start = self._stop = 0
+        elif not found and start:  # else the payloads that were found lie there until the next call
+            self._move(start, stop)
+        else:
+            self._start, self._stop = start, stop
+            if stop > _ROOM // 2 and start:
+                found = [each._replace(payload=bytes(each.payload)) for each in found]
+                self._move(start, stop)
+        return found
+
+    def _move(self, start: int, stop: int) -> None:
+        """Move what is left to the beginning of the memory."""
+        left = bytes(self._view[start:stop])
+        self._view[: len(left)] = left
+        self._start, self._stop = 0, len(left)
+
+    def _cut(self, head: Frame, at: int, size: int, sizes: list[int]) -> Frame:
+        """Return the frame of which payload and buffers lie in the memory, from `at` on."""
+        buffers = []
+        end = at + size
+        for each in sizes:
+            buffers.append(bytearray(self._view[end : end + each]))
+            end += each
+        return head._replace(payload=self._view[at : at + size], buffers=buffers)
+
+
+class _LargeFrame:
+    """A frame that is longer than the memory of its reader: each part has memory of its own."""
+
+    def __init__(self, head: Frame, size: int, sizes: list[int]) -> None:
+        self._head = head
+        self._parts = [bytearray(each) for each in (size, *sizes)]
+        self._at = 0
+        self._filled = 0
+        self.filled(0)  # the first part may have no bytes
+
+    def room(self) -> memoryview:
+        """Return where the next bytes go."""
+        return memoryview(self._parts[self._at])[self._filled :]
+
+    def filled(self, count: int) -> bool:
+        """Note that so many bytes have come; return whether the frame is complete."""
+        self._filled += count
+        while self._at < len(self._parts) and self._filled == len(self._parts[self._at]):
+            self._at += 1
+            self._filled = 0
+        return self._at == len(self._parts)
+
+    def take(self, come: memoryview) -> None:
+        """Take the first bytes, which have come elsewhere."""
+        while len(come):
+            room = self.room()
+            count = min(len(room), len(come))
+            room[:count] = come[:count]
+            self.filled(count)
+            come = come[count:]
+
+    def frame(self) -> Frame:
+        """Return the frame, which is complete."""
+        return self._head._replace(payload=self._parts[0], buffers=self._parts[1:])

@@ -1,0 +1,187 @@
+"""A function of another process, called as one of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
+
+from batched._api.lists import BatchedFunction
+from batched._api.option_types import CallChanges
+from batched._clock import monotonic
+from batched._core.call import Call
+from batched._core.options import CallOptions, Options
+from batched._remote.advice import sentences
+from batched._remote.driver import RemoteDriver
+
+_ANY = Signature([Parameter("args", Parameter.VAR_POSITIONAL), Parameter("named", Parameter.VAR_KEYWORD)])
+
+
+class RemoteFunction(BatchedFunction[Any, Any, Any]):
+    """A function that another process batches, for all of its clients; made by `batched.connect`.
+
+    It is called as a decorated function is: `fn(item)`, `fn([item, ...])`, `await fn.acall(item)`, `submit`,
+    `map`, `stream`, `options` and the others. Arguments and results are copied. `stats`, `explain`, `shapes`
+    and `expected_wait_ms` are of the function in its server, for all clients, and block until it answers.
+
+    The server reads the arguments, so `submit` raises neither a `TypeError` for them nor a refusal, such as
+    `QueueFullError`: these are in the future. An error of a type that this process has not imported arrives
+    as a `BatchError`.
+
+    A pickle of it holds how to connect, the token included: other processes that unpickle it connect
+    themselves. A copy is the function itself.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # what it takes, the server knows; an annotation of the user's may say so
+
+        def options(self, **changes: Unpack[CallChanges]) -> Self: ...
+        def __call__(self, /, *args: Any, **named: Any) -> Any: ...
+        async def acall(self, /, *args: Any, **named: Any) -> Any: ...
+        def submit(self, /, *args: Any, **named: Any) -> Future[Any]: ...
+
+    def __init__(self, driver: RemoteDriver, again: Callable[[], Any]) -> None:
+        def remote(*_: Any, **__: Any) -> NoReturn:
+            raise TypeError(f"{driver.name} runs in its server: its plain function is not in this process")
+
+        remote.__name__ = remote.__qualname__ = driver.name
+        remote.__doc__ = f"Call {driver.name} of the server at {driver.address}."
+        remote.__module__ = __name__
+        super().__init__(remote, Options(name=driver.name))
+        vars(self)["_again"] = again
+        self._shared.binding.make = lambda _: driver  # type: ignore[assignment, return-value]
+
+    __signature__: Any = _ANY
+
+    def __get__(self, instance: object, owner: type | None = None) -> Self:
+        return self
+
+    @property
+    def _remote(self) -> RemoteDriver:
+        driver: Any = self._driver
+        found: RemoteDriver = driver
+        return found
+
+    def _ask_one(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
+        driver = self._remote
+        if driver.is_known and not driver.streams:
+            raise TypeError(f"{self._name} does not stream: only a batch function that is a generator does")
+        call: Call = self._shared.collator.one(self, args, named, monotonic())
+        self._shared.effective.apply_to(call)
+        call.keep_errors = False
+        return call
+
+    def _check_request_cache(self) -> NoReturn:
+        name = self._name
+        raise TypeError(
+            f"request_cache cannot be used with {name}, which is in another process: only its server knows "
+            f"what its items are. Decorate a function of this process that calls it with a list, and give "
+            f"that one the request_cache"
+        )
+
+    # -- what is the server's -----------------------------------------------------------------------------
+
+    def shapes(self) -> Any:
+        """Return the shapes that the function can be given, as the server says."""
+        return self._remote.ask("shapes")
+
+    def explain(self) -> str:
+        """Return what the batcher in the server does and has found out, and what the connection costs."""
+        driver = self._remote
+        told: str = driver.ask("explain")
+        return "\n".join([told, *sentences(driver.wire, driver.ask("clients"))])
+
+    def configure(self, **changes: Any) -> NoReturn:
+        """Refuse: all clients share the function, so it is configured in its server.
+
+        Raises:
+            TypeError: Always.
+
+        """
+        self._remote.configure(changes)
+
+    def warm_up(self, /, *example: Any, progress: Any = None, **named: Any) -> NoReturn:  # noqa: ARG002
+        """Refuse: the function is warmed up in its server, before it is served.
+
+        Raises:
+            TypeError: Always.
+
+        """
+        self._remote.warm_up(list, in_task=False)
+
+    async def awarm_up(self, /, *example: Any, progress: Any = None, **named: Any) -> NoReturn:
+        """Refuse, as `warm_up` does.
+
+        Raises:
+            TypeError: Always.
+
+        """
+        self.warm_up(*example, progress=progress, **named)
+
+    def worker_stack(self) -> NoReturn:
+        """Refuse: the worker is in another process.
+
+        Raises:
+            TypeError: Always.
+
+        """
+        raise TypeError(
+            f"the worker of {self._name} is in its server: send SIGABRT to a server that was started with "
+            f"`python -X faulthandler`, or use py-spy, to see where a batch hangs"
+        )
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Take no more calls in this process. The function in its server, and other clients, go on.
+
+        Later calls of this function raise `ClosedError`, also those of its other views and copies. It may be
+        called more than once. `with` ends so too. To end the connections, close the client.
+
+        Args:
+            wait: Return only when the calls that were sent are answered. Those of tasks on the running loop
+                of this thread are not waited for: await `aclose` there.
+            cancel_futures: Drop the calls without an answer instead: they raise `CancelledError`, and what of
+                them has not started never runs.
+
+        """
+        super().shutdown(wait=wait, cancel_futures=cancel_futures)
+
+    async def aclose(self) -> None:
+        """Take no more calls in this process, and wait until those that were sent are answered.
+
+        The function in its server, and other clients, go on. It may be awaited more than once.
+        """
+        await self._remote.aclose()  # without `super`: the method is copied, by its code
+
+    # -- what it is ---------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self._shared.attributes["_again"], self._name, self._shared.call_options)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RemoteFunction):
+            return NotImplemented
+        return self._remote is other._remote and self._shared.call_options == other._shared.call_options
+
+    def __hash__(self) -> int:
+        return hash(id(self._remote))
+
+    def __repr__(self) -> str:
+        changed = self._shared.call_options != CallOptions()
+        return f"<batched {self._name} of {self._remote.address}{', with options' if changed else ''}>"
+
+
+def _again(again: partial[Any], name: str, options: CallOptions) -> RemoteFunction:
+    """Return a function of an unpickled way to connect."""
+    found: RemoteFunction = again()[name].with_call_options(options)
+    return found

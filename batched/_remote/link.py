@@ -1,0 +1,491 @@
+"""The client's side of one connection, whatever carries its bytes: calls go out, answers come back."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from batched._clock import monotonic
+from batched._core.call import Call
+from batched._drivers.wakeups import FUTURE, settle
+from batched._remote.addresses import Address
+from batched._remote.failures import decoded_error, decoded_rows
+from batched._remote.frames import (
+    CALL_ROW,
+    LEAST_TOGETHER,
+    MOST_ROWS,
+    RESULT_ROW,
+    Bytes,
+    Flag,
+    Frame,
+    FrameError,
+    FrameReader,
+    Kind,
+    frame,
+    rows,
+    size_of,
+)
+from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
+from batched._remote.requests import NO_VALUE, Request
+from batched._remote.values import Codec
+from batched.errors import DisconnectedError, SlowConsumerError
+
+FIRST_PAUSE_S = 0.01
+LAST_PAUSE_S = 0.25
+
+
+def stands_still(address: Address, limit_s: float, what: str) -> str:
+    """Return the sentence that says that a server has not done `what` in time."""
+    return (
+        f"the server at {address} has not {what} within {limit_s:g} s: its process is stopped, or a function "
+        f"keeps its interpreter busy; py-spy dump shows where, and wait_s= of connect is a longer limit"
+    )
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What all connections of a client share.
+
+    Nothing here leads back to the client, so that it can be collected.
+    """
+
+    address: Address
+    codec: Codec
+    client: str
+    wait_s: float
+    """How long a call waits for a server that cannot be reached."""
+    still_s: float
+    """How long a server may take to greet, or to answer a question: then it stands still."""
+    token: str | None
+    max_frame_bytes: int
+    dial: Callable[[], Callable[[], Any]]
+    """Returns, for one connection, what connects: it is called until it raises no `OSError` any more."""
+    told: Callable[[ServerGreeting], None]
+    """What is told the greeting of the server."""
+    again: Callable[[Call, Any, Request], object]
+    """What sends a call, of which nothing has been sent, on another connection."""
+
+
+class Caller(Protocol):
+    """A function of the client, for a link."""
+
+    name: str
+    wire: WireTimes
+    max_pieces: int
+
+
+class WireTimes:
+    """How long calls of a function took, and how much of that they spent in the server."""
+
+    __slots__ = ("calls", "server_s", "total_s")
+
+    def __init__(self) -> None:
+        self.calls: int = 0
+        self.total_s: float = 0.0
+        self.server_s: float = 0.0
+
+    def add(self, total_s: float, server_s: float) -> None:
+        """Count a call."""
+        self.calls += 1
+        self.total_s += total_s
+        self.server_s += min(server_s, total_s)
+
+
+class _Sent:
+    """A call that has no answer yet."""
+
+    __slots__ = ("began", "call", "caller", "is_stream", "request")
+
+    def __init__(self, call: Call, caller: Caller, began: float, request: Request) -> None:
+        self.call = call
+        self.caller = caller
+        self.began = began
+        self.is_stream: bool = bool(request.flags & Flag.STREAM)  # an answer may be a deque, too
+        self.request: Request | None = request
+        """None once it has been sent."""
+
+
+class Told(NamedTuple):
+    """Calls of which the callers are to be woken."""
+
+    done: list[Call]
+    streams: list[Call]
+    """These have a new piece, or an end."""
+
+
+class Link(ABC):
+    """One connection. After its end, calls need another one.
+
+    Callers in threads take no lock here: the garbage collector may run a finalizer in the middle of any step,
+    and the finalizer may call, or cancel. What a caller adds, it adds by one step of a dictionary or a deque,
+    and then looks whether the connection has ended meanwhile.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms: Terms = terms
+        self.is_open: bool = False
+        """Whether calls may be sent: the server has greeted, and the connection has not ended."""
+        self.has_greeted: bool = False
+        self.takes_calls: bool = True
+        self.has_ended: bool = False
+        self.is_closed: bool = False
+        """Whether the client itself has ended it."""
+        self._renew_reader()
+        self._numbers = itertools.count(1)
+        self._sent: dict[int, _Sent] = {}
+        self._waiting: deque[int] = deque()
+        """Numbers of calls to be sent, and negative ones of calls to be dropped."""
+        self._fresh: list[tuple[_Sent, Request]] = []
+        """Calls of which no byte has been sent, though their frames are made."""
+        self._places: dict[str, int] = {}
+        self._most_bytes = 0
+
+    @property
+    def unanswered(self) -> int:
+        """How many calls have no answer yet."""
+        return len(self._sent)
+
+    def pending(self, caller: Caller) -> list[Call]:
+        """Return the calls of `caller` that have no answer yet."""
+        return [each.call for each in self._sent.copy().values() if each.caller is caller]
+
+    def _renew_reader(self) -> None:
+        """Forget what has come: of a frame, and of what the server has shown."""
+        self._reader = FrameReader(self.terms.max_frame_bytes)
+        self._is_proven = False
+        self._nonce = secrets.token_hex(16) if self.terms.token is not None else ""
+
+    def greeting(self, shown: str = "") -> bytes:
+        """Return the first frame; or the second one, with what is `shown` of the token."""
+        terms = self.terms
+        said = ClientGreeting(
+            protocol=terms.codec.name,
+            client=terms.client,
+            nonce=self._nonce,
+            proof=shown,
+            max_frame_bytes=terms.max_frame_bytes,
+        )
+        return b"".join(said.frame())
+
+    @abstractmethod
+    def say(self, greeting: bytes) -> None:
+        """Send a second greeting."""
+
+    # -- calls --------------------------------------------------------------------------------------------
+
+    def begin(self, call: Call, caller: Caller, request: Request) -> bool:
+        """Note `call`, to be sent; return False if this connection takes no calls any more."""
+        if not self.takes_calls:
+            return False
+        number = next(self._numbers)
+        call.tenant = self  # first: from here on it can be cancelled
+        call.key = number
+        self._sent[number] = _Sent(call, caller, monotonic(), request)
+        self._waiting.append(number)
+        # One that has ended just now may have seen the call, and then has answered it or sent it elsewhere.
+        return not self.has_ended or self._sent.pop(number, None) is None
+
+    def cancel(self, call: Call, *, tells: bool = True) -> None:
+        """Forget `call`, and have the server drop it. From any thread, and in the middle of any step.
+
+        Unless it `tells`, the server is told nothing: of a call that is late it knows.
+        """
+        number = getattr(call, "key", 0)
+        sent = self._sent.get(number)
+        # A call that was sent on another connection has a number of that.
+        is_sent = sent is not None and sent.call is call and self._sent.pop(number, None) is not None
+        if is_sent and tells:
+            self._waiting.append(-number)
+            self.flush_soon()
+
+    def expire(self, call: Call) -> None:
+        """Answer a future that is late, if it has not been sent: the server heeds the deadlines of others."""
+        sent = self._sent.get(getattr(call, "key", 0))
+        if sent is None or sent.call is not call or sent.request is None or call.waits_at is not FUTURE:
+            return
+        self.cancel(call)
+        _failed([sent], TimeoutError(call.overdue(sent.caller.name)))
+        settle([call], sent.caller.name)
+
+    @abstractmethod
+    def flush_soon(self) -> None:
+        """Have sent what waits, if there is room."""
+
+    def frames(self, refused: Told) -> list[Bytes]:
+        """Return the frames of what waits, for one thread at a time.
+
+        `refused` gets the calls that cannot be sent, with their errors.
+        """
+        found: list[Bytes] = []
+        self._fresh.clear()
+        now = monotonic()
+        together: dict[str, list[tuple[int, Request]]] = {}
+        """Calls that share a frame, by their function."""
+        dropped: list[Bytes] = []
+        for _ in range(len(self._waiting)):
+            number = self._waiting.popleft()
+            if number < 0:
+                dropped += frame(Kind.CANCEL, 0, -number, 0, b"")
+            elif (sent := self._sent.get(number)) is not None and (request := sent.request) is not None:
+                sent.request, sent.began = None, now
+                self._fresh.append((sent, request))
+                if request.value is not NO_VALUE and self._most_bytes >= LEAST_TOGETHER:
+                    together.setdefault(sent.caller.name, []).append((number, request))
+                    continue
+                try:
+                    found += self._frame(number, sent.caller, request, now)
+                except (FrameError, LookupError) as error:
+                    if self._sent.pop(number, None) is not None:
+                        _failed([sent], error, refused)
+        for name, calls in together.items():
+            for at in range(0, len(calls), MOST_ROWS):
+                found += self._frame_of_several(name, calls[at : at + MOST_ROWS], refused, now)
+        return found + dropped  # a call that has just left is dropped after it has come
+
+    def unsend(self) -> None:
+        """Note that nothing of the last frames was sent: their calls can be sent elsewhere."""
+        for sent, request in self._fresh:
+            sent.request = request
+        self._fresh.clear()
+
+    def _frame_of_several(
+        self, name: str, calls: list[tuple[int, Request]], refused: Told, now: float
+    ) -> list[Bytes]:
+        """Return the frame of calls of one function, each with one plain argument."""
+        place = self._places.get(name)
+        if place is None or len(calls) == 1:
+            found: list[Bytes] = []
+            for number, request in calls:
+                sent = self._sent.get(number)
+                if sent is None:
+                    continue
+                try:
+                    found += self._frame(number, sent.caller, request, now)
+                except (FrameError, LookupError) as error:
+                    if self._sent.pop(number, None) is not None:
+                        _failed([sent], error, refused)
+            return found
+        rows = [
+            CALL_ROW.pack(
+                number,
+                request.flags,
+                0.0 if request.deadline is None else request.deadline - now,
+                request.allowed_s,
+            )
+            for number, request in calls
+        ]
+        values = self.terms.codec.dump_plain([request.value for _, request in calls])
+        return frame(Kind.CALLS, 0, len(calls), place, b"".join([*rows, values]))
+
+    def _frame(self, number: int, caller: Caller, request: Request, now: float) -> list[Bytes]:
+        place = self._places.get(caller.name)
+        if place is None:
+            raise LookupError(
+                f"the server at {self.terms.address} has no function {caller.name!r}: it has "
+                f"{', '.join(self._places)}"
+            )
+        payload = request.payload
+        if request.value is not NO_VALUE:
+            payload, _ = self.terms.codec.dump(request.value)
+        if request.deadline is not None:
+            payload = request.head(now) + bytes(payload)
+        parts = frame(request.kind, request.flags, number, place, payload, request.buffers)
+        if (size := size_of(parts)) > self._most_bytes:
+            raise FrameError(
+                f"a call of {caller.name} has {size} bytes, and the server takes {self._most_bytes} at most: "
+                f"pass fewer items at once, or start the server with a larger limit"
+            )
+        return parts
+
+    # -- frames -------------------------------------------------------------------------------------------
+
+    def filled(self, count: int) -> Told:
+        """Take `count` bytes; return the calls that are done, and the streams that have a new piece.
+
+        Raises:
+            FrameError: What came is no frame.
+            DisconnectedError: The server refuses this client.
+
+        """
+        done: list[Call] = []
+        told: list[Call] = []
+        for each in self._reader.filled(count):
+            if not self.has_greeted:
+                self._greeted(each)
+            elif each.kind == Kind.LEAVE:
+                self.takes_calls = False
+            elif each.kind == Kind.RESULTS:
+                self._answered_several(each, done, told)
+            elif each.kind == Kind.PIECE:
+                self._piece(each, told)
+            elif (sent := self._sent.pop(each.number, None)) is not None:
+                self._answered(each, sent)
+                (told if sent.is_stream else done).append(sent.call)
+        return Told(done, told)
+
+    def _greeted(self, found: Frame) -> None:
+        said = ServerGreeting.read(found)
+        if said.refusal is not None:
+            raise DisconnectedError(f"{self.terms.address} refused the connection: {said.refusal}")
+        if self.terms.token is None:
+            if said.nonce:
+                raise DisconnectedError(f"{self.terms.address} asks for a token: connect with token=")
+        elif not self._is_proven:
+            self._check_proof(self.terms.token, said)
+            return
+        self._places = {each["name"]: at for at, each in enumerate(said.functions)}
+        self._most_bytes = said.max_frame_bytes
+        self.terms.told(said)
+        self.has_greeted = True
+        self.is_open = True  # last: other threads send from here on
+
+    def _check_proof(self, token: str, said: ServerGreeting) -> None:
+        """Show that this client knows the token, if the server has shown that it does."""
+        where = self.terms.address.where
+        port = where[1] if isinstance(where, tuple) else ""
+        shown = proof(token, "server", port, self._nonce, said.nonce)
+        if not said.nonce or not is_same(said.proof, shown):
+            raise DisconnectedError(
+                f"{self.terms.address}: the token of the client is not that of the server, or another "
+                f"program listens there"
+            )
+        self._is_proven = True
+        self.say(self.greeting(proof(token, "client", port, self._nonce, said.nonce)))
+
+    def _answered(self, found: Frame, sent: _Sent) -> None:
+        call, codec = sent.call, self.terms.codec
+        try:
+            if found.kind == Kind.ERROR:
+                call.owns_error = True
+                told = codec.load(found.payload, found.buffers)
+                call.error = decoded_error(codec, told)
+                call.left = told.get("left")
+            elif not sent.is_stream:
+                answer = codec.load(found.payload, found.buffers)
+                if found.flags & Flag.KEEP_ERRORS:
+                    call.owns_error = True
+                    answer = decoded_rows(codec, answer)
+                call.results = answer
+        except Exception as error:  # noqa: BLE001  of a class that cannot be read here
+            call.owns_error = True
+            call.error = error
+        if call.function is not None:  # else it is a question
+            sent.caller.wire.add(monotonic() - sent.began, found.extra / 1e6)
+        call.waiting = call.missing = 0
+
+    def _answered_several(self, found: Frame, done: list[Call], told: list[Call]) -> None:
+        """Take answers that are plain; that of a stream is its end."""
+        read, payload = rows(RESULT_ROW, found)
+        answers = self.terms.codec.load_plain(payload)
+        now = monotonic()
+        for (number, spent_us), answer in zip(read, answers, strict=True):
+            sent = self._sent.pop(number, None)
+            if sent is not None:
+                call = sent.call
+                streams = call.results.__class__ is deque
+                if not streams:
+                    call.results = answer
+                sent.caller.wire.add(now - sent.began, spent_us / 1e6)
+                call.waiting = call.missing = 0
+                (told if streams else done).append(call)
+
+    def _piece(self, found: Frame, told: list[Call]) -> None:
+        sent = self._sent.get(found.number)
+        if sent is None:
+            return
+        call, codec = sent.call, self.terms.codec
+        try:
+            call.results.append(codec.load(found.payload, found.buffers))
+            most = sent.caller.max_pieces
+            if len(call.results) > most:
+                call.results.pop()
+                raise SlowConsumerError(  # noqa: TRY301
+                    f"{sent.caller.name}: the consumer of this stream fell max_pieces={most} pieces behind, "
+                    f"so the stream has ended; consume faster, or raise max_pieces in the server"
+                )
+        except Exception as error:  # noqa: BLE001
+            call.owns_error = True
+            call.fail(error)
+            self.cancel(call)
+        told.append(call)
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def give_up(self, error: Exception) -> tuple[Told, float | None]:
+        """Answer the calls that have waited for `wait_s`, after an attempt to connect that has failed.
+
+        Return the seconds until the next one has; None if no call waits any more.
+        """
+        for _ in range(len(self._waiting)):  # without the calls that have left: else it grows for ever
+            number = self._waiting.popleft()
+            if number in self._sent:
+                self._waiting.append(number)
+        latest = monotonic() - self.terms.wait_s
+        late = []
+        left = None
+        for number, sent in self._sent.copy().items():
+            if sent.began <= latest:
+                if self._sent.pop(number, None) is not None:
+                    late.append(sent)
+            elif left is None or sent.began - latest < left:
+                left = sent.began - latest
+        return _failed(late, error), left
+
+    def not_greeted(self) -> TimeoutError:
+        """Return what is wrong with a server that has taken a connection, and says nothing."""
+        return TimeoutError(stands_still(self.terms.address, self.terms.still_s, "greeted"))
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether an answer is to come."""
+        return any(each.request is None for each in self._sent.copy().values())
+
+    def lost(self, why: object) -> DisconnectedError:
+        """Return the error that calls without an answer raise."""
+        if self.is_closed:
+            return DisconnectedError(f"the client of {self.terms.address} was closed before it was answered")
+        error = DisconnectedError(f"the connection to {self.terms.address} was lost: {why}")
+        error.__cause__ = why if isinstance(why, Exception) else None
+        return error
+
+    def end(self, error: Exception, *, again: bool) -> Told:
+        """Answer all calls with `error`.
+
+        Those of which nothing was sent are sent elsewhere, if calls may be sent `again`.
+        """
+        self.is_open = self.takes_calls = False
+        self.has_ended = True
+        failed: list[_Sent] = []
+        while self._sent:
+            try:
+                _, sent = self._sent.popitem()
+            except KeyError:  # cancelled just now
+                break
+            request = sent.request
+            if request is None or not again or sent.call.left is not None:
+                failed.append(sent)
+                continue
+            try:
+                self.terms.again(sent.call, sent.caller, request)
+            except Exception as refusal:  # noqa: BLE001  the client was closed
+                sent.call.fail(refusal)
+                failed.append(sent)
+        return _failed(failed, error)
+
+
+def _failed(found: list[_Sent], error: Exception, told: Told | None = None) -> Told:
+    """Answer calls with `error`, unless they have one; return them, and those `told` of before."""
+    told = Told([], []) if told is None else told
+    for each in found:
+        call = each.call
+        if call.error is None:
+            call.owns_error = False
+            call.waiting = 0
+            call.fail(error)
+        (told.streams if each.is_stream else told.done).append(call)
+    return told

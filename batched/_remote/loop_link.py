@@ -1,0 +1,255 @@
+"""A connection for the tasks of one event loop, which reads and writes itself: no thread stands between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import weakref
+from collections.abc import Callable
+
+from batched._core.call import Call
+from batched._drivers.private_python import running_loop_or_none
+from batched._drivers.stream_wakeups import tell
+from batched._drivers.timers import call_later
+from batched._drivers.wakeups import ask, resolve_on_loop
+from batched._remote.frames import joined
+from batched._remote.link import FIRST_PAUSE_S, LAST_PAUSE_S, Caller, Link, Terms, Told
+from batched._remote.requests import Request
+from batched.errors import DisconnectedError
+
+
+def can_have_link(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether `loop` can watch a socket: the loop that Windows has by default cannot."""
+    return type(loop).add_reader is not asyncio.AbstractEventLoop.add_reader
+
+
+class LoopLink(Link):
+    """One connection of an event loop. Only for the thread of that loop, but for `cancel` and `close`."""
+
+    def __init__(self, terms: Terms, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(terms)
+        me = weakref.ref(self)
+        self.loop: weakref.ref[asyncio.AbstractEventLoop] = weakref.ref(loop, lambda _: _forsake(me()))
+        self.socket: socket.socket | None = None
+        self._has_begun = False
+        self._close_socket: Callable[[], object] = int
+        self._connect: Callable[[], socket.socket] | None = None
+        self._rest: list[memoryview] = []
+        self._is_writing = False
+        self._is_told = False
+        self._pause = FIRST_PAUSE_S
+
+    def send(self, call: Call, caller: Caller, request: Request) -> bool:
+        """Send `call`; return False if this connection takes no calls any more."""
+        if not self.begin(call, caller, request):
+            return False
+        if self.is_open:
+            self.flush_soon()
+        elif not self._has_begun:
+            self._has_begun = True  # first: a finalizer may call meanwhile
+            self._connect = self.terms.dial()
+            self._dial()
+        return True
+
+    def flush_soon(self) -> None:
+        """Have what waits sent with all else that this turn of the loop writes; from any thread."""
+        loop = self.loop()
+        if self._is_told or not self.is_open or loop is None:
+            return
+        if running_loop_or_none() is loop:
+            self._is_told = True
+            loop.call_soon(self._flush)
+        else:
+            ask(loop, self._flush)  # of one that is closed nothing need be sent
+
+    # -- connecting ---------------------------------------------------------------------------------------
+
+    def _dial(self) -> None:
+        """Connect, or try again later; a local socket connects at once."""
+        loop = self.loop()
+        if loop is None or loop.is_closed() or self.has_ended or self._connect is None:
+            return
+        try:
+            self.socket = peer = self._connect()
+            # Not `__del__`: of a cycle of garbage the socket may go first, with a warning that it is open.
+            self._close_socket = weakref.finalize(self, peer.close)
+        except DisconnectedError as error:  # a refusal
+            self._lost(error)
+        except OSError as error:
+            self._retry(loop, error)
+        except Exception as error:  # noqa: BLE001  else the calls would wait for ever
+            self._lost(DisconnectedError(f"{self.terms.address} cannot be reached: {error!r}"))
+        else:
+            peer.settimeout(0.0)
+            loop.add_reader(peer.fileno(), self._read)
+            # Not kept, to be cancelled: a timer knows its loop, which is to be collected.
+            call_later(loop, self.terms.still_s, _check_greeting, weakref.ref(self), peer)
+            self.say(self.greeting())
+
+    def check_greeting(self, peer: socket.socket) -> None:
+        """Give up an attempt to connect, if the server has not greeted."""
+        if self.socket is peer and not self.has_greeted:
+            self._read()  # it may have, while this loop stood still
+        loop = self.loop()
+        if self.socket is peer and not self.has_greeted and loop is not None:
+            self._retry(loop, self.not_greeted())
+
+    def _retry(self, loop: asyncio.AbstractEventLoop, broken: Exception) -> None:
+        """Forget an attempt to connect, and make another one if calls wait for it."""
+        self._disconnect(loop)
+        self._renew_reader()
+        error = DisconnectedError(f"{self.terms.address} cannot be reached: {broken}")
+        error.__cause__ = broken
+        told, left = self.give_up(error)
+        self._wake(told)
+        if left is None:
+            self._lost(error)
+            return
+        call_later(loop, min(self._pause, left), self._dial)
+        self._pause = min(2 * self._pause, LAST_PAUSE_S)
+
+    # -- reading and writing ------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        peer = self.socket
+        if peer is None:
+            return
+        try:
+            count = peer.recv_into(self._reader.room())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._broken(error)
+            return
+        if not count:
+            self._broken(ConnectionResetError("the server ended before it answered"))
+            return
+        try:
+            self._come(count)
+        except DisconnectedError as error:
+            self._lost(error)
+        except Exception as error:  # noqa: BLE001  no frame, or no greeting
+            self._lost(self.lost(error))
+        except BaseException:  # Ctrl-C: what has come may be lost
+            self._lost(self.lost("it was interrupted"))
+            raise
+
+    def _come(self, count: int) -> None:
+        told = self.filled(count)
+        if self._waiting:
+            self.flush_soon()
+        if told.streams:
+            tell(told.streams)
+        if not self.takes_calls and not self._sent:
+            self._lost(DisconnectedError(f"the server at {self.terms.address} has ended"), again=True)
+        if told.done:
+            resolve_on_loop(told.done)
+
+    def say(self, greeting: bytes) -> None:
+        """Send a greeting."""
+        self._rest.append(memoryview(greeting))
+        if not self._is_writing:
+            self._send()
+
+    def _flush(self) -> None:
+        self._is_told = False
+        if self.is_open and not self._is_writing:
+            self._send()
+
+    def _send(self) -> None:
+        """Send what waits, as far as there is room."""
+        peer = self.socket
+        if peer is None:
+            return
+        rest = self._rest
+        refused = Told([], [])
+        try:
+            while rest or (self.is_open and self._fill(rest, refused)):
+                count = peer.send(rest[0])
+                self._fresh.clear()
+                if count == len(rest[0]):
+                    del rest[0]
+                else:
+                    rest[0] = rest[0][count:]
+        except (BlockingIOError, InterruptedError):
+            if not self._is_writing:
+                self._is_writing = True
+                asyncio.get_running_loop().add_writer(peer.fileno(), self._send)
+        except OSError as error:
+            self.unsend()
+            self._broken(error)
+        else:
+            if self._is_writing:
+                self._is_writing = False
+                asyncio.get_running_loop().remove_writer(peer.fileno())
+            if self.is_open and not self.takes_calls and not self._sent:  # the last one was cancelled
+                self._lost(DisconnectedError(f"the server at {self.terms.address} has ended"), again=True)
+        self._wake(refused)
+
+    def _fill(self, rest: list[memoryview], refused: Told) -> bool:
+        """Add to `rest` what waits; return whether there is something."""
+        rest += map(memoryview, joined(self.frames(refused))) if self._waiting else ()
+        return bool(rest)
+
+    def _wake(self, told: Told) -> None:
+        """Wake callers in a turn of their own: this may be in the middle of a call."""
+        loop = self.loop()
+        if told.streams:
+            tell(told.streams)
+        if told.done and loop is not None:
+            loop.call_soon(resolve_on_loop, told.done)
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def _broken(self, error: OSError) -> None:
+        loop = self.loop()
+        if not self.has_greeted and loop is not None:
+            self._retry(loop, error)
+            return
+        self._lost(self.lost(error), again=not self.is_closed)
+
+    def _lost(self, error: DisconnectedError, *, again: bool = False) -> None:
+        loop = self.loop()
+        if loop is not None:
+            self._disconnect(loop)
+        self._wake(self.end(error, again=again))
+
+    def close(self) -> None:
+        """End the connection: at any time, from any thread."""
+        self.is_closed, self.takes_calls = True, False
+        peer, loop = self.socket, self.loop()
+        if peer is not None:
+            with contextlib.suppress(OSError):
+                peer.shutdown(socket.SHUT_RDWR)  # so that the server knows, though the loop may stand still
+        if loop is None or not ask(loop, self._lost, self.lost("")):
+            self.forget()
+
+    def _disconnect(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._rest = []
+        self._is_writing = False
+        peer, self.socket = self.socket, None
+        if peer is None:
+            return
+        with contextlib.suppress(RuntimeError, OSError, ValueError):  # the loop is closed
+            loop.remove_reader(peer.fileno())
+            loop.remove_writer(peer.fileno())
+        self._close_socket()
+
+    def forget(self) -> None:
+        """Close the socket, without the loop: it has ended, or is that of the parent of this process."""
+        self.has_ended = True
+        self.is_open = self.takes_calls = False
+        self.socket = None
+        self._close_socket()
+
+
+def _check_greeting(known: weakref.ref[LoopLink], peer: socket.socket) -> None:
+    if (link := known()) is not None:
+        link.check_greeting(peer)
+
+
+def _forsake(link: LoopLink | None) -> None:
+    """Close the connection of a loop that is gone."""
+    if link is not None:
+        link.forget()

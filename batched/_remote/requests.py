@@ -1,0 +1,162 @@
+"""A call as the client sends it, and as the server reads it."""
+
+from __future__ import annotations
+
+import struct
+from math import inf
+from typing import Any, NamedTuple
+
+from batched._core.call import Call
+from batched._drivers.wakeups import FUTURE
+from batched._remote.frames import Bytes, Flag, Frame, Kind
+from batched._remote.values import Codec, is_plain
+
+NO_VALUE = object()
+NO_TENANT = object()
+"""The tenant of a call of which the client says none."""
+_SECONDS = struct.Struct("<dd")  # left, and allowed in all
+_MORE = Flag.DEADLINE | Flag.TENANT
+
+
+class Asked(NamedTuple):
+    """The inputs of a call, as its caller gave them."""
+
+    flags: int
+    value: Any
+    """By the flags: the only argument, elements of a map, or all arguments."""
+    is_kept: bool = False
+    """Whether the caller goes on before the call has been sent, and may change its arrays."""
+
+
+class Request(NamedTuple):
+    """A call, or a question, without its number: bytes."""
+
+    kind: int
+    flags: int
+    deadline: float | None
+    payload: Bytes
+    buffers: list[Bytes]
+    allowed_s: float = inf
+    value: Any = NO_VALUE
+    """The only argument, where it is plain: then there is no payload yet, as it may be sent with others."""
+
+    def head(self, now: float) -> bytes:
+        """Return what stands before the payload, if the frame is sent `now`."""
+        return b"" if self.deadline is None else _SECONDS.pack(self.deadline - now, self.allowed_s)
+
+
+class Wanted(NamedTuple):
+    """A call as the server has read it."""
+
+    kind: int
+    flags: int
+    left_s: float | None
+    """Infinite for no deadline; None leaves it to the function."""
+    allowed_s: float
+    value: Any
+    tenant: Any = NO_TENANT
+
+
+def request(codec: Codec, call: Call, tenant: Any = NO_TENANT) -> Request:
+    """Return `call` as bytes.
+
+    Raises:
+        TypeError: An item, or the tenant, has none.
+
+    """
+    asked: Asked = call.inputs
+    flags = asked.flags | _flags(call, asked.flags)
+    deadline, allowed_s = call.deadline, inf
+    kind = Kind.CALL
+    if deadline is not None:
+        flags |= Flag.DEADLINE
+        allowed_s = deadline - call.arrived
+        if call.waits_at is FUTURE:
+            kind = Kind.LATE
+    elif call.function._shared.call_options.deadline_ms is None:  # noqa: SLF001  by default it is "default"
+        flags |= Flag.DEADLINE
+        deadline = inf
+    value = asked.value
+    if tenant is not NO_TENANT:
+        flags |= Flag.TENANT
+        value = (_plain(tenant), value)
+    elif asked.flags == Flag.ONE and kind == Kind.CALL and not asked.is_kept and is_plain(codec, value):
+        return Request(kind, flags, deadline, b"", [], allowed_s, value)
+    try:
+        payload, buffers = codec.dump(value)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise TypeError(f"an argument cannot be sent to another process: {error}") from error
+    if asked.is_kept and buffers:
+        kept: list[Bytes] = [bytes(each) for each in buffers]
+        buffers = kept
+    return Request(kind, flags, deadline, payload, buffers, allowed_s)
+
+
+def _flags(call: Call, asked: int) -> int:
+    """Return what the options of `call` add to the flags of what is asked."""
+    flags = Flag.KEEP_ERRORS if call.keep_errors else Flag.NONE
+    if call.bulk is not None and not (call.bulk and asked & Flag.ELEMENTS):
+        flags |= Flag.BULK if call.bulk else Flag.INTERACTIVE
+    return flags
+
+
+def _plain(tenant: Any) -> Any:
+    """Return what tells a tenant from others, in any process."""
+    if type(tenant) in _SIMPLE:
+        return tenant
+    try:
+        hash(tenant)
+    except TypeError as error:
+        raise TypeError(f"fair_by must return something that has a hash, got {tenant!r}") from error
+    return repr(tenant)
+
+
+_SIMPLE = frozenset({str, int, bytes, bool, float, type(None)})
+
+
+def wanted(codec: Codec, found: Frame) -> Wanted:
+    """Return the call in a frame; raises what reading its items raises."""
+    payload = found.payload
+    kind, flags = found.kind, found.flags
+    if not flags & _MORE:
+        return Wanted(kind, flags, None, inf, codec.load(payload, found.buffers))
+    left_s, allowed_s = None, inf
+    if flags & Flag.DEADLINE:
+        left_s, allowed_s = _SECONDS.unpack_from(payload)
+        payload = memoryview(payload)[_SECONDS.size :]
+    value = codec.load(payload, found.buffers)
+    if not flags & Flag.TENANT:
+        return Wanted(kind, flags, left_s, allowed_s, value)
+    tenant, value = value
+    return Wanted(kind, flags, left_s, allowed_s, value, tenant)
+
+
+class RemoteCollator:
+    """Reads arguments only as far as a client must: as one thing, of which the server says what it is.
+
+    A list may be many items, or one feature of arrays.
+    """
+
+    def __init__(self) -> None:
+        self.chunk_size: int | None = 1
+        """None lets a map put several elements into a call; until the server has said so, each is one."""
+
+    def read(self, function: Any, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+        """Return the call that the arguments mean."""
+        asked = Asked(Flag.ONE, args[0]) if len(args) == 1 and not named else Asked(Flag.NONE, (args, named))
+        return Call().begin(function, asked, 1, False, now)  # noqa: FBT003
+
+    def one(self, function: Any, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
+        """Return the call for one item, even a list: a stream."""
+        return Call().begin(function, Asked(Flag.STREAM, (args, named)), 1, False, now)  # noqa: FBT003
+
+    def chunk(self, function: Any, items: list[Any], now: float) -> Call:
+        """Return a call of elements of a `map`."""
+        asked = Asked(Flag.ELEMENTS, items)
+        return Call().begin(function, asked, len(items), True, now)  # noqa: FBT003
+
+    def own(self, call: Call) -> None:
+        """Have the memory of large arrays copied: all else of a call is bytes when `submit` returns."""
+        call.inputs = call.inputs._replace(is_kept=True)

@@ -1,0 +1,334 @@
+"""A function in its server: it runs the calls of clients as its own."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, get_running_loop
+from collections.abc import Callable, Iterator
+from contextvars import Context
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from math import inf
+from typing import Any
+
+from batched._api.function import DecoratedFunction, answer_with_cache
+from batched._api.streams import AsyncStream
+from batched._clock import monotonic
+from batched._core.call import Call, MapFlow
+from batched._core.options import DEFAULT_MAX_PIECES, Options
+from batched._drivers.thread import ThreadDriver
+from batched._drivers.wakeups import own_error, own_errors
+from batched._parts.cache import CachingCollator
+from batched._parts.layers import takes_item
+from batched._parts.stack import join
+from batched._remote.frames import Flag, FrameError, Kind
+from batched._remote.greeting import Described
+from batched._remote.requests import NO_TENANT, Wanted
+
+
+def check_served(name: str, function: DecoratedFunction[Any]) -> None:
+    """Raise `ValueError` if a function would not do for clients what it does in its own process."""
+    group_by = function._shared.settings.group_by  # noqa: SLF001
+    if group_by is not None and not takes_item(group_by):
+        raise ValueError(
+            f"{name}: group_by takes no item, so it reads the context of the caller, which stays in the "
+            f"client: items of all keys would share batches. Make the key a parameter of {name}, as in "
+            f"group_by=lambda text, tenant: tenant"
+        )
+
+
+class Served:
+    """One function, for the clients of a server: with a batcher of its own, in which clients are tenants.
+
+    A `fair_by` of the function that takes an item is asked here, and says more than which client calls. What
+    a client says itself, by a `fair_by` of its own, comes before both.
+    """
+
+    def __init__(self, name: str, function: DecoratedFunction[Any]) -> None:
+        self.name = name
+        settings: Options = function._shared.settings  # noqa: SLF001
+        fair_by = settings.fair_by
+        self._fair_by = fair_by if fair_by is not None and takes_item(fair_by) else None
+        self._asks = self._fair_by is not None or settings.cache is not None
+        self._tenant: Any = NO_TENANT
+        self._callers_context = Context()  # those of callers stay in their processes
+        self._context = Context()  # of this server alone: two threads cannot be in one at once
+        asked = self._tenant_of_item if self._fair_by is not None else self._tenant_of_client
+        self.function = _with_tenants(function, asked if self._asks else None)
+        shared = self.function._shared  # noqa: SLF001
+        self.streams: bool = shared.streams
+        self.callers_ask: bool = shared.callers_ask
+        self.driver: Any = shared.driver or self.function._find()  # noqa: SLF001
+        self._read = shared.read
+        default_ms = self.driver.options.default_deadline_ms
+        self._default_s = None if default_ms is None else default_ms / 1000
+        self.drop = self.driver.cancel
+        self._has_worker = isinstance(self.driver, ThreadDriver)
+
+    def _tenant_of_client(self) -> Any:
+        """Return the tenant of the call that comes just now, for a cache in front of the queue."""
+        return self._tenant
+
+    def _tenant_of_item(self, *item: Any, **named: Any) -> Any:
+        """Return the tenant of an item of the call that comes just now: that of a client comes first."""
+        if self._tenant is NO_TENANT and self._fair_by is not None:
+            return self._fair_by(*item, **named)
+        return self._tenant
+
+    def described(self) -> Described:
+        """Return what clients need to know."""
+        options = self.driver.options
+        return Described(
+            name=self.name,
+            streams=self.streams,
+            maps_singly=self.driver.collator.chunk_size == 1 or options.default_deadline_ms is not None,
+            batch_size=options.batch_size,
+            max_queue_size=options.max_queue_size,
+            max_pieces=getattr(options, "max_pieces", DEFAULT_MAX_PIECES),
+        )
+
+    def call(self, wanted: Wanted, client: str) -> Call:
+        """Return the call that a client wants, not queued yet; raises what its arguments raise."""
+        flags = wanted.flags
+        now = monotonic()
+        _check(wanted)
+        tenant = client if wanted.tenant is NO_TENANT and self._fair_by is None else wanted.tenant
+        self._tenant = tenant
+        if flags & Flag.ELEMENTS:
+            if self.streams:
+                self.function._open_map()  # noqa: SLF001  refuses
+            call: Call = self.driver.collator.chunk(self.function, wanted.value, now)
+        elif flags & Flag.STREAM:
+            args, named = wanted.value
+            call = self.function._ask_one(args, named)  # noqa: SLF001
+        elif flags & Flag.ONE:
+            call = self._read(self.function, (wanted.value,), {}, now)
+        else:
+            args, named = wanted.value
+            call = self._read(self.function, args, named, now)
+        if not self._asks:
+            call.tenant = tenant
+            for part in call.parts:
+                part.tenant = tenant
+        if flags & _SET:
+            self._set(call, wanted, now)
+        return call
+
+    def _set(self, call: Call, wanted: Wanted, now: float) -> None:
+        """Give a call the options of its client."""
+        flags = wanted.flags
+        flow = MapFlow()  # of this call alone: which calls are of one map, the client does not say
+        for part in (call, *call.parts):
+            part.keep_errors = bool(flags & Flag.KEEP_ERRORS)
+            if wanted.left_s is None:
+                if self._default_s is not None and flags & Flag.ELEMENTS:
+                    part.deadline = now + self._default_s
+            else:
+                # In this order, which reads NaN as the first of both.
+                left_s = min(_MOST_S, max(-_MOST_S, wanted.left_s))
+                waited_s = min(_MOST_S, max(0.0, wanted.allowed_s - wanted.left_s))
+                part.deadline = None if wanted.left_s == inf else now + left_s
+                part.arrived = now if wanted.left_s == inf else now - waited_s
+            if flags & _PRIORITY:
+                part.bulk = bool(flags & Flag.BULK)
+            elif flags & Flag.ELEMENTS:
+                part.bulk = True
+            if flags & Flag.ELEMENTS:
+                part.flow = flow
+
+    def post(
+        self, call: Call, wanted: Wanted, loop: AbstractEventLoop, when_answered: Callable[[Any], object]
+    ) -> None:
+        """Queue `call`, and have `when_answered` called on `loop`, which runs, when it has its answer."""
+        driver = self.driver
+        waits = bool(wanted.flags & Flag.ELEMENTS)
+        if wanted.kind == Kind.LATE and call.deadline is not None and hasattr(driver, "deadline_watch"):
+            call.waits_at = call._loop = loop  # noqa: SLF001  the driver looks for it by this name
+            driver.push(call, waits)
+            driver.deadline_watch.add(call, call.deadline)
+        elif self._has_worker and call.deadline is None:
+            # As in `post_async`, without the questions for the loop and for the context that this call has.
+            call.context = self._callers_context
+            call.waits_at = call._loop = loop  # noqa: SLF001
+            driver.push(call, waits)
+        else:
+            driver.post_async(call, waits)
+        call.add_done_callback(when_answered, context=self._context)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is on its way to a worker."""
+        return self._has_worker and not self.driver.batcher.arriving
+
+    def post_for_worker(self, call: Call, when_answered: Callable[[], object]) -> None:
+        """Queue `call`, and have `when_answered` called by the worker when it has its answer."""
+        call.context = self._callers_context
+        call.waits_at = None
+        call.waiter = _Told(when_answered)
+        self.driver.push(call)
+
+    def at_once(self, call: Call) -> Any:
+        """Return the answer of a call of which nothing is to be queued."""
+        return _listed(call, self.function._at_once(self.driver, call))  # noqa: SLF001
+
+    def answer(self, call: Call) -> Any:
+        """Return the answer of `call`, which has been woken and has no error."""
+        return _listed(call, own_errors(call)) if call.keep_errors else call.results
+
+    def error(self, call: Call) -> BaseException | None:
+        """Return the error of `call`, which has been woken: also one that only threads are to be told."""
+        if call.missing:
+            try:
+                self.driver.raise_error(call)
+            except TimeoutError as late:
+                return late.with_traceback(None)
+        return None if call.error is None else own_error(call, self.driver.name)
+
+    def open(self, call: Call) -> AsyncStream[Any]:
+        """Queue a stream, and return its pieces."""
+        self.driver.open_async(call)
+        return AsyncStream(self.driver, call)
+
+    async def with_cache(self, call: Call) -> None:
+        """Answer `call`, where the callers ask an asynchronous cache; raise its error."""
+        await answer_with_cache(self.driver, call, self.name)
+
+
+class _Told:
+    """What a worker releases, as it does the lock of a thread that waits."""
+
+    __slots__ = ("release",)
+
+    def __init__(self, release: Callable[[], object]) -> None:
+        self.release = release
+
+
+_AT_ONCE = 32
+"""Elements that are queued in one turn of the event loop, for which other clients wait."""
+
+
+class Elements:
+    """Elements of a map, each as a call of its own, and what `end` is given when all are answered."""
+
+    def __init__(
+        self, served: Served, wanted: Wanted, client: str, end: Callable[[list[Any]], object]
+    ) -> None:
+        self._served = served
+        self._wanted = wanted
+        self._client = client
+        self._came = monotonic()
+        self._waiting: Iterator[tuple[int, Any]] = enumerate(wanted.value)
+        self._rows: list[Any] = [None] * len(wanted.value)
+        self._left = len(wanted.value) + 1  # until all are queued
+        self._end = end
+        self._drops: list[Callable[[], object]] = []
+
+    def queue(self) -> None:
+        """Queue a few elements, and the others in later turns of the loop."""
+        wanted = self._wanted
+        if wanted.left_s is not None:
+            wanted = wanted._replace(left_s=wanted.left_s - (monotonic() - self._came))
+        few = [*islice(self._waiting, _AT_ONCE)]
+        for at, element in few:
+            self._queue(at, wanted._replace(value=[element]))
+        if len(few) < _AT_ONCE:
+            self._take()
+        else:
+            get_running_loop().call_soon(self.queue)
+
+    def _queue(self, at: int, wanted: Wanted) -> None:
+        """Queue one element; one that is refused is answered with its error."""
+        served = self._served
+        try:
+            call = served.call(wanted, self._client)
+            if served.callers_ask:
+                task = get_running_loop().create_task(self._ask(at, call))
+                self._drops.append(task.cancel)
+            elif call.missing:
+                served.post(call, wanted, get_running_loop(), partial(self._done, at, call))
+                self._drops.append(partial(served.drop, call))
+            else:
+                self._answer(at, served.at_once(call)[0])
+        except Exception as error:  # noqa: BLE001  of a callback of the user's, say
+            self._answer(at, error)
+
+    def drop(self) -> None:
+        """Drop what has not started."""
+        self._waiting = iter(())
+        for each in self._drops:
+            each()
+
+    async def _ask(self, at: int, call: Call) -> None:
+        try:
+            await self._served.with_cache(call)
+        except Exception as error:  # noqa: BLE001  whatever the function has raised
+            self._answer(at, error)
+        else:
+            self._done(at, call, None)
+
+    def _done(self, at: int, call: Call, _: object) -> None:
+        error = self._served.error(call)
+        self._answer(at, self._served.answer(call)[0] if error is None else error)
+
+    def _answer(self, at: int, row: Any) -> None:
+        self._rows[at] = row
+        self._take()
+
+    def _take(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._end(self._rows)
+
+
+def _check(wanted: Wanted) -> None:
+    """Raise if no client of this library sends such a call: it would hurt the calls of others."""
+    if wanted.flags & Flag.ELEMENTS and type(wanted.value) is not list:
+        raise FrameError(f"elements of a map are a list, not {type(wanted.value).__name__}")
+    if wanted.tenant is not NO_TENANT:
+        try:
+            hash(wanted.tenant)
+        except TypeError as error:
+            raise FrameError(f"a tenant has a hash: {error}") from error
+
+
+_MOST_S = 604_801.0  # a week, as options allow
+
+
+def _listed(call: Call, answer: Any) -> Any:
+    """Return the answer as its client expects it: of elements of a map, a list, also for one of arrays."""
+    return [answer] if hasattr(call, "flow") and not call.many else answer
+
+
+_PRIORITY = Flag.BULK | Flag.INTERACTIVE
+_SET = Flag.DEADLINE | Flag.BULK | Flag.INTERACTIVE | Flag.KEEP_ERRORS | Flag.ELEMENTS
+
+
+def _with_tenants(
+    function: DecoratedFunction[Any], fair_by: Callable[..., Any] | None
+) -> DecoratedFunction[Any]:
+    """Return `function` batched anew, with tenants: as `fair_by` says, or as `Served` gives them to calls.
+
+    To ask a `fair_by` for each call would take as long as the rest of the way into the queue. One of the
+    function that takes no item is asked by no server: a client has the context of the caller.
+    """
+    shared = function._shared  # noqa: SLF001
+    settings: Options = shared.settings
+    changes: dict[str, Any] = {"fair_by": fair_by}
+    if not shared.binds:
+        owner = function._key  # noqa: SLF001
+        for stage in ("prepare", "finish"):
+            if isinstance(getattr(settings, stage), str):
+                changes[stage] = getattr(owner, getattr(settings, stage))
+    kind: Any = shared.public_class
+    joins = partial(_join, has_tenants=fair_by is None, is_bound=not shared.binds)
+    kind = type(kind.__name__, (kind,), {"__slots__": (), "_join": staticmethod(joins)})
+    made: DecoratedFunction[Any] = kind(function.__wrapped__, replace(settings, **changes))
+    return made
+
+
+def _join(*args: Any, is_bound: bool, **named: Any) -> tuple[Any, Any]:
+    """Join a function to a batcher, as for any function; the method of an instance has a cache as such."""
+    collator, queue = join(*args, **named)
+    if is_bound and isinstance(collator, CachingCollator):
+        collator.tell_owners_apart()
+    return collator, queue

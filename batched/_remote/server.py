@@ -1,0 +1,207 @@
+"""The process of the functions: it listens, and ends when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from batched._api.function import DecoratedFunction
+from batched._remote.addresses import Address, groups_of, identity, listen, parsed, unlink, user_of
+from batched._remote.clients import Clients
+from batched._remote.frames import MAX_FRAME_BYTES, VERSION
+from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
+from batched._remote.served import Served, check_served
+from batched._remote.session import Session
+from batched._remote.values import Codec, Pickles
+
+_logger = logging.getLogger("batched")
+_FIRST_CLIENT_S = 10.0
+LEAVE_S = 5.0
+"""How long a client without unanswered calls may take to leave, once it is told to."""
+
+
+class Server:
+    """Functions by name, at an address, for clients of other processes."""
+
+    def __init__(  # noqa: PLR0913
+        self,
+        functions: Mapping[str, DecoratedFunction[Any]],
+        bind: str,
+        *,
+        group: int | None = None,
+        codec: Codec | None = None,
+        token: str | None = None,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        drain_s: float = 30.0,
+        unused_s: float | None = None,
+    ) -> None:
+        self.address: Address = parsed(bind)
+        self.served: Mapping[str, Served] = {}
+        self.max_frame_bytes: int = max_frame_bytes
+        self.sessions: set[Session] = set()
+        self.ends: bool = False
+        self.clients: Clients = Clients()
+        for name, function in functions.items():
+            check_served(name, function)
+        self._functions = functions
+        self._group = group
+        self._codec: Codec = Pickles() if codec is None else codec
+        self._token = token
+        self._drain_s = drain_s
+        self._unused_s = unused_s
+        """The seconds without a client after which it ends: it is its first client that has started it."""
+        self._stop = asyncio.Event()
+        self._has_no_sessions = asyncio.Event()
+        self._end_if_unused: asyncio.TimerHandle | None = None
+        if self.address.kind == "tcp" and not token:
+            raise ValueError(
+                f"{self.address} can be reached by all users of this machine: give a token, or use a unix "
+                f"socket"
+            )
+
+    async def run(self, stop: asyncio.Event, when_ready: Callable[[], object] | None = None) -> None:
+        """Serve until `stop` is set; then answer what has come, and end."""
+        loop = asyncio.get_running_loop()
+        self.served = {name: Served(name, function) for name, function in self._functions.items()}
+        listener = listen(self.address, 0o600 if self._group is None else 0o660, self._group)
+        if self.address.kind == "tcp" and not self.address.where[1]:  # type: ignore[index]
+            self.address = Address("tcp", listener.getsockname()[:2])
+        own = identity(self.address.where) if isinstance(self.address.where, str) else None
+        accepting = await loop.create_server(lambda: self._session(loop), sock=listener, backlog=1024)
+        try:
+            self._stop = stop
+            self._note_use(loop)
+            if when_ready is not None:
+                when_ready()
+            await stop.wait()
+            await self._drain(accepting, own)
+        finally:
+            self._unlink(own)
+            accepting.close()
+            for session in list(self.sessions):
+                session.close()
+            for served in self.served.values():
+                await served.function.aclose()
+
+    async def _drain(self, accepting: asyncio.Server, own: tuple[int, int] | None) -> None:
+        """Take no new clients, have the others leave, and wait until they have."""
+        self._unlink(own)
+        await asyncio.sleep(0.01)  # for clients that have connected already
+        self.ends = True
+        accepting.close()
+        await asyncio.sleep(0)  # what has been accepted becomes a session, which says that it is too late
+        for session in list(self.sessions):
+            session.leave()
+        if self.sessions:
+            self._has_no_sessions.clear()
+            await self._without_sessions(min(LEAVE_S, self._drain_s))
+            for session in list(self.sessions):
+                if not session.unanswered:  # of an event loop that is closed, and not collected yet
+                    session.close()
+            await self._without_sessions(self._drain_s - LEAVE_S)
+
+    async def _without_sessions(self, limit_s: float) -> None:
+        """Wait until all connections have ended, but not longer than that."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._has_no_sessions.wait(), max(limit_s, 0.0))
+
+    def _unlink(self, own: tuple[int, int] | None) -> None:
+        """Remove the path, unless another server has taken it over.
+
+        A server that clients have started leaves it: so they know that it did not end before it was ready.
+        """
+        path = self.address.where
+        if own is not None and isinstance(path, str) and self._unused_s is None:
+            unlink(path, own)
+
+    def _session(self, loop: asyncio.AbstractEventLoop) -> Session:
+        session = Session(self, loop)
+        self.sessions.add(session)
+        self._note_use(loop)
+        return session
+
+    # -- for sessions -------------------------------------------------------------------------------------
+
+    def refusal(self, peer: socket.socket) -> str | None:
+        """Return why this process must not call, None if it may."""
+        user = user_of(peer)
+        if user is None or user in {os.geteuid(), 0}:
+            return None
+        if self._group is not None and self._group in groups_of(user):
+            return None
+        _logger.warning("a connection of user %s was refused", user)
+        group = "" if self._group is None else f" and of group {self._group}"
+        return f"the server takes calls of user {os.geteuid()}{group} only, not of user {user}"
+
+    def challenge(self, said: ClientGreeting, nonce: str, port: object) -> ServerGreeting | None:
+        """Return what a client must answer before it is welcome; None if any client is."""
+        if self._token is None or said.version != VERSION:
+            return None
+        shown = proof(self._token, "server", port, said.nonce, nonce)
+        return ServerGreeting(protocol=self._codec.name, nonce=nonce, proof=shown)
+
+    def welcome(self, said: ClientGreeting, nonce: str, port: object) -> tuple[ServerGreeting, Codec | None]:
+        """Return the answer to a greeting, and how values are read; no codec if the client is refused."""
+        why = None
+        if said.version != VERSION:
+            why = (
+                f"the server speaks version {VERSION}, the client version {said.version}: install the same "
+                f"batched on both sides"
+            )
+        elif said.protocol != self._codec.name:
+            mine = self._codec.name
+            why = f'the server speaks {mine}, the client {said.protocol}: connect with protocol="{mine}"'
+        elif self._token is not None and not is_same(
+            said.proof, proof(self._token, "client", port, said.nonce, nonce)
+        ):
+            why = "the token of the client is not that of the server"
+        if why is not None:
+            return ServerGreeting(protocol=self._codec.name, refusal=why), None
+        self.clients.came(said.client)
+        functions = [asdict(each.described()) for each in self.served.values()]
+        said_back = ServerGreeting(
+            protocol=self._codec.name, functions=functions, max_frame_bytes=self.max_frame_bytes
+        )
+        return said_back, self._codec
+
+    def answered(self, question: bytes, served: Served) -> Any:
+        """Return the answer to a question about a function."""
+        name, _, rest = question.decode().partition(" ")
+        function = served.function
+        if name == "stats":
+            return function.stats
+        if name == "explain":
+            return function.explain()
+        if name == "expected_wait_ms":
+            return function.expected_wait_ms(int(rest))
+        if name == "shapes":
+            return function.shapes()
+        if name == "clients":
+            return self.clients.shares(self.sessions)
+        raise ValueError(f"the server knows no question {name!r}")
+
+    def ended(self, session: Session) -> None:
+        """Note that a connection has ended."""
+        self.sessions.discard(session)
+        self.clients.left(session)
+        if not self.sessions:
+            self._has_no_sessions.set()
+            self._note_use(asyncio.get_running_loop())
+
+    def _note_use(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End after a while without a client, if that is wanted; later to begin with: clients try again."""
+        if self._unused_s is None:
+            return
+        if self._end_if_unused is not None:
+            self._end_if_unused.cancel()
+        if not self.sessions:
+            wait_s = (
+                self._unused_s if self._end_if_unused is not None else max(self._unused_s, _FIRST_CLIENT_S)
+            )
+            self._end_if_unused = loop.call_later(wait_s, self._stop.set)

@@ -1,0 +1,337 @@
+"""`batched.serve`: functions of this process, for other processes, until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from batched._api.function import DecoratedFunction
+from batched._drivers.private_python import running_loop_or_none
+from batched._remote.addresses import Address, listen
+from batched._remote.frames import MAX_FRAME_BYTES
+from batched._remote.http import Metrics, Page
+from batched._remote.protocols import codec_named
+from batched._remote.server import Server
+from batched._remote.systemd import notify
+
+_logger = logging.getLogger("batched")
+_LOOK_S = 0.05
+_GRACE_S = 1.0
+_SIGNALS = [
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)
+]  # Windows has a third
+
+
+class Stop(Protocol):
+    """What tells a server to end: a `threading.Event`, or one of `multiprocessing`."""
+
+    def is_set(self) -> bool:
+        """Whether the server is to end."""
+        ...
+
+
+def serve(  # noqa: PLR0913
+    *functions: DecoratedFunction[Any],
+    bind: str,
+    group: str | int | None = None,
+    protocol: str = "pickle",
+    http: str | None = None,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    drain_s: float = 30.0,
+    max_frame_bytes: int = MAX_FRAME_BYTES,
+    stop: Stop | None = None,
+    when_ready: Callable[[str], object] | None = None,
+) -> None:
+    """Serve decorated functions, by their names, to other processes; return when it is told to end.
+
+    SIGTERM, Ctrl-C or `stop` tell it to end. It then takes no new clients, answers the calls that have come,
+    and returns. A second signal ends the process at once. In a thread other than the main one it is `stop`
+    that ends it: Python tells signals to the main thread only.
+
+        stop = threading.Event()
+        options = {"bind": "unix:/tmp/embed.sock", "stop": stop}
+        threading.Thread(target=batched.serve, args=(embed,), kwargs=options).start()
+
+    `python -m batched serve app.model:embed --bind unix:/run/embed.sock` does the same, as a command.
+
+    Args:
+        *functions: Decorated functions, or methods of an instance. Clients call them by their `__name__`.
+        bind: Where to listen: `unix:PATH`, `tcp:127.0.0.1:PORT`, or `fd:3`, a socket that systemd has opened.
+        group: The name or number of a group of users that may connect to a unix socket, too.
+        protocol: `"pickle"`, or `"msgpack"` for callers that must not send pickles; it needs
+            `pip install msgspec`.
+        http: `HOST:PORT` for the pages `/metrics` and `/healthz`; it needs
+            `pip install prometheus-client`.
+        token: What clients on tcp must know, as all users of the machine can connect.
+        token_file: A file that holds the token. If it is missing, it is made, for this user only.
+        drain_s: The most seconds for calls that have come when it is told to end.
+        max_frame_bytes: The most bytes of one call; the connection of a longer one is closed.
+        stop: What tells it to end: a `threading.Event`, or one of `multiprocessing`.
+        when_ready: Called with the address, in the thread of the server, when clients can connect.
+
+    Raises:
+        ValueError: An option has no meaning, or two functions have the same name.
+        TypeError: A function is not decorated.
+        ImportError: An option needs a library that is not installed.
+        OSError: Nothing can listen there.
+
+    """
+    named: dict[str, Any] = {}
+    for each in functions:
+        name = name_of(each)
+        if name in named:
+            raise ValueError(f"two functions have the name {name!r}: rename one, or serve it elsewhere")
+        named[name] = each
+    Serving(
+        named,
+        bind=bind,
+        group=group,
+        protocol=protocol,
+        http=http,
+        token=token,
+        token_file=token_file,
+        drain_s=drain_s,
+        max_frame_bytes=max_frame_bytes,
+        stop=stop,
+        when_ready=when_ready,
+    ).run()
+
+
+def name_of(function: Any) -> str:
+    """Return the name by which clients call a function; `TypeError` if it is not decorated."""
+    if not isinstance(function, DecoratedFunction):
+        raise TypeError(f"{function!r} is no decorated function: decorate it, as with batched.dynamically")
+    named: Any = function
+    return str(named.__name__)
+
+
+class Serving:
+    """A server that has all that it needs, but does not listen yet."""
+
+    def __init__(  # noqa: PLR0913
+        self,
+        functions: Mapping[str, Any],
+        *,
+        bind: str,
+        group: str | int | None = None,
+        protocol: str = "pickle",
+        http: str | None = None,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        drain_s: float = 30.0,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        stop: Stop | None = None,
+        when_ready: Callable[[str], object] | None = None,
+        unused_s: float | None = None,
+        ends_process: bool = False,
+    ) -> None:
+        if not functions:
+            raise ValueError("there is no function to serve")
+        for name in functions:
+            if not name.isidentifier() or name.startswith("_"):
+                raise ValueError(
+                    f"clients have a function as an attribute, of which {name!r} cannot be the name"
+                )
+        if not drain_s >= 0:
+            raise ValueError(f"drain_s must be a number of seconds, at least 0, got {drain_s!r}")
+        if max_frame_bytes < 1:
+            raise ValueError(f"max_frame_bytes must be at least 1, got {max_frame_bytes!r}")
+        if token_file is not None:
+            if token is not None:
+                raise ValueError("give either token or token_file")
+            token = token_in(Path(token_file))
+        self.at: str = bind
+        """Where it listens, or tries to."""
+        self.is_ready: bool = False
+        self._names = ", ".join(functions)
+        self._server = Server(
+            functions,
+            bind,
+            group=None if group is None else _group(group, bind),
+            codec=codec_named(protocol),
+            token=token,
+            max_frame_bytes=max_frame_bytes,
+            drain_s=drain_s,
+            unused_s=unused_s,
+        )
+        if self._server.address.kind == "fd":
+            _check_socket(self._server.address, token)
+        self._http = None if http is None else host_and_port(http)
+        self._metrics = None if http is None else Metrics(self._clients)
+        self._page: Page | None = None
+        self._drain_s = drain_s
+        self._stop = stop
+        self._when_ready = when_ready
+        self._ends_process = ends_process
+
+    def _clients(self) -> Mapping[str, Any]:
+        return self._server.clients.figures(self._server.sessions)
+
+    def run(self) -> None:
+        """Serve until it is told to end."""
+        if running_loop_or_none() is not None:
+            raise RuntimeError("batched.serve has an event loop of its own: call it in a thread, with `stop`")
+        if self._http is not None and self._metrics is not None:
+            bind, self.at = self.at, f"http://{_shown(*self._http)}"
+            self._page = Page(self._http, self._metrics)
+            self.at = bind
+        try:
+            asyncio.run(self._run())
+        finally:
+            if self._page is not None:
+                self._page.close()
+        _logger.info("%s: the server has ended", self._names)
+
+    async def _run(self) -> None:
+        ends = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        tasks = [loop.create_task(self._drains(ends))]
+        if self._stop is not None:
+            tasks.append(loop.create_task(_watch(self._stop, ends)))
+        try:
+            with _signals(loop, ends.set):
+                await self._server.run(ends, self._ready)
+        finally:
+            for each in tasks:
+                each.cancel()
+
+    def _ready(self) -> None:
+        self.is_ready = True
+        if self._page is not None:
+            self._page.status = "serving"
+        address = str(self._server.address)
+        where = "" if self._page is None else f", metrics at http://{_shown(*self._page.where)}/metrics"
+        _logger.info("%s: served at %s by process %s%s", self._names, address, os.getpid(), where)
+        notify("READY=1")
+        if self._when_ready is not None:
+            self._when_ready(address)
+
+    async def _drains(self, ends: asyncio.Event) -> None:
+        await ends.wait()
+        if self._page is not None:
+            self._page.status = "draining"
+        notify("STOPPING=1")
+        left = sum(each.unanswered for each in self._clients().values())
+        told = "%s: the server ends; unanswered calls: %s, for which it takes at most %s s"
+        _logger.info(told, self._names, left, self._drain_s)
+        if self._ends_process:
+            late = threading.Timer(self._drain_s + _GRACE_S, self._too_late)
+            late.daemon = True
+            late.start()
+
+    def _too_late(self) -> None:
+        """End the process, in which a batch still runs: it may run forever."""
+        _logger.error("%s: a batch still runs, and ends with the process", self._names)
+        logging.shutdown()
+        os._exit(1)
+
+
+async def _watch(stop: Stop, ends: asyncio.Event) -> None:
+    """Look at `stop` again and again: it may be one of another process, which wakes no event loop."""
+    while not stop.is_set():  # noqa: ASYNC110
+        await asyncio.sleep(_LOOK_S)
+    ends.set()
+
+
+@contextmanager
+def _signals(loop: asyncio.AbstractEventLoop, end: Callable[[], object]) -> Iterator[None]:
+    """Have the first signal call `end` on the loop, and a second one end the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {each: signal.getsignal(each) for each in _SIGNALS}
+
+    def told() -> None:
+        for each in before:
+            _leave(loop, each, signal.SIG_DFL)
+        end()
+
+    try:
+        for each in before:
+            try:
+                # Not by `signal`: a loop that is about to sleep, as the signal comes, would not see it.
+                loop.add_signal_handler(each, told)
+            except NotImplementedError:  # on Windows, where a signal wakes the loop in any case
+                signal.signal(each, lambda *_: loop.call_soon_threadsafe(told))
+        yield
+    finally:
+        for each, handler in before.items():
+            _leave(loop, each, handler)
+
+
+def _leave(loop: asyncio.AbstractEventLoop, number: signal.Signals, handler: Any) -> None:
+    """Have `handler` get a signal, and the loop no more."""
+    with suppress(NotImplementedError):
+        loop.remove_signal_handler(number)
+    signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def token_in(file: Path) -> str:
+    """Return the token in a file. One that is missing is made, readable for this user only."""
+    if not file.exists():
+        _make_token(file)
+    token = file.read_text("utf-8").strip()
+    if not token:
+        raise ValueError(f"the token file {file} is empty: remove it, and a token is made")
+    if os.name == "posix" and file.stat().st_mode & 0o077:
+        _logger.warning("other users can read the token in %s: chmod 600 %s", file, file)
+    return token
+
+
+def _make_token(file: Path) -> None:
+    """Write a new token, in one step: a client may read at the same time, and another server may write."""
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # with mode 0600
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            out.write(secrets.token_urlsafe(32) + "\n")
+        with suppress(FileExistsError):
+            os.link(name, file)
+    finally:
+        Path(name).unlink()
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """Return the two parts of `HOST:PORT`."""
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not port.isdecimal() or int(port) >= 1 << 16:
+        raise ValueError(f"http must be HOST:PORT, such as 127.0.0.1:9100, got {text!r}")
+    return host, int(port)
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _group(group: str | int, bind: str) -> int:
+    """Return the number of a group; `ValueError` if there is none of this name, or no unix socket."""
+    if bind.startswith("tcp:"):
+        raise ValueError("group is for unix sockets: what tcp has is a token")
+    if isinstance(group, int) or group.isdecimal():
+        return int(group)
+    try:
+        import grp  # noqa: PLC0415  Windows has no such module
+
+        return grp.getgrnam(group).gr_gid
+    except (ImportError, KeyError):
+        raise ValueError(f"this system has no group {group!r}") from None
+
+
+def _check_socket(address: Address, token: str | None) -> None:
+    """Raise `ValueError` unless this is a socket that listens, and that not all users can use."""
+    with listen(address, 0o600) as found:
+        is_local = found.family == getattr(socket, "AF_UNIX", None)
+    if not is_local and not token:
+        raise ValueError(f"{address} is a socket of tcp, which all users can reach: give a token")

@@ -1,0 +1,495 @@
+"""The server's side of one connection: frames come, calls are queued, answers go out."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from functools import partial
+from time import perf_counter
+from typing import Any, Protocol
+
+from batched._core.call import Call
+from batched._drivers.wakeups import ask
+from batched._remote.failures import encoded_error, encoded_rows, unsent
+from batched._remote.frames import (
+    CALL_ROW,
+    LEAST_TOGETHER,
+    MOST_ROWS,
+    RESULT_ROW,
+    Bytes,
+    Flag,
+    Frame,
+    FrameError,
+    FrameReader,
+    Kind,
+    frame,
+    joined,
+    rows,
+    size_of,
+)
+from batched._remote.greeting import ClientGreeting, ServerGreeting
+from batched._remote.requests import Wanted, wanted
+from batched._remote.served import Elements, Served
+from batched._remote.values import Codec, is_plain
+
+_logger = logging.getLogger("batched")
+_MOST_US = (1 << 32) - 1
+_MOST_GREETING = 1 << 14
+_DIRECTLY = os.name == "posix"
+"""Whether a socket is a file, to which a worker may write."""
+_CALLS = frozenset({Kind.CALL, Kind.LATE})
+
+
+class Host(Protocol):
+    """The server, for a session."""
+
+    served: Mapping[str, Served]
+    max_frame_bytes: int
+    ends: bool
+    """Whether clients that connect now would come too late."""
+
+    def refusal(self, peer: socket.socket) -> str | None:
+        """Return why the process at the other end must not call, None if it may."""
+        ...
+
+    def challenge(self, said: ClientGreeting, nonce: str, port: object) -> ServerGreeting | None:
+        """Return what a client must answer before it is welcome; None if any client is."""
+        ...
+
+    def welcome(self, said: ClientGreeting, nonce: str, port: object) -> tuple[ServerGreeting, Codec | None]:
+        """Return the answer to a greeting, and how values are read; no codec if the client is refused."""
+        ...
+
+    def answered(self, question: bytes, served: Served) -> Any:
+        """Return the answer to a question about a function."""
+        ...
+
+    def ended(self, session: Session) -> None:
+        """Note that a connection has ended."""
+        ...
+
+
+class Session(asyncio.BufferedProtocol):
+    """One connection of a client."""
+
+    def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+        self._host = host
+        self._loop = loop
+        self._reader = FrameReader(_MOST_GREETING)  # until it is known that the client may call
+        self._codec: Codec | None = None
+        self._challenge: str | None = None
+        self._port: object = ""
+        self._functions: list[Served] = []
+        self._most_bytes = 0
+        self._transport: asyncio.Transport | None = None
+        self._out: list[Bytes] = []
+        self._plain: list[tuple[int, float, Any]] = []
+        """Answers that share a frame: the number of the call, when it began, and the answer."""
+        self._running: dict[int, tuple[Callable[[Any], object], Any]] = {}
+        """What drops each call that has no answer yet, and its argument."""
+        self._writes = _thread.allocate_lock()
+        """Held while something is written: by the loop, or by a worker."""
+        self._is_clear = False
+        """Whether a worker may write: nothing waits to be written, but perhaps the rest of its own."""
+        self._rest: Bytes = b""
+        """What the socket had no room for as a worker wrote."""
+        self._number = -1
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self.client = ""
+        self.calls = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    @property
+    def unanswered(self) -> int:
+        """How many calls have no answer yet."""
+        return len(self._running)
+
+    # -- the transport ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note where answers go."""
+        self._transport = transport  # type: ignore[assignment]
+        with_socket: socket.socket = transport.get_extra_info("socket")
+        self._number = with_socket.fileno()
+        name = with_socket.getsockname()
+        self._port = name[1] if isinstance(name, tuple) else ""
+        if self._host.ends:  # the client tries again, and finds the successor
+            self.close()
+            return
+        refusal = self._host.refusal(with_socket)
+        if refusal is not None:
+            self._reply(ServerGreeting(refusal=refusal))
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """Return where the next bytes go."""
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the frames that have come."""
+        self.bytes_in += nbytes
+        if self._transport is None or self._transport.is_closing():
+            return
+        try:
+            for each in self._reader.filled(nbytes):
+                self._take(each)
+        except FrameError as error:
+            _logger.warning("a connection was closed: %s", error)
+            self._transport.abort()
+
+    def eof_received(self) -> bool:
+        """Close: the client will not read answers either."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """Drop what has not started: the client has left."""
+        with self._writes:  # the number of the file may be that of another connection soon
+            self._transport, self._is_clear = None, False
+        self._has_room.set()
+        running, self._running = self._running, {}
+        for drop, call in running.values():
+            drop(call)
+        self._host.ended(self)
+
+    def pause_writing(self) -> None:
+        """Read no more calls of a client that does not read its answers."""
+        self._has_room.clear()
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Go on reading."""
+        self._has_room.set()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # -- frames -------------------------------------------------------------------------------------------
+
+    def _take(self, found: Frame) -> None:
+        if self._codec is None:
+            self._greet(found)
+        elif found.kind == Kind.CALLS:
+            self._calls(found)
+        elif found.kind in _CALLS:
+            self._call(found)
+        elif found.kind == Kind.CANCEL:
+            dropped = self._running.pop(found.number, None)
+            if dropped is not None:
+                dropped[0](dropped[1])
+        elif found.kind == Kind.ASK:
+            self._asked(found)
+        else:
+            raise FrameError(f"a client sends no frame of kind {found.kind}")
+
+    def _greet(self, found: Frame) -> None:
+        said = ClientGreeting.read(found)
+        if self._challenge is None:
+            self._challenge = secrets.token_hex(16)
+            asked = self._host.challenge(said, self._challenge, self._port)
+            if asked is not None:
+                self._write(asked.frame())
+                return
+        answer, codec = self._host.welcome(said, self._challenge, self._port)
+        if codec is None:
+            self._reply(answer)
+            return
+        self.client = said.client
+        self._functions = [*self._host.served.values()]
+        self._most_bytes = said.max_frame_bytes
+        self._reader.max_bytes = self._host.max_frame_bytes
+        self._codec = codec
+        self._write(answer.frame())
+
+    def _reply(self, refusal: ServerGreeting) -> None:
+        """Say why this client may not call, and close."""
+        self._write(refusal.frame())
+        self.close()
+
+    def leave(self) -> None:
+        """Tell the client that the server ends: it sends further calls elsewhere, and closes when it can."""
+        if self._codec is None:
+            self.close()
+        else:
+            self._write(frame(Kind.LEAVE, 0, 0, 0, b""))
+
+    def close(self) -> None:
+        """End the connection when all that was written has been sent."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _served(self, found: Frame) -> Served:
+        if found.extra >= len(self._functions):
+            raise FrameError(f"a call of function {found.extra}, of {len(self._functions)}")
+        return self._functions[found.extra]
+
+    def _call(self, found: Frame) -> None:
+        number, began = found.number, perf_counter()
+        codec: Codec = self._codec  # type: ignore[assignment]
+        served = self._served(found)
+        try:
+            want = wanted(codec, found)
+        except Exception as error:  # noqa: BLE001  of a class that cannot be read here
+            self.calls += 1
+            self._fail(number, began, error)
+        else:
+            self._begin(number, began, served, want)
+
+    def _calls(self, found: Frame) -> None:
+        """Begin several calls, each with one plain argument."""
+        began = perf_counter()
+        codec: Codec = self._codec  # type: ignore[assignment]
+        served = self._served(found)
+        read, payload = rows(CALL_ROW, found)
+        try:
+            values = codec.load_plain(payload)
+        except Exception as error:
+            raise FrameError(f"the arguments of {len(read)} calls cannot be read: {error}") from error
+        if len(values) != len(read):
+            raise FrameError(f"a frame of {len(read)} calls has {len(values)} arguments")
+        for (number, flags, left_s, allowed_s), value in zip(read, values, strict=True):
+            left = left_s if flags & Flag.DEADLINE else None
+            self._begin(number, began, served, Wanted(Kind.CALL, flags, left, allowed_s, value))
+
+    def _begin(self, number: int, began: float, served: Served, want: Wanted) -> None:
+        if number in self._running:
+            raise FrameError(f"two calls have the number {number}")
+        self.calls += 1
+        try:
+            try:
+                call = served.call(want, self.client)
+            except FrameError:
+                raise
+            except Exception:
+                if not want.flags & Flag.ELEMENTS or served.streams:
+                    raise
+                self._one_by_one(number, began, served, want)
+                return
+            if want.flags & Flag.STREAM or (served.callers_ask and call.size):
+                work = self._stream if want.flags & Flag.STREAM else self._with_cache
+                task = self._loop.create_task(work(number, began, served, call))
+                self._running[number] = asyncio.Task.cancel, task
+                return
+            if not call.missing:
+                self._answer(number, began, served.at_once(call), many=_many(call))
+                return
+            is_alone = (
+                self._is_clear
+                and not self._running
+                and call.deadline is None
+                and not want.flags & Flag.ELEMENTS  # of a map, which waits for room
+                and served.is_idle
+            )
+            self._running[number] = served.drop, call  # first: a worker may be faster
+            if is_alone:
+                served.post_for_worker(call, partial(self._done_in_worker, number, began, served))
+            else:
+                served.post(call, want, self._loop, partial(self._done, number, began, served, call))
+        except FrameError:
+            raise
+        except Exception as error:  # noqa: BLE001  of the arguments, or a refusal
+            self._running.pop(number, None)
+            self._fail(number, began, error)
+
+    def _one_by_one(self, number: int, began: float, served: Served, want: Wanted) -> None:
+        """Answer elements of a map of which one is refused: each is a call of its own."""
+
+        def end(rows: list[Any]) -> None:
+            if self._running.pop(number, None) is not None:
+                self._answer(number, began, rows, many=True)
+
+        elements = Elements(served, want, self.client, end)
+        self._running[number] = Elements.drop, elements
+        elements.queue()
+
+    def _done(self, number: int, began: float, served: Served, call: Call, _: object) -> None:
+        """Send the answer of a call, unless its caller has left."""
+        if self._running.pop(number, None) is None:
+            return
+        if not call.missing and call.error is None and not call.keep_errors:
+            self._answer(number, began, call.results)
+        elif (error := served.error(call)) is not None:
+            self._fail(number, began, error, call.left)
+        else:
+            self._answer(number, began, served.answer(call), many=_many(call))
+
+    def _done_in_worker(self, number: int, began: float, served: Served) -> None:
+        """Send the answer of a call at once, from the thread of the worker; else by the loop.
+
+        To wake the loop for a single answer would take longer than all else that the server does for it.
+        """
+        # Not passed: the call knows what calls this, and would be a cycle.
+        _, call = self._running.get(number, (None, None))
+        if call is None:  # its caller has left
+            return
+        try:
+            is_sent = self._send_from_worker(number, began, call)
+        except Exception:  # noqa: BLE001  it is met once more, by the loop
+            is_sent = False
+        if not is_sent:
+            ask(self._loop, self._done, number, began, served, call, None)
+
+    def _send_from_worker(self, number: int, began: float, call: Call) -> bool:
+        """Send a small answer, if nothing else is to be sent; return whether it is on its way."""
+        codec: Codec = self._codec  # type: ignore[assignment]
+        if call.missing or call.error is not None or call.keep_errors or not is_plain(codec, call.results):
+            return False
+        payload, buffers = codec.dump(call.results)
+        data = b"".join(frame(Kind.RESULT, 0, number, _us_since(began), payload, buffers))
+        if not self._writes.acquire(False):  # noqa: FBT003
+            return False
+        try:
+            if not self._is_clear or self._rest or self._out or self._plain or len(self._running) > 1:
+                return False
+            if self._running.pop(number, None) is None:  # its caller has left
+                return True
+            self.bytes_out += len(data)
+            try:
+                count = os.write(self._number, data)
+            except OSError:  # there is no room; or the connection is lost, as the loop will find out
+                count = 0
+            self._rest = data[count:]
+        finally:
+            self._writes.release()
+        if self._rest:
+            ask(self._loop, self._flush)
+        return True
+
+    def _answer(self, number: int, began: float, answer: Any, *, many: bool | None = None) -> None:
+        """Send an answer: `many` results, or one, of which some may be errors; None for what it is."""
+        codec: Codec = self._codec  # type: ignore[assignment]
+        if is_plain(codec, answer) and self._most_bytes >= LEAST_TOGETHER:
+            self._flush_soon()
+            self._plain.append((number, began, answer))
+            if not self._running:  # no other answer is to go with this one
+                self._flush()
+            return
+        flags = 0
+        try:
+            if many is None:
+                payload, buffers = codec.dump(answer)
+            else:
+                flags, payload, buffers = encoded_rows(codec, answer, many=many)
+            parts = frame(Kind.RESULT, flags, number, _us_since(began), payload, buffers)
+            self._check_size(parts)
+        except Exception as error:  # noqa: BLE001  of an object that cannot be made bytes of
+            self._fail(number, began, unsent(error))
+        else:
+            self._write(parts)
+
+    def _fail(self, number: int, began: float, error: BaseException, left: str | None = None) -> None:
+        codec: Codec = self._codec  # type: ignore[assignment]
+        payload, buffers = encoded_error(codec, error, left)
+        self._write(frame(Kind.ERROR, 0, number, _us_since(began), payload, buffers))
+
+    async def _with_cache(self, number: int, began: float, served: Served, call: Call) -> None:
+        try:
+            await served.with_cache(call)
+        except BaseException as error:  # noqa: BLE001
+            self._fail_unless_left(number, began, error, call)
+        else:
+            if self._running.pop(number, None) is not None:
+                self._answer(number, began, served.answer(call), many=_many(call))
+
+    async def _stream(self, number: int, began: float, served: Served, call: Call) -> None:
+        try:
+            await self._send_pieces(number, served, call)
+        except BaseException as error:  # noqa: BLE001
+            self._fail_unless_left(number, began, error, call)
+        else:
+            if self._running.pop(number, None) is not None:
+                self._answer(number, began, None)
+
+    async def _send_pieces(self, number: int, served: Served, call: Call) -> None:
+        codec: Codec = self._codec  # type: ignore[assignment]
+        pieces = served.open(call)
+        try:
+            async for piece in pieces:
+                try:
+                    payload, buffers = codec.dump(piece)
+                    parts = frame(Kind.PIECE, 0, number, 0, payload, buffers)
+                    self._check_size(parts)
+                except Exception as broken:
+                    raise unsent(broken) from broken
+                self._write(parts)
+                await self._has_room.wait()
+        finally:
+            pieces.close()
+
+    def _fail_unless_left(self, number: int, began: float, error: BaseException, call: Call) -> None:
+        """Send the error of a call, unless its caller has left."""
+        if self._running.pop(number, None) is not None:
+            self._fail(number, began, error, call.left)
+
+    def _check_size(self, parts: list[Bytes]) -> None:
+        """Raise if the client would not take such a frame."""
+        if (size := size_of(parts)) > self._most_bytes:
+            raise FrameError(f"it has {size} bytes, and the client takes {self._most_bytes} at most")
+
+    def _asked(self, found: Frame) -> None:
+        began = perf_counter()
+        try:
+            answer = self._host.answered(bytes(found.payload), self._served(found))
+        except Exception as error:  # noqa: BLE001
+            self._fail(found.number, began, error)
+        else:
+            self._answer(found.number, began, answer)
+
+    # -- writing ------------------------------------------------------------------------------------------
+
+    def _write(self, parts: list[Bytes]) -> None:
+        """Have `parts` sent with all else that this turn of the loop writes."""
+        self._flush_soon()
+        self._out += parts
+        if not self._running:  # no other answer is to go with this one
+            self._flush()
+
+    def _flush_soon(self) -> None:
+        if not self._out and not self._plain and self._running:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        plain, self._plain = self._plain, []
+        for at in range(0, len(plain), MOST_ROWS):
+            out += self._frame_of_several(plain[at : at + MOST_ROWS])
+        with self._writes:
+            transport = self._transport
+            if transport is None or transport.is_closing():
+                return
+            if self._rest:
+                transport.write(self._rest)
+                self._rest = b""
+            for each in joined(out) if out else ():
+                self.bytes_out += len(each)
+                transport.write(each)
+            self._is_clear = _DIRECTLY and not transport.get_write_buffer_size()
+
+    def _frame_of_several(self, answers: list[tuple[int, float, Any]]) -> list[Bytes]:
+        """Return the frame of answers that are plain."""
+        codec: Codec = self._codec  # type: ignore[assignment]
+        if len(answers) == 1:
+            number, began, answer = answers[0]
+            payload, buffers = codec.dump(answer)
+            return frame(Kind.RESULT, 0, number, _us_since(began), payload, buffers)
+        now = perf_counter()
+        read = [
+            RESULT_ROW.pack(number, min(int((now - began) * 1e6), _MOST_US)) for number, began, _ in answers
+        ]
+        values = codec.dump_plain([answer for _, _, answer in answers])
+        return frame(Kind.RESULTS, 0, len(answers), 0, b"".join([*read, values]))
+
+
+def _many(call: Call) -> bool | None:
+    """Return whether the answer of `call` is a list that may have errors; None if it has none."""
+    return call.many or hasattr(call, "flow") if call.keep_errors else None
+
+
+def _us_since(began: float) -> int:
+    return min(int((perf_counter() - began) * 1e6), _MOST_US)

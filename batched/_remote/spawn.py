@@ -1,0 +1,168 @@
+"""`spawn=`: the first process that calls starts the server, which ends when the last one has left.
+
+Which process starts it is decided by a lock on a file beside the socket. The server inherits the lock and
+keeps it to its end, so there is never a second one, and a process that gets the lock knows that none runs. A
+process that was waiting for a server then knows that it has ended; and if there is no socket, that it was
+never ready.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from batched._drivers.private_python import HAS_DAEMONS
+from batched._remote.addresses import UNIX, Address, connected, parsed
+from batched.errors import DisconnectedError
+
+UNUSED_S = 2.0
+"""How long a server without clients goes on: a process that has ended one event loop may begin another."""
+_MOST_OUTPUT = 4_000
+
+
+class Spawn:
+    """A server that is started when it is needed."""
+
+    def __init__(self, functions: Sequence[str], address: str | None, unused_s: float = UNUSED_S) -> None:
+        if not UNIX:
+            raise ValueError(
+                "spawn= needs unix sockets, which this system has not got: start the server yourself"
+            )
+        self.functions: list[str] = [_checked(each) for each in functions]
+        if not self.functions:
+            raise ValueError("spawn= needs at least one 'module:function', got none")
+        self.folder: str = str(Path.cwd())
+        if address is None:
+            address = f"unix:{_path(self.functions, self.folder)}"
+        self.address: Address = parsed(address)
+        if self.address.kind != "unix":
+            raise ValueError(f"spawn= needs an address unix:PATH, or none, got {address!r}")
+        self._unused_s = unused_s
+        self._path = str(self.address.where)
+
+    def dial(self) -> Callable[[], Any]:
+        """Return what connects, and starts a server if there is none."""
+        return _Attempts(self).connect
+
+    def lock(self) -> int | None:
+        """Return a descriptor that holds the lock, None if a server, or a process that starts one, has it."""
+        import fcntl  # noqa: PLC0415  Windows has no such module
+
+        held = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException as error:
+            os.close(held)
+            if isinstance(error, BlockingIOError):
+                return None
+            raise
+        return held
+
+    def start(self, held: int) -> None:
+        """Start the server, which keeps the lock."""
+        with contextlib.suppress(FileNotFoundError):
+            Path(self._path).unlink()  # of one that has ended
+        command = [sys.executable, "-m", "batched", "serve", *self.functions]
+        command += ["--bind", str(self.address), "--until-unused", str(self._unused_s), "--lock", str(held)]
+        found = os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
+        with open(self._output, "wb", opener=_private) as output:
+            server = subprocess.Popen(  # noqa: S603  it is this Python
+                command,
+                cwd=self.folder,
+                env={**os.environ, "PYTHONPATH": found},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[held],
+                start_new_session=True,  # Ctrl-C is for this process
+            )
+        if HAS_DAEMONS:  # it takes note of the end of the server, for the system
+            threading.Thread(target=server.wait, name="batched server", daemon=True).start()
+
+    def failed(self) -> DisconnectedError:
+        """Return the error that says why a server has ended before it was ready."""
+        told = ""
+        with contextlib.suppress(OSError), Path(self._output).open("rb") as output:
+            output.seek(max(os.fstat(output.fileno()).st_size - _MOST_OUTPUT, 0))
+            told = output.read().decode(errors="replace").strip()
+        names = ", ".join(self.functions)
+        return DisconnectedError(f"the server of {names} has ended before it was ready; its output:\n{told}")
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether the last server that was started has listened."""
+        return os.path.lexists(self._path)
+
+    @property
+    def _output(self) -> str:
+        return f"{self._path}.log"
+
+
+class _Attempts:
+    """The attempts of one connection."""
+
+    def __init__(self, spawn: Spawn) -> None:
+        self._spawn = spawn
+        self._waits = False
+        """Whether a server was starting, or ending, at the last attempt."""
+
+    def connect(self) -> Any:
+        """Return a connected socket; `OSError` while a server starts, which is begun here if needed."""
+        try:
+            return connected(self._spawn.address)
+        except DisconnectedError:
+            raise
+        except OSError as error:
+            broken = error
+        held = self._spawn.lock()
+        if held is None:
+            self._waits = True
+            raise broken
+        try:
+            if self._waits and not self._spawn.was_ready:
+                raise self._spawn.failed()
+            with contextlib.suppress(OSError):  # it may have been started since
+                return connected(self._spawn.address)
+            self._spawn.start(held)
+            self._waits = True
+        finally:
+            os.close(held)
+        raise broken
+
+
+def _checked(function: str) -> str:
+    module, colon, name = function.rpartition("=")[2].partition(":")
+    if not (colon and module and name):
+        raise ValueError(f"spawn= needs 'module:function', got {function!r}")
+    if module == "__main__":
+        raise ValueError(f"spawn= needs a module that another process can import, got {function!r}")
+    return function
+
+
+def _path(functions: list[str], folder: str) -> str:
+    """Return where a server of these functions listens: in a folder that is this user's alone."""
+    user = os.geteuid()
+    private = Path(tempfile.gettempdir()).absolute() / f"batched-{user}"
+    with contextlib.suppress(FileExistsError):
+        private.mkdir(0o700)
+    found = private.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:
+        raise PermissionError(
+            f"{private} must be a folder that only user {user} may read and write: remove it, or pass an "
+            f"address"
+        )
+    told = "\0".join([sys.executable, folder, *functions])
+    return str(private / f"{hashlib.sha256(told.encode()).hexdigest()[:16]}.sock")
+
+
+_private = partial(os.open, mode=0o600)

@@ -1,0 +1,278 @@
+"""A connection for callers in threads: they send themselves, and one thread reads the answers."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from batched._core.call import Call
+from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.stream_wakeups import tell
+from batched._drivers.wakeups import FUTURE, settle, wake
+from batched._remote.frames import Bytes, FrameError, joined
+from batched._remote.link import FIRST_PAUSE_S, LAST_PAUSE_S, Caller, Link, Terms, Told
+from batched._remote.requests import Request
+from batched.errors import DisconnectedError
+
+_logger = logging.getLogger("batched")
+_AT_ONCE = getattr(socket, "MSG_DONTWAIT", 0)
+"""Without it, as on Windows, a caller waits for room itself."""
+
+
+class ThreadLink(Link):
+    """One connection, and the threads that read from it and, where there is no room, write to it."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.socket: socket.socket | None = None
+        self._is_unused = _thread.allocate_lock()  # held from the first call on
+        self._sends = _thread.allocate_lock()  # held by the thread that sends; the last one releases it
+        self._rest: list[Bytes] = []
+        """What the socket had no room for: then the thread that writes holds `_sends`."""
+        self._has_rest: _thread.LockType | None = None
+        self._closes = _thread.allocate_lock()  # binary semaphores, which finalizers may release at any time
+        self._closes.acquire()
+        self._reads_in = 0
+
+    @property
+    def reads_here(self) -> bool:
+        """Whether this is the thread that reads."""
+        return _thread.get_ident() == self._reads_in
+
+    # -- for callers --------------------------------------------------------------------------------------
+
+    def send(self, call: Call, caller: Caller, request: Request) -> bool:
+        """Send `call`; return False if this connection takes no calls any more."""
+        if call.waits_at is None and _thread.get_ident() == self._reads_in:
+            raise RuntimeError(
+                f"{caller.name} would wait for ever: this is the thread that reads its answers, in a "
+                f"callback of a future; use submit here, or make the call in a thread of your own"
+            )
+        if request.buffers and call.waits_at is FUTURE:  # its caller goes on, and may change the arrays
+            request = request._replace(buffers=[bytes(each) for each in request.buffers])
+        if not self.begin(call, caller, request):
+            return False
+        if self._is_unused.acquire(False):  # noqa: FBT003
+            try:
+                _start(self._run, f"batched: {self.terms.address}")
+            except BaseException as error:  # there are too many threads
+                _wake(self.end(DisconnectedError(f"no thread for the connection: {error}"), again=False))
+                raise
+        self.flush_soon()
+        return True
+
+    def flush_soon(self) -> None:
+        """Send what waits, unless another thread sends just now, which does it then."""
+        while self._waiting and self.is_open and self._sends.acquire(False):  # noqa: FBT003
+            refused = Told([], [])
+            is_mine = True
+            try:
+                is_mine = self._send(refused)
+            except BaseException:  # Ctrl-C: a frame may have been sent in part
+                self._shut()
+                raise
+            finally:
+                if is_mine:
+                    self._sends.release()
+                _wake(refused)  # without the lock: a callback of a future may call
+            if not is_mine:
+                return  # the thread that writes goes on
+        if not self.takes_calls:
+            self._leave()
+
+    def _send(self, refused: Told) -> bool:
+        """Send what waits, with the lock; return False if the lock is now that of the thread that writes."""
+        peer = self.socket
+        if not self.is_open or peer is None:
+            return True
+        parts = self.frames(refused)
+        rest = self._unsent(peer, joined(parts)) if parts else []
+        if not rest:
+            return True
+        self._rest = rest
+        if self._has_rest is None:
+            self._has_rest = (
+                _thread.allocate_lock()
+            )  # first: the thread hands the lock on when it has sent all
+            try:
+                _start(partial(self._write, peer, self._has_rest), "batched sends")
+            except BaseException:  # there are too many threads
+                self._has_rest = None
+                raise
+        else:
+            self._has_rest.release()
+        return False
+
+    def _unsent(self, peer: socket.socket, parts: list[Bytes]) -> list[Bytes]:
+        """Send what there is room for; return the rest."""
+        for at, each in enumerate(parts):
+            view = memoryview(each)
+            while view:
+                try:
+                    count = peer.send(view, _AT_ONCE)
+                except (BlockingIOError, InterruptedError):
+                    return [view, *parts[at + 1 :]]
+                except OSError:  # the thread that reads finds out
+                    self.unsend()
+                    return []
+                self._fresh.clear()
+                view = view[count:]
+        return []
+
+    def _write(self, peer: socket.socket, has_rest: _thread.LockType) -> None:
+        """Send what is left, as the server makes room."""
+        has_rest.acquire()  # to wait for the next time there
+        while not self.has_ended:
+            rest, self._rest = self._rest, []
+            self._fresh.clear()
+            with contextlib.suppress(OSError):  # the thread that reads finds out
+                for each in rest:
+                    peer.sendall(each)
+            rest.clear()
+            self._sends.release()
+            self.flush_soon()
+            has_rest.acquire()
+
+    def _leave(self) -> None:
+        """Close, after a server said that it ends, when nothing is to come any more."""
+        if self.is_open and not self.has_sent and self._sends.acquire(False):  # noqa: FBT003
+            if not self.has_sent:
+                self.is_open = False  # the calls that have not been sent go to another server
+                self._shut()
+            self._sends.release()
+            if self._waiting and self.is_open:  # another thread has found the lock held
+                self.flush_soon()
+
+    def close(self) -> None:
+        """End the connection: at any time, from any thread."""
+        self.is_closed = True
+        self.takes_calls = False
+        with contextlib.suppress(RuntimeError):  # it has been closed before
+            self._closes.release()
+        self._shut()
+
+    def _shut(self) -> None:
+        peer = self.socket
+        if peer is not None:
+            with contextlib.suppress(OSError):
+                peer.shutdown(socket.SHUT_RDWR)
+
+    def forget(self) -> None:
+        """Close the socket in the child of a fork, where it would keep the connection of the parent open."""
+        if self.socket is not None:
+            self.socket.close()
+
+    # -- the thread that reads ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._reads_in = _thread.get_ident()
+        error: Exception
+        again = False
+        try:
+            self._converse()
+            again = not self.is_closed
+            error = self.lost("the server ended before it answered")
+        except DisconnectedError as refused:
+            error = refused
+        except (OSError, FrameError) as broken:
+            again = isinstance(broken, OSError) and not self.is_closed
+            error = self.lost(broken)
+        except BaseException as broken:
+            _logger.exception("the connection to %s failed", self.terms.address)
+            error = self.lost(broken)
+        self.is_open = False
+        self._reads_in = 0  # a later thread may have the same number, and calls may be sent again from here
+        self._shut()  # so that no thread is in the middle of sending when it is decided what has been sent
+        with self._sends:
+            told = self.end(error, again=again)
+            peer, self.socket = self.socket, None
+        if self._has_rest is not None:
+            with contextlib.suppress(RuntimeError):
+                self._has_rest.release()
+        if peer is not None:
+            peer.close()
+        _wake(told)
+
+    def _converse(self) -> None:
+        """Connect and read until the connection ends; again, if it does before the server has greeted."""
+        connect = self.terms.dial()
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                self.socket = peer = connect()
+                if self.is_closed:  # meanwhile
+                    return
+                peer.sendall(self.greeting())
+                self._read(peer)
+            except DisconnectedError:  # a refusal
+                raise
+            except OSError as broken:
+                if self.has_greeted:
+                    raise
+                left = self._given_up(broken)
+            else:
+                return
+            if self._closes.acquire(True, min(pause, left)):  # noqa: FBT003
+                raise self.lost("")
+            pause = min(2 * pause, LAST_PAUSE_S)
+
+    def say(self, greeting: bytes) -> None:
+        """Send a second greeting."""
+        if self.socket is not None:
+            self.socket.sendall(greeting)
+
+    def _given_up(self, broken: OSError) -> float:
+        """Answer the calls that have waited long enough; return how long the others have left."""
+        peer, self.socket = self.socket, None
+        if peer is not None:
+            peer.close()
+        self._renew_reader()
+        error = DisconnectedError(f"{self.terms.address} cannot be reached: {broken}")
+        error.__cause__ = broken
+        told, left = self.give_up(error)
+        _wake(told)
+        if left is None:
+            self.takes_calls = False
+            raise broken  # no call waits
+        return left
+
+    def _read(self, peer: socket.socket) -> None:
+        while count := self._receive(peer):
+            was_open = self.is_open
+            told = self.filled(count)
+            if self.is_open and not was_open:
+                self.flush_soon()
+            _wake(told)
+            del told  # while this waits for more, it would keep the calls, and with them the client
+            if not self.takes_calls:
+                self._leave()
+        if not self.has_greeted:
+            raise ConnectionResetError("the server ended before its greeting")
+
+    def _receive(self, peer: socket.socket) -> int:
+        """Wait for bytes, and return how many have come; a greeting must come in time."""
+        if self.has_greeted:
+            return peer.recv_into(self._reader.room())
+        peer.settimeout(self.terms.still_s)
+        try:
+            return peer.recv_into(self._reader.room())
+        except TimeoutError:
+            raise self.not_greeted() from None
+        finally:
+            peer.settimeout(None)  # before the first call: a socket with a limit makes senders wait for room
+
+
+def _start(work: Callable[[], None], name: str) -> None:
+    threading.Thread(target=work, name=name, daemon=HAS_DAEMONS).start()
+
+
+def _wake(told: Told) -> None:
+    if told.streams:
+        tell(told.streams)
+    if told.done and (futures := wake(told.done)):
+        settle(futures, "")

@@ -1,0 +1,241 @@
+"""For web services on ASGI, such as FastAPI, Starlette, Litestar and Quart: one middleware, `Batching`.
+
+app.add_middleware(batched.asgi.Batching, deadline_ms=2000)
+
+Litestar and Quart make answers of errors themselves, so they need `batched.problems.problem` as a handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeAlias
+
+from batched._api.deadline import deadline, lift
+from batched._core.option_checks import a_time
+from batched.problems import Problem, problem
+
+__all__ = ["Batching"]
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+_check = a_time(or_zero=False)
+_logger = logging.getLogger("batched")
+
+
+class Batching:
+    """An ASGI middleware for a service that calls batched functions.
+
+    - A handler that ends with `QueueFullError` answers 429, with `OverloadError`, `ClosedError` or
+      `DisconnectedError` 503, with another `TimeoutError` 504: with `Retry-After` where that is known, and a
+      body of `application/problem+json`, as `batched.problems` says. An answer that has begun is left alone.
+    - All calls of one request share a deadline, as with `batched.deadline`.
+    - A handler is cancelled when its client has left and has sent all of its request. So what it queued never
+      runs. Handlers that are no coroutines run on, but what they call has the deadline.
+
+    Args:
+        app: The application.
+        deadline_ms: The milliseconds that the calls of a request have; None for no deadline.
+        deadline_header: The name of a header with which a request may ask for a sooner one, in milliseconds.
+            One that cannot be read is answered with 400.
+        cancel: Whether handlers are cancelled when their clients leave.
+
+    Raises:
+        ValueError: `deadline_ms` is not above 0.
+
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        deadline_ms: float | None = None,
+        deadline_header: str = "x-deadline-ms",
+        cancel: bool = True,
+    ) -> None:
+        self._app = app
+        self._deadline_ms = None if deadline_ms is None else _check("deadline_ms", deadline_ms)
+        self._header = deadline_header.lower().encode()
+        self._cancels = cancel
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Run the application for one connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(send)
+        try:
+            allowed_ms = self._allowed_ms(scope)
+        except ValueError:
+            await answer.problem(_UNREADABLE)
+            return
+        try:
+            with contextlib.nullcontext() if allowed_ms is None else deadline(allowed_ms):
+                if self._cancels:
+                    await _while_client_stays(self._app, scope, receive, answer)
+                else:
+                    await self._app(scope, receive, answer.send)
+        except Exception as error:
+            found = problem(error)
+            if found is None or answer.has_begun:
+                raise
+            path = scope.get("path", "")
+            _logger.warning("%s was answered with %s: %s", path, found.status, error)
+            await answer.problem(found)
+
+    def _allowed_ms(self, scope: MutableMapping[str, Any]) -> float | None:
+        """Return the milliseconds that a request has; `ValueError` if its header holds no such number."""
+        asked = next((value for name, value in scope["headers"] if name == self._header), None)
+        if asked is None:
+            return self._deadline_ms
+        asked_ms = float(asked)
+        if not asked_ms > 0 or math.isinf(asked_ms):
+            raise ValueError(asked)
+        allowed_ms = asked_ms if self._deadline_ms is None else min(asked_ms, self._deadline_ms)
+        return float(_check("deadline", allowed_ms))
+
+
+_UNREADABLE = Problem(
+    b'{"type": "about:blank", "title": "Bad Request", "status": 400, '
+    b'"detail": "The deadline in the header must be a number of milliseconds above 0."}',
+    400,
+    {"content-type": "application/problem+json"},
+)
+
+
+_LEFT = Problem(b"", 499, {})
+
+
+class _Answer:
+    """What is sent to a client."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+        self.has_ended = False
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer of the application."""
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+        is_body = message["type"] in {"http.response.body", "http.response.zerocopysend"}
+        if message["type"] == "http.response.pathsend" or (is_body and not message.get("more_body", False)):
+            self.has_ended = True
+            lift()  # the background tasks of a request have no deadline
+        await self._send(message)
+
+    async def problem(self, found: Problem) -> None:
+        """Answer with a problem."""
+        headers = [(name.encode(), value.encode()) for name, value in found.headers.items()]
+        headers.append((b"content-length", str(len(found.body)).encode()))
+        await self._send({"type": "http.response.start", "status": found.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": found.body})
+
+
+async def _while_client_stays(
+    app: App, scope: MutableMapping[str, Any], receive: Receive, answer: _Answer
+) -> None:
+    """Run the application, and cancel it when the client leaves before all of its answer has been sent."""
+    request = _Request(receive, waits=_waits_for_continue(scope))
+    # Threads of anyio, in which plain handlers run, are shielded from its own cancels only: that of a task
+    # would end the request, its dependencies and its place among the threads while the handler still runs.
+    anyio = sys.modules.get("anyio")
+    anyio_scope = None if anyio is None else anyio.CancelScope()
+
+    async def run() -> None:
+        with contextlib.nullcontext() if anyio_scope is None else anyio_scope:
+            await app(scope, request.receive, answer.send)
+
+    work = asyncio.ensure_future(run())
+    watching = asyncio.ensure_future(request.watch())
+
+    def leave(_: object) -> None:
+        if request.has_left and not answer.has_ended:  # else it has work to do in the background
+            (work if anyio_scope is None else anyio_scope).cancel()
+
+    watching.add_done_callback(leave)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not request.has_left or _is_cancelled():
+            raise
+    finally:
+        work.cancel()  # if this task is cancelled
+        watching.cancel()
+        await asyncio.wait([work, watching])
+    if request.has_left and not answer.has_begun:  # middleware around this one asks for an answer
+        await answer.problem(_LEFT)
+
+
+def _is_cancelled() -> bool:
+    """Whether the running task is being cancelled itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _waits_for_continue(scope: MutableMapping[str, Any]) -> bool:
+    """Whether a client sends its body once it is asked for; servers ask for it when it is read."""
+    asked: bytes = next((value for name, value in scope["headers"] if name == b"expect"), b"")
+    return asked.lower() == b"100-continue"
+
+
+class _Request:
+    """The messages of a client, read one ahead: after all of its request, the next is that it has left.
+
+    If the client `waits` to be asked for its body, nothing is read before the application asks for that.
+    """
+
+    def __init__(self, receive: Receive, *, waits: bool) -> None:
+        self._receive = receive
+        self._is_asked = not waits
+        self._next: Message | None = None
+        self._last: Message | None = None
+        self._error: Exception | None = None
+        self._changed = asyncio.Event()
+        self.has_left = False
+
+    async def watch(self) -> None:
+        """Read, until the client has left."""
+        while not self._is_asked:
+            self._changed.clear()
+            await self._changed.wait()
+        while True:
+            try:
+                message = await self._receive()
+            except Exception as error:  # noqa: BLE001  of the server, for the application
+                self._error = error
+                self._changed.set()
+                return
+            if message["type"] == "http.disconnect":  # what came before it can still be read
+                self._last = message
+                self.has_left = True
+                self._changed.set()
+                return
+            self._next = message
+            self._changed.set()
+            while message.get("more_body", False) and self._next is not None:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def receive(self) -> Message:
+        """Return the next message, for the application."""
+        if not self._is_asked:
+            self._is_asked = True
+            self._changed.set()
+        while self._next is None:
+            if self._error is not None:
+                raise self._error
+            if self._last is not None:
+                return self._last
+            self._changed.clear()
+            await self._changed.wait()
+        message, self._next = self._next, None
+        self._changed.set()
+        return message

@@ -1,0 +1,332 @@
+"""Traces and metrics of all batched functions: call `instrument()`. Needs `pip install opentelemetry-api`.
+
+Each batch has a span, with a link to the span of each of its callers, and these have a link to it. Where a
+batch passes stages, each of them has a span inside of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator
+from contextvars import Context as Variables
+from functools import partial
+from inspect import isasyncgen, isgenerator
+from typing import Any
+
+from batched._api.function import DecoratedFunction
+from batched._core.batch import Batch
+from batched._metrics import COUNTERS, GAUGES, LABELLED, History, Totals, read
+from batched._parts.stages import Steps
+
+try:
+    from opentelemetry import metrics, trace
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+    from opentelemetry.trace import Link, Span, StatusCode, Tracer, TracerProvider
+except ModuleNotFoundError as _missing:
+    raise ImportError(
+        f"batched.opentelemetry needs {_missing.name}: pip install opentelemetry-api", name=_missing.name
+    ) from None
+
+__all__ = ["BatchedInstrumentor", "instrument", "uninstrument"]
+
+_END = object()
+_lock = threading.Lock()
+_own_run: list[Callable[..., Any]] = []
+
+
+def instrument(
+    *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+) -> None:
+    """Have each batch traced from now on, and the metrics of all batchers read.
+
+    The span of a batch is current in the function, also in its event loop's tasks, so that spans of other
+    libraries are its children. It has no parent, as it belongs to several requests. That of a batch which
+    passes stages lasts until the end of the last, and has a child for each. A batch that runs again in parts
+    has a span for each. Calling it again changes nothing.
+
+    Args:
+        tracer_provider: Where spans go; the global one by default.
+        meter_provider: Where metrics go. They are those of `batched.prometheus`, but for histograms.
+
+    """
+    with _lock:
+        if _own_run:
+            return
+        tracer = trace.get_tracer("batched", tracer_provider=tracer_provider)
+        _own_run.append(Batch.run)
+        Batch.run = _traced(Batch.run, tracer)  # type: ignore[method-assign, assignment]
+        _measure(meter_provider)
+
+
+def uninstrument() -> None:
+    """Trace no further batches. Metrics end with their provider."""
+    with _lock:
+        if _own_run:
+            Batch.run = _own_run.pop()  # type: ignore[method-assign]
+
+
+class BatchedInstrumentor:
+    """What the command `opentelemetry-instrument` finds."""
+
+    def instrument(self, **options: Any) -> None:
+        """Do what `instrument` does."""
+        known = {name: options.get(name) for name in ("tracer_provider", "meter_provider")}
+        instrument(**known)
+
+    def uninstrument(self, **_: Any) -> None:
+        """Do what `uninstrument` does."""
+        uninstrument()
+
+    def instrumentation_dependencies(self) -> Collection[str]:
+        """Return what is needed besides."""
+        return ()
+
+
+# -- spans ------------------------------------------------------------------------------------------------
+
+
+def _traced(run: Callable[..., Any], tracer: Tracer) -> Callable[[Batch, Any], Any]:
+    def traced(batch: Batch, collator: Any) -> Any:
+        """Run a batch inside of a span."""
+        callers = _callers(batch)
+        name = _name_of(batch.slices[0][0].function)
+        span = tracer.start_span(
+            f"batch {name}",
+            context=Context(),
+            links=[Link(each.get_span_context()) for each in callers],
+            attributes={
+                "batched.function": name,
+                "batched.batch.reason": str(batch.reason),
+                "messaging.batch.message_count": batch.size,
+            },
+        )
+        for each in callers:
+            if each.is_recording():
+                each.add_link(span.get_span_context())
+        outputs = _run_in(span, partial(run, batch, collator))
+        if isinstance(outputs, Steps):
+            return _TracedSteps(outputs, span, tracer, name)
+        return _until_done(span, outputs)
+
+    return traced
+
+
+def _name_of(function: Any) -> str:
+    """Return the name of a decorated function, around which others may be."""
+    while not isinstance(function, DecoratedFunction):
+        if not hasattr(function, "_function"):
+            return getattr(function.__wrapped__, "__qualname__", "a function")
+        function = function._function  # noqa: SLF001
+    return function._name  # noqa: SLF001
+
+
+def _callers(batch: Batch) -> list[Span]:
+    """Return the spans in which the callers of a batch have called."""
+    found: dict[int, Span] = {}
+    for call in batch.calls:
+        variables: Variables = call.caller_context()
+        span = variables.run(trace.get_current_span)
+        if span.get_span_context().is_valid:
+            found[span.get_span_context().span_id] = span
+    return [*found.values()]
+
+
+def _run_in(span: Span, work: Callable[[], Any]) -> Any:
+    """Return what `work` does inside of the span, which ends if that raises."""
+    try:
+        with trace.use_span(span, end_on_exit=False):
+            return work()
+    except BaseException:
+        span.end()
+        raise
+
+
+def _until_done(span: Span, outputs: Any) -> Any:
+    """Return `outputs`, and end the span when they are there."""
+    if isgenerator(outputs):
+        return _steps(span, outputs)
+    if isasyncgen(outputs):
+        return _asteps(span, outputs)
+    if type(outputs) is not list and hasattr(outputs, "__await__"):
+        return _awaited(span, outputs)
+    _note_errors(span, outputs)
+    span.end()
+    return outputs
+
+
+class _TracedSteps(Steps):
+    """The stages of a batch: each has a span, inside of that of the batch, which ends with the last."""
+
+    __slots__ = ("_is_open", "_name", "_span", "_steps", "_tracer")
+
+    def __init__(self, steps: Steps, span: Span, tracer: Tracer, name: str) -> None:
+        self._steps = steps
+        self._span = span
+        self._tracer = tracer
+        self._name = name
+        self._is_open = True
+
+    @property
+    def prepares(self) -> Any:
+        """The function of the first stage, None if there is none."""
+        return self._steps.prepares
+
+    @property
+    def finishes(self) -> Any:
+        """The function of the last stage, None if there is none."""
+        return self._steps.finishes
+
+    def prepare(self) -> Any:
+        """Prepare inside of a span."""
+        return self._traced("prepare", self._steps.prepare)
+
+    def prepared(self, inputs: Any) -> None:
+        """Have the function be given `inputs`."""
+        self._steps.prepared(inputs)
+
+    def run(self) -> Any:
+        """Run the function inside of a span."""
+        return self._traced("run", self._steps.run, is_last=self._steps.finishes is None)
+
+    def finish(self, outputs: Any) -> Any:
+        """Finish inside of a span."""
+        return self._traced("finish", partial(self._steps.finish, outputs), is_last=True)
+
+    def __del__(self) -> None:
+        """End the span of a batch that does not pass the next stage: its callers have left."""
+        self._end()
+
+    def _traced(self, stage: str, work: Callable[[], Any], *, is_last: bool = False) -> Any:
+        inside = trace.set_span_in_context(self._span, Context())
+        span = self._tracer.start_span(f"{stage} {self._name}", context=inside)
+        try:
+            outputs = _run_in(span, work)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        if type(outputs) is not list and hasattr(outputs, "__await__"):
+            return self._awaited(span, outputs, is_last=is_last)
+        span.end()
+        if is_last:
+            self._end(outputs)
+        return outputs
+
+    async def _awaited(self, span: Span, work: Any, *, is_last: bool) -> Any:
+        try:
+            with trace.use_span(span, end_on_exit=True):
+                outputs = await work
+        except BaseException as error:
+            self._fail(error)
+            raise
+        if is_last:
+            self._end(outputs)
+        return outputs
+
+    def _fail(self, error: BaseException) -> None:
+        self._span.record_exception(error)
+        self._span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
+        self._end()
+
+    def _end(self, outputs: Any = None) -> None:
+        if self._is_open:
+            self._is_open = False
+            _note_errors(self._span, outputs)
+            self._span.end()
+
+
+async def _awaited(span: Span, work: Any) -> Any:
+    with trace.use_span(span, end_on_exit=True):
+        outputs = await work
+        _note_errors(span, outputs)
+        return outputs
+
+
+def _steps(span: Span, steps: Iterator[Any]) -> Iterator[Any]:
+    with trace.use_span(span, end_on_exit=True):
+        yield from steps
+
+
+async def _asteps(span: Span, steps: Any) -> AsyncGenerator[Any, Any]:
+    with trace.use_span(span, end_on_exit=True):
+        try:
+            pieces = await anext(steps, _END)
+            while pieces is not _END:
+                change = yield pieces
+                try:
+                    pieces = await steps.asend(change)
+                except StopAsyncIteration:
+                    break
+        finally:
+            await steps.aclose()
+
+
+def _note_errors(span: Span, outputs: Any) -> None:
+    """Note how many items have an exception in the place of a result."""
+    if isinstance(outputs, list):
+        failed = sum(isinstance(each, BaseException) for each in outputs)
+        if failed:
+            span.set_attribute("batched.batch.failed", failed)
+            span.set_status(StatusCode.ERROR, f"{failed} of {len(outputs)} items failed")
+
+
+# -- metrics ----------------------------------------------------------------------------------------------
+
+
+class _Figures:
+    """The figures of all batchers, read once for all metrics of one collection."""
+
+    def __init__(self) -> None:
+        self._history = History()
+        self._gauges: dict[str, dict[str, float | None]] = {}
+        self._totals: dict[str, Totals] = {}
+
+    def read(self) -> None:
+        """Read anew."""
+        with self._history.lock:
+            batchers, counters = read()
+            self._totals = self._history.totals(batchers, counters)
+            # Not the batchers: they would be kept until the next collection, which would find them again.
+            self._gauges = {
+                metric: {name: figure_of(live) for name, live in batchers.items()}
+                for metric, (_, figure_of) in GAUGES.items()
+            }
+
+    def counters(self, metric: str, _: CallbackOptions, *, reads: bool) -> Iterable[Observation]:
+        """Return a counter of each name."""
+        if reads:
+            self.read()
+        return [Observation(totals[metric, ""], {"name": name}) for name, totals in self._totals.items()]
+
+    def labelled(self, metric: str, label: str, _: CallbackOptions) -> Iterable[Observation]:
+        """Return a counter of each name and value of a label."""
+        return [
+            Observation(count, {"name": name, label: str(value)})
+            for name, totals in self._totals.items()
+            for (of, value), count in Counter(totals).items()
+            if of == metric
+        ]
+
+    def gauges(self, metric: str, _: CallbackOptions) -> Iterable[Observation]:
+        """Return a gauge of each name, as far as it is known."""
+        found = self._gauges.get(metric, {})
+        return [Observation(figure, {"name": name}) for name, figure in found.items() if figure is not None]
+
+
+def _measure(provider: MeterProvider | None) -> None:
+    meter = metrics.get_meter("batched", meter_provider=provider)
+    figures = _Figures()
+    for at, (metric, (text, _)) in enumerate(COUNTERS.items()):
+        reads = at == 0  # instruments are asked in the order in which they were made
+        meter.create_observable_counter(
+            f"batched.{metric}", [partial(figures.counters, metric, reads=reads)], description=text
+        )
+    for metric, (text, label, _, _) in LABELLED.items():
+        meter.create_observable_counter(
+            f"batched.{metric}", [partial(figures.labelled, metric, label)], description=text
+        )
+    for metric, (text, _) in GAUGES.items():
+        meter.create_observable_gauge(
+            f"batched.{metric}", [partial(figures.gauges, metric)], description=text
+        )

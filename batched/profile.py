@@ -1,0 +1,349 @@
+"""What batches of a function cost, and what follows: `python -m batched profile NAME --items FILE`.
+
+The function runs on batches of growing size, of the user's own items. What it takes is fitted by a cost for
+each batch, for each item, and for each unit of length; and the scheduler itself, on a clock that is turned by
+hand, says what callers can expect. Nothing is printed here: `python -m batched profile` does that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from math import inf
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from batched._api.function import DecoratedFunction
+from batched._api.lists import dynamically
+from batched._collate.item_length import length_of
+from batched.testing.clock import ManualClock
+from batched.testing.trial import Trial
+
+__all__ = ["Expected", "Measured", "Profile", "profile"]
+
+_LEAST_GAIN = 1.1
+_KNEE = 1.1
+_LENGTH = 2
+_LEAST_SHARE = 0.1
+_CALLERS = (1, 8, 32, 128)
+_ROUNDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What batches of one size took."""
+
+    size: int
+    """The number of items."""
+    longest: float
+    """The mean length of the longest item; 0 where items have no length."""
+    took_ms: float
+    """The least that it took, in milliseconds."""
+    item_ms: float
+    """The same, for each item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What some callers can expect, each of which calls again as soon as it has its answer."""
+
+    callers: int
+    """How many callers there are."""
+    items_per_s: float
+    """What they get together."""
+    alone_per_s: float
+    """What the function does one by one."""
+    latency_ms: float
+    """The mean time from a call to its answer, once the scheduler has learned."""
+    batch: float
+    """The mean number of items in a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What batches of a function cost, and what follows."""
+
+    name: str
+    """The name of the function."""
+    batch_ms: float
+    """What a batch takes whatever its size, in milliseconds."""
+    item_ms: float
+    """What each item adds."""
+    length_ms: float
+    """What each item adds for each unit of the longest item's length; 0 if length does not matter."""
+    batch_size: int
+    """The size to take: the smallest with which items take no more than a tenth longer than with the best."""
+    gain: float
+    """How many times faster items are in batches of this size than one by one."""
+    measured: list[Measured] = field(default_factory=list)
+    """What batches took, by size."""
+    expected: list[Expected] = field(default_factory=list)
+    """What 1, 8, 32 and 128 callers can expect."""
+
+    @property
+    def pays(self) -> bool:
+        """Whether batches are worth it."""
+        return self.gain >= _LEAST_GAIN
+
+    def advice(self) -> list[str]:
+        """Return what to do, in sentences."""
+        if not self.pays:
+            best_ms = min(each.item_ms for each in self.measured)
+            alone_ms = self.measured[0].item_ms
+            why = f"an item takes {alone_ms:.3g} ms alone, and at best {best_ms:.3g} ms in a batch"
+            return [f"Do not batch {self.name}: {why}."]
+        gains = f"items are {self.gain:.3g} times as fast as alone, and larger batches gain little"
+        told = [
+            f"A batch takes {self.batch_ms:.3g} ms, and {self.item_ms:.3g} ms for each item.",
+            f"Take batch_size={self.batch_size}: {gains}.",
+        ]
+        if self.length_ms:
+            told.append(
+                f"Length matters: each item adds {self.length_ms:.3g} ms for each unit of the longest item's "
+                f'length. Leave length="auto", or give a function that measures an item.'
+            )
+        return told
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as plain values, for JSON."""
+        return {**asdict(self), "pays": self.pays, "advice": self.advice()}
+
+
+def profile(  # noqa: PLR0913
+    function: Callable[..., Any] | DecoratedFunction[Any],
+    items: Sequence[Any],
+    *,
+    sizes: Iterable[int] | None = None,
+    repeats: int = 5,
+    progress: Callable[[int, int], object] | None = None,
+    clock: Callable[[], float] = perf_counter,
+) -> Profile:
+    """Return what batches of `function` cost, with all of their stages.
+
+    Args:
+        function: A decorated function, or a plain one that takes a list. It runs in this thread.
+        items: Some of the user's own items: as many as the largest size at least, or they are repeated. For a
+            function over arrays, the features of calls; each row is an item.
+        sizes: The sizes of batches to try; by default `batch_sizes`, or else 1, 2, 4 and so on, up to twice
+            `batch_size`.
+        repeats: How often each is tried; the least time counts.
+        progress: Called after each size, with how many have been tried and how many there are.
+        clock: What tells the seconds.
+
+    Raises:
+        ValueError: There are no items, a size is less than 1, or items of arrays share no batch.
+        Exception: Whatever the function raises.
+
+    """
+    given: Any = function if isinstance(function, DecoratedFunction) else dynamically(function)
+    if not len(items):
+        raise ValueError("items must be at least one, got none")
+    if repeats < 1:
+        raise ValueError(f"repeats must be at least 1, got {repeats}")
+    tried = sorted(set(_sizes(given) if sizes is None else sizes))
+    if not tried or tried[0] < 1:
+        raise ValueError(f"sizes must be at least 1, got {tried[:1]}")
+    with asyncio.Runner() as loop:  # one for all batches: to make one takes longer than many of them
+        return _measured(given, Trial(given, loop.run), items, tried, repeats, progress, clock)
+
+
+def _measured(  # noqa: PLR0913, PLR0917
+    given: Any,
+    trial: Trial,
+    items: Sequence[Any],
+    tried: list[int],
+    repeats: int,
+    progress: Callable[[int, int], object] | None,
+    clock: Callable[[], float],
+) -> Profile:
+    """Return what the batches of a trial cost."""
+    if trial.is_of_arrays:
+        items = [row for item in items for row in _rows(trial, item)]
+        lengths: list[float | None] = _lengths_of_rows(trial, items)
+    else:
+        lengths = [length_of(item) for item in items]
+    trial.run([trial.call(items[0])])  # what is done once, such as a compilation, is no cost of batches
+    rows: list[tuple[int, float, float]] = []
+    measured = []
+    for done, size in enumerate(tried, 1):
+        found = [
+            (_longest(lengths, batch), _seconds(trial, [items[at] for at in batch], repeats, clock))
+            for batch in _batches(lengths, size)
+        ]
+        rows += [(size, longest, took) for longest, took in found]
+        took = median(took for _, took in found)
+        longest = sum(longest for longest, _ in found) / len(found)
+        measured.append(Measured(size, longest, took * 1000, took / size * 1000))
+        if progress is not None:
+            progress(done, len(tried))
+    fixed, each, per_length = _fitted(rows)
+    usual = sum(longest for _, longest, _ in rows) / len(rows)
+    best = min(row.item_ms for row in measured)
+    knee = next(row for row in measured if row.item_ms <= _KNEE * best)
+    alone = next(
+        (row.item_ms for row in measured if row.size == 1), (fixed + each + per_length * usual) * 1000
+    )
+
+    def cost_ms(size: int) -> float:
+        return (fixed + (each + per_length * usual) * trial.size_of(size)) * 1000
+
+    return Profile(
+        given._name,  # noqa: SLF001
+        fixed * 1000,
+        each * 1000,
+        per_length * 1000,
+        knee.size,
+        alone / knee.item_ms if knee.item_ms else 1.0,
+        measured,
+        [_expected(given, callers, knee.size, cost_ms) for callers in _CALLERS],
+    )
+
+
+def _sizes(function: Any) -> list[int]:
+    """Return the only sizes that there are; or else 1, 2, 4 and so on, up to twice the size there is now."""
+    options = function._driver.options  # noqa: SLF001
+    if options.batch_sizes is not None:
+        return [*options.batch_sizes]
+    most = 2 * options.batch_size
+    return [1 << exponent for exponent in range(most.bit_length()) if 1 << exponent <= most]
+
+
+def _rows(trial: Trial, item: Any) -> list[Any]:
+    """Return the rows of the features of a call, as features of calls of a row each."""
+    call = trial.call(item)
+    return (
+        [item]
+        if call.size == 1
+        else [{key: value[at : at + 1] for key, value in item.items()} for at in range(call.size)]
+    )
+
+
+def _lengths_of_rows(trial: Trial, rows: Sequence[Any]) -> list[Any]:
+    """Return how long each row is; `ValueError` if one can share no batch with the first."""
+    keys = [trial.call(row).key for row in rows]
+    if other := next((at for at, key in enumerate(keys) if key != keys[0]), None):
+        raise ValueError(
+            f"{trial.name}: row {other + 1} of the items has other features than the first, or of another "
+            f"kind: they share no batch"
+        )
+    return [trial.call(row).lengths for row in rows]  # anew: now it is known which features have some
+
+
+def _batches(lengths: list[float | None], size: int) -> list[list[int]]:
+    """Return the places of the items of some batches: the shortest items, the longest, and as they come."""
+    count = len(lengths)
+    as_they_come = [at % count for at in range(size)]
+    known = [length for length in lengths if length is not None]
+    if len(known) < count or len(set(known)) < 2:  # noqa: PLR2004
+        return [as_they_come]
+    order = sorted(range(count), key=lambda at: lengths[at] or 0.0)
+    shortest = [order[at % min(count, size)] for at in range(size)]
+    longest = [order[-1 - at % min(count, size)] for at in range(size)]
+    return [shortest, as_they_come, longest]
+
+
+def _longest(lengths: list[float | None], batch: list[int]) -> float:
+    return max((lengths[at] or 0.0) for at in batch)
+
+
+def _seconds(trial: Trial, batch: list[Any], repeats: int, clock: Callable[[], float]) -> float:
+    """Return the least that a batch takes."""
+    least = inf
+    for _ in range(repeats):
+        calls = [trial.call(item) for item in batch]
+        began = clock()
+        trial.run(calls)
+        least = min(least, clock() - began)
+    return least
+
+
+def _fitted(rows: list[tuple[int, float, float]]) -> tuple[float, float, float]:
+    """Return the costs that explain the times best, relative to these: of a batch, an item, a unit of length.
+
+    A cost is left out where it explains next to nothing, or would be negative.
+    """
+    columns: list[Callable[[int, float], float]] = [
+        lambda *_: 1.0,
+        lambda size, _: float(size),
+        lambda size, longest: size * longest,
+    ]
+    used = [0, 1, 2] if len({longest for _, longest, _ in rows}) > 1 else [0, 1]
+    while True:
+        found = _least_squares(
+            [[columns[at](size, longest) for at in used] for size, longest, _ in rows], rows
+        )
+        costs = dict(zip(used, found, strict=True))
+        negative = [at for at in used if costs[at] < 0.0]
+        if negative:
+            used.remove(min(negative, key=costs.__getitem__))
+            continue
+        if _LENGTH in used and _share(costs, rows) < _LEAST_SHARE:
+            used.remove(_LENGTH)
+            continue
+        return costs.get(0, 0.0), costs.get(1, 0.0), costs.get(_LENGTH, 0.0)
+
+
+def _share(costs: dict[int, float], rows: list[tuple[int, float, float]]) -> float:
+    """Return how much of the time length makes up, where it makes up most."""
+    return max(costs[_LENGTH] * size * longest / took if took else 0.0 for size, longest, took in rows)
+
+
+def _least_squares(matrix: list[list[float]], rows: list[tuple[int, float, float]]) -> list[float]:
+    """Return the solution with the least relative errors, by the normal equations."""
+    weighted = [
+        [value / took if took else value for value in line]
+        for line, (_, _, took) in zip(matrix, rows, strict=True)
+    ]
+    width = len(matrix[0])
+    system = [
+        [sum(line[at] * line[other] for line in weighted) for other in range(width)]
+        + [sum(line[at] for line in weighted)]
+        for at in range(width)
+    ]
+    for at in range(width):
+        pivot = max(range(at, width), key=lambda row: abs(system[row][at]))
+        system[at], system[pivot] = system[pivot], system[at]
+        if not system[at][at]:
+            continue
+        for row in range(width):
+            if row != at:
+                factor = system[row][at] / system[at][at]
+                system[row] = [mine - factor * its for mine, its in zip(system[row], system[at], strict=True)]
+    return [system[at][-1] / system[at][at] if system[at][at] else 0.0 for at in range(width)]
+
+
+def _expected(function: Any, callers: int, size: int, cost_ms: Callable[[int], float]) -> Expected:
+    """Return what callers can expect, by the scheduler itself on a clock that is turned by hand."""
+    options = function._driver.options  # noqa: SLF001
+    same = dynamically(
+        lambda items: items,
+        batch_size=size,
+        timeout_ms=options.timeout_ms,
+        adaptive=options.adaptive,
+        max_concurrent_batches=options.max_concurrent_batches,
+        name="same",
+    )
+    clock = ManualClock(same, takes_ms=cost_ms)
+    waiting = [(clock.call(0), 0.0) for _ in range(callers)]
+    latencies: list[float] = []
+    while len(latencies) < _ROUNDS * callers and clock.step() is not None:
+        still = []
+        for call, began in waiting:
+            if call.done():
+                latencies.append(clock.now_ms - began)
+                still.append((clock.call(0), clock.now_ms))
+            else:
+                still.append((call, began))
+        waiting = still
+    known = latencies[len(latencies) // 3 :]  # the first ones are before the scheduler has learned
+    items = sum(ran.size for ran in clock.ran)
+    elapsed_s = clock.now_ms / 1000
+    return Expected(
+        callers,
+        items / elapsed_s if elapsed_s else 0.0,
+        1000 / cost_ms(1) if cost_ms(1) else inf,
+        sum(known) / len(known) if known else 0.0,
+        items / len(clock.ran) if clock.ran else 0.0,
+    )

@@ -1,0 +1,349 @@
+"""Calls that are answered at once, where their caller is: in its thread, or on its event loop."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from inspect import isasyncgen
+from typing import Any, TypeAlias, cast
+from weakref import WeakKeyDictionary
+
+from batched._clock import monotonic
+from batched._core.batch import Batch
+from batched._core.call import Call
+from batched._core.change import Change
+from batched._drivers.arrivals import Entry, put
+from batched._drivers.current_batch import IN_THREAD, RUNNING
+from batched._drivers.current_worker import cause_of
+from batched._drivers.dispatcher import Dispatcher
+from batched._drivers.driver import Driver
+from batched._drivers.event_loop import LoopDriver
+from batched._drivers.generators import run_steps, walk_steps
+from batched._drivers.private_python import running_loop_or_none
+from batched._drivers.stream_wakeups import Bell
+from batched._drivers.thread import ThreadDriver
+from batched._drivers.wakeups import FUTURE, resolve_on_loop, settle
+from batched._parts.stages import Steps
+from batched.errors import RestartWorker
+
+__all__ = ["inline"]
+
+Work: TypeAlias = Generator[Any, Any, Any]
+"""Work that yields what it has to await, and is sent the result of that."""
+
+_lock = threading.Lock()
+_depth = 0
+_before: dict[Entry, Callable[..., Any]] = {}
+_own_drop: list[Callable[..., None]] = []
+_tasks: set[asyncio.Task[None]] = set()  # of work that goes on: a loop keeps its tasks weakly
+_turns: dict[tuple[asyncio.AbstractEventLoop, Driver], asyncio.Semaphore] = {}
+_running: dict[Batch, Driver] = {}
+_answering: WeakKeyDictionary[Call, _Inline] = WeakKeyDictionary()
+
+
+@contextmanager
+def inline() -> Iterator[None]:
+    """Have every call of every batched function run at once, in the thread of its caller.
+
+    Its batch has its items only, so nothing waits and no worker runs, and a breakpoint in the function shows
+    the caller. Results, errors, options, caches and `stats` are as ever; deadlines never pass.
+
+    For a task that awaits its call, the batches of an `async def` function run on the loop of the task, as
+    many at once as `max_concurrent_batches` says: the function may use locks and sessions of that loop. For
+    other callers they run on a loop of their own, in another thread if one runs in this.
+
+    It holds for all threads of the process until the `with` block ends, and may be nested.
+    """
+    global _depth  # noqa: PLW0603
+    with _lock:
+        _depth += 1
+        if _depth == 1:
+            _before.update(put(_INSTEAD))
+            _own_drop.append(ThreadDriver._drop)  # noqa: SLF001
+            ThreadDriver._drop = _drop  # type: ignore[method-assign, assignment]  # noqa: SLF001
+    try:
+        yield
+    finally:
+        with _lock:
+            _depth -= 1
+            if not _depth:
+                put(_before)
+                _turns.clear()
+                ThreadDriver._drop = _own_drop.pop()  # type: ignore[method-assign]  # noqa: SLF001
+
+
+def _push(driver: ThreadDriver, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
+    """Answer `call`, in the place of having it arrive."""
+    is_awaited = call.waits_at is not None and call.waits_at is not FUTURE
+    _answer(_Inline(driver), call, of_map=waits, is_awaited=is_awaited)
+
+
+def _push_async(driver: LoopDriver, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
+    """Answer `call` of the running task."""
+    call._loop = asyncio.get_running_loop()  # noqa: SLF001  tasks look for it by this name
+    call.waits_at = dispatcher = _Inline(driver)  # which is asked to drop the call if its task is cancelled
+    _answer(dispatcher, call, of_map=waits, is_awaited=True)
+
+
+def _answer(dispatcher: _Inline, call: Call, *, of_map: bool, is_awaited: bool) -> None:
+    """Answer `call` at once, unless it `is_awaited` and has to await something itself."""
+    driver = dispatcher.driver
+    driver.check()
+    outer = RUNNING.get(None) or IN_THREAD.get(_thread.get_ident())
+    if outer is not None and _running.get(outer) is driver:
+        raise RuntimeError(
+            f"{driver.name} was called from inside its own batch function, where it would wait for itself"
+        )
+    call.deadline = None
+    _answering[call] = dispatcher
+    work = dispatcher.answer(call, of_map=of_map)
+    if not is_awaited:
+        dispatcher.finish(work)
+    elif (awaited := dispatcher.advance(work)) is not None:
+        dispatcher.has_task = True
+        task = asyncio.get_running_loop().create_task(dispatcher.go_on(work, awaited))
+        _tasks.add(task)
+        task.add_done_callback(_tasks.discard)
+
+
+def _drop(driver: ThreadDriver, call: Call) -> None:
+    """Drop `call` where it is: its caller has left."""
+    (_answering.get(call) or driver).batcher.leave(call)
+
+
+_INSTEAD: dict[Entry, Callable[..., Any]] = {
+    (ThreadDriver, "push"): _push,
+    (ThreadDriver, "push_future"): _push,
+    (LoopDriver, "post_async"): _push_async,
+}
+
+
+class _Inline(Dispatcher):
+    """A batcher for one call."""
+
+    has_task = False
+    """Whether a task of the caller's loop answers the call, so that the caller may wait by now."""
+
+    def __init__(self, driver: ThreadDriver | LoopDriver) -> None:
+        super().__init__(driver)
+        self.driver: ThreadDriver | LoopDriver = driver
+        self.batches: set[Batch] = set()
+        self._batch: Batch | None = None
+
+    # -- work, and what it awaits ---------------------------------------------------------------------------
+
+    def advance(self, work: Work, found: Any = None, error: BaseException | None = None) -> Any:
+        """Go on with what was awaited, or failed; return what is to be awaited next, None at the end."""
+        with _current(self._batch):
+            try:
+                return work.send(found) if error is None else work.throw(error)
+            except StopIteration:
+                return None
+
+    def finish(self, work: Work) -> None:
+        """Do all of the work in this thread; what is awaited has a loop of its own."""
+        awaited = self.advance(work)
+        while awaited is not None:
+            try:
+                found = result_of(self._value(awaited))
+            except BaseException as error:  # noqa: BLE001  for the work
+                awaited = self.advance(work, error=error)
+            else:
+                awaited = self.advance(work, found)
+
+    async def go_on(self, work: Work, awaited: Any) -> None:
+        """Do the rest of the work in this task."""
+        most = self.driver.options.max_concurrent_batches
+        its = (asyncio.get_running_loop(), self.driver)
+        turns = _turns.setdefault(its, asyncio.Semaphore(most))
+        while awaited is not None:
+            value = self._value(awaited)
+            try:
+                async with turns:
+                    found = await value
+            except BaseException as error:  # noqa: BLE001  for the work
+                awaited = self.advance(work, error=error)
+            else:
+                awaited = self.advance(work, found)
+            finally:
+                value.close()  # if its turn has not come
+
+    def _value(self, awaited: Any) -> Coroutine[Any, Any, Any]:
+        batch: Any = self._batch  # it is in the midst of one
+        return _inside(batch, awaited)
+
+    # -- the work -------------------------------------------------------------------------------------------
+
+    def answer(self, call: Call, *, of_map: bool) -> Work:
+        """Run all batches of `call`, and wake its caller."""
+        call.note_context()
+        try:
+            with self as batcher:
+                batcher.drain()
+                batcher.admit(call, wait=True, of_map=of_map)
+            while (batch := self._next()) is not None:
+                yield from self._run(batch)
+        except BaseException as error:
+            self.recover(error)
+            raise
+
+    def _next(self) -> Batch | None:
+        with self as batcher:
+            found = batcher.next(monotonic())
+        return found if isinstance(found, Batch) else None
+
+    def _run(self, batch: Batch) -> Work:
+        parts: list[Any] = []
+        failure: BaseException | None = None
+        self._batch = IN_THREAD[_thread.get_ident()] = batch
+        self.batches.add(batch)
+        _running[batch] = self.driver
+        try:
+            if self.streams:
+                yield from self._run_stream(batch)
+            else:
+                outputs = yield from outputs_of(batch.run(self.collator))
+                parts = batch.split(outputs, self.collator)
+        except GeneratorExit:  # the loop is gone, and the caller with it
+            raise
+        except BaseException as error:  # noqa: BLE001  for the caller, whatever it is
+            failure = error
+        finally:
+            self.batches.discard(batch)
+            _running.pop(batch, None)
+        if isinstance(failure, RestartWorker):
+            failure = cause_of(failure)
+        with self as batcher:
+            if failure is None:
+                batcher.finish(batch, parts, monotonic())
+            else:
+                batcher.fail(batch, failure, monotonic())
+        failure = None
+        batch.clear()
+
+    def _run_stream(self, batch: Batch) -> Work:
+        step = partial(self.step, batch)
+        steps = batch.run(self.collator)
+        if isasyncgen(steps):
+            yield walk_steps(cast("AsyncGenerator[Any, Change[Any]]", steps), step, self.name)
+        else:
+            run_steps(steps, step, self.name)
+
+    def _wake_callers(self, calls: list[Call]) -> None:
+        tasks = []
+        for call in calls:
+            waiter = getattr(call, "waiter", None)
+            if isinstance(waiter, asyncio.Event):
+                waiter.set()
+                if isinstance(waiter, Bell):
+                    waiter.is_told = False
+            elif call.waits_at is FUTURE:
+                settle([call], self.name)
+            elif call.waits_at is not None:
+                tasks.append(call)
+            elif waiter is not None and waiter.locked():
+                waiter.release()
+        if tasks and self.has_task:  # they may wait by now, and one task cannot run amid another
+            asyncio.get_running_loop().call_soon(resolve_on_loop, tasks)
+        else:
+            for call in tasks:
+                call.is_woken = True
+
+    def _count_anew(self) -> None:
+        pass
+
+    def _let_in(self, calls: list[Call]) -> None:
+        pass
+
+    def _moved(self) -> None:
+        pass
+
+    def replan(self) -> None:
+        """Do nothing: there is no other call."""
+
+
+def outputs_of(found: Any) -> Work:
+    """Return what a batch has come to, of what its function has returned, or after all of its stages."""
+    if not isinstance(found, Steps):
+        return (yield from _known(found))
+    if found.prepares is not None:
+        found.prepared((yield from _known(found.prepare())))
+    outputs = yield from _known(found.run())
+    return outputs if found.finishes is None else (yield from _known(found.finish(outputs)))
+
+
+def run_at_once(batch: Batch, collator: Any, wait: Callable[[Any], Any]) -> Any:
+    """Return what a batch has come to, in this thread; `wait` is given what is to be awaited."""
+    with _current(batch):
+        work = outputs_of(batch.run(collator))
+    try:
+        with _current(batch):
+            awaited = next(work)
+        while True:
+            try:
+                value = wait(_inside(batch, awaited))
+            except BaseException as error:  # noqa: BLE001  for the work
+                with _current(batch):
+                    awaited = work.throw(error)
+            else:
+                with _current(batch):
+                    awaited = work.send(value)
+    except StopIteration as end:
+        return end.value
+
+
+@contextmanager
+def _current(batch: Batch | None) -> Iterator[None]:
+    """Have a batch be what `current_batch` finds, in this thread."""
+    me = _thread.get_ident()
+    outer = IN_THREAD.get(me)
+    if batch is not None:
+        IN_THREAD[me] = batch
+    try:
+        yield
+    finally:
+        if outer is None:
+            IN_THREAD.pop(me, None)
+        else:
+            IN_THREAD[me] = outer
+
+
+async def _inside(batch: Batch, awaited: Any) -> Any:
+    """Await something inside of a batch."""
+    RUNNING.set(batch)
+    return await awaited
+
+
+def _known(value: Any) -> Work:
+    if type(value) is not list and hasattr(value, "__await__"):
+        value = yield value
+    return value
+
+
+def result_of(work: Coroutine[Any, Any, Any]) -> Any:
+    """Return or raise the result of a coroutine, from a loop of its own."""
+    if running_loop_or_none() is None:
+        return asyncio.run(work)
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(asyncio.run(work))
+        except BaseException as error:  # noqa: BLE001  raised below
+            found.append(_Raised(error))
+
+    thread = threading.Thread(target=run, name="batched: inline")
+    thread.start()
+    thread.join()
+    if isinstance(found[0], _Raised):
+        raise found[0].error
+    return found[0]
+
+
+class _Raised:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error

@@ -1,0 +1,232 @@
+"""Whether the answer of an item depends on the other items of its batch."""
+
+from __future__ import annotations
+
+import random
+import reprlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import fields, is_dataclass
+from math import isclose, isnan
+from numbers import Integral, Number
+from typing import Any, NamedTuple
+
+from batched._api.function import DecoratedFunction
+from batched._api.lists import dynamically
+from batched.errors import BatchError
+from batched.testing.trial import Trial
+
+__all__ = ["assert_independent"]
+
+_SEED = 0
+_SHUFFLES = 3
+_MOST_PAIRS = 200
+
+Items = Sequence[Any]
+
+
+def assert_independent(
+    function: Callable[..., Any] | DecoratedFunction[Any],
+    items: Items,
+    *,
+    rtol: float = 1e-4,
+    atol: float = 1e-6,
+) -> None:
+    """Raise `AssertionError` if the answer of an item depends on its batch.
+
+    It finds batch normalization in training mode, a softmax or mean over the batch, padding that has no mask,
+    results in another order or of another number, state that is kept from batch to batch, and a function that
+    works on single items only. An item that fails alone has to fail in every batch.
+
+    The function runs in this thread, many times: alone with each item, with all of them in several orders,
+    with pairs, and with the same item twice. Batches have at most `batch_size` items, and each item should
+    fit into one with any other.
+
+    Args:
+        function: A decorated function, or a plain one that takes a list. It may be `async def`.
+        items: Some items, better of unlike lengths. For a function of several parameters, tuples of one value
+            for each; for one over arrays, the features of single calls.
+        rtol: The relative difference that numbers may have, as models give other last digits with another
+            size of batch.
+        atol: The absolute one.
+
+    Raises:
+        AssertionError: An answer differs. The message names the item, both answers, and a likely cause.
+        ValueError: There are fewer than two items.
+        TypeError: The function streams.
+
+    """
+    items = list(items)
+    if len(items) < 2:  # noqa: PLR2004
+        raise ValueError(f"items must be at least 2, got {len(items)}: one item has no others in its batch")
+    given: Any = function if isinstance(function, DecoratedFunction) else dynamically(function)
+    trial = _Comparison(given, items, rtol, atol)
+    alone = [trial.run([at], f"items[{at}] alone")[0] for at in range(len(items))]
+    if all(isinstance(each, _Failed) for each in alone):
+        raise AssertionError(
+            f"every item fails alone, {trial.named(0)} with {alone[0]}: nothing can be compared. Does the "
+            f"function take a list?"
+        )
+    for batch in trial.batches():
+        trial.compare(batch, alone)
+    for at in range(len(items)):
+        again = trial.run([at], f"items[{at}] alone")[0]
+        if not trial.alike(again, alone[at]):
+            raise AssertionError(
+                f"{trial.named(at)} alone has the answer {_short(again)} after other batches, and had "
+                f"{_short(alone[at])} before: the function keeps something from batch to batch, or draws "
+                f"random numbers"
+            )
+
+
+class _Failed(NamedTuple):
+    """Stands for the answer of an item for which the function has raised, or returned, an error."""
+
+    kind: type[BaseException]
+    text: str
+
+    def __repr__(self) -> str:
+        return f"{self.kind.__name__}({self.text})"
+
+
+class _Comparison:
+    """A function, and the batches that it is tried with."""
+
+    def __init__(self, function: DecoratedFunction[Any], items: list[Any], rtol: float, atol: float) -> None:
+        self._trial = trial = Trial(function)
+        if function._shared.streams:  # noqa: SLF001
+            raise TypeError(f"{trial.name} streams: assert_independent is for functions that return results")
+        self._items = items
+        self._isolates = trial.options.isolate_errors
+        self._room = trial.options.batch_size
+        self._rtol = rtol
+        self._atol = atol
+
+    def batches(self) -> Iterator[list[int]]:
+        """Yield the items of each batch to try, the most telling first."""
+        count = len(self._items)
+        everything = list(range(count))
+        chance = random.Random(_SEED)  # noqa: S311
+        orders = [everything, everything[::-1]]
+        orders += [chance.sample(everything, count) for _ in range(_SHUFFLES)]
+        for order in orders:
+            for start in range(0, count, self._room):
+                yield order[start : start + self._room]
+        if self._room < 2:  # noqa: PLR2004
+            return
+        pairs = [(one, other) for one in everything for other in everything]
+        for pair in pairs if len(pairs) <= _MOST_PAIRS else chance.sample(pairs, _MOST_PAIRS):
+            yield list(pair)
+
+    def named(self, at: int) -> str:
+        """Return how messages name an item."""
+        return f"items[{at}], {_short(self._items[at])},"
+
+    def run(self, batch: list[int], what: str) -> list[Any]:
+        """Return the answer of each item of a batch."""
+        # The function may change them in place.
+        calls = [self._trial.call(deepcopy(self._items[at])) for at in batch]
+        try:
+            found = self._trial.run(calls)
+        except BatchError as error:
+            raise AssertionError(f"with {what}: {error}") from error
+        except Exception as error:  # noqa: BLE001  of the function: the answer of all items
+            return [_Failed(type(error), str(error))] * len(batch)
+        return [_Failed(type(each), str(each)) if isinstance(each, BaseException) else each for each in found]
+
+    def compare(self, batch: list[int], alone: list[Any]) -> None:
+        """Raise if an item of a batch has not the answer that it has alone."""
+        what = f"the batch of {', '.join(f'items[{at}]' for at in batch)}"
+        found = self.run(batch, what)
+        has_bad = self._isolates and any(isinstance(alone[at], _Failed) for at in batch)
+        if has_bad and all(isinstance(each, _Failed) for each in found):
+            return  # one that fails alone has failed them all: the batch runs again without it
+        for at, answer in zip(batch, found, strict=True):
+            if not self.alike(answer, alone[at]):
+                why = self._why(batch, found, alone, at)
+                raise AssertionError(
+                    f"{self.named(at)} has the answer {_short(alone[at])} alone, and {_short(answer)} in "
+                    f"{what}: {why}"
+                )
+
+    def _why(self, batch: list[int], found: list[Any], alone: list[Any], at: int) -> str:
+        """Return what may be the cause of another answer of an item."""
+        first = found[0]
+        if isinstance(found[batch.index(at)], _Failed):
+            if all(isinstance(each, _Failed) for each in found) and not isinstance(alone[at], _Failed):
+                return "the function does not take these items together"
+            return "it fails only beside others"
+        if isinstance(alone[at], _Failed):
+            return "it fails only alone"
+        rest = list(found)
+        for each in batch:
+            same = next((place for place, row in enumerate(rest) if self.alike(row, alone[each])), None)
+            if same is None:
+                break
+            del rest[same]
+        else:
+            return "the results are in another order than the items"
+        if all(self.alike(each, first) for each in found) and len(set(batch)) > 1:
+            return "all items of the batch have one answer"
+        return (
+            "it depends on the other items, as with batch normalization in training mode, a softmax or mean "
+            "over the batch, or padding without a mask"
+        )
+
+    def alike(self, one: Any, other: Any) -> bool:
+        """Whether two answers are the same, up to the last digits of numbers."""
+        return _alike(one, other, self._rtol, self._atol)
+
+
+def _alike(one: Any, other: Any, rtol: float, atol: float) -> bool:  # noqa: PLR0911  one kind after another
+    if hasattr(one, "__array__") or hasattr(other, "__array__"):
+        return _are_arrays_alike(one, other, rtol, atol)
+    if isinstance(one, _Failed) or isinstance(other, _Failed):
+        return bool(one == other)
+    if isinstance(one, Number) and isinstance(other, Number):
+        return _are_numbers_alike(one, other, rtol, atol)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key], rtol, atol) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(lambda a, b: _alike(a, b, rtol, atol), one, other))
+    if is_dataclass(one) and type(one) is type(other):
+        return all(
+            _alike(getattr(one, each.name), getattr(other, each.name), rtol, atol) for each in fields(one)
+        )
+    return bool(one == other)
+
+
+def _are_numbers_alike(one: Any, other: Any, rtol: float, atol: float) -> bool:
+    if isinstance(one, complex) or isinstance(other, complex):
+        return bool(abs(one - other) <= max(atol, rtol * max(abs(one), abs(other))))
+    if isinstance(one, Integral) and isinstance(other, Integral):  # labels, tokens: near is not the same
+        return bool(one == other)
+    if isnan(one) or isnan(other):
+        return isnan(one) and isnan(other)
+    return isclose(one, other, rel_tol=rtol, abs_tol=atol)
+
+
+def _are_arrays_alike(one: Any, other: Any, rtol: float, atol: float) -> bool:
+    import numpy as np  # noqa: PLC0415  answers that are arrays have it with them
+
+    left, right = (np.asarray(_on_cpu(each)) for each in (one, other))
+    if left.shape != right.shape:
+        return False
+    if left.dtype.kind in "iub" and right.dtype.kind in "iub":
+        return bool(np.array_equal(left, right))
+    if left.dtype.kind in "fciub" and right.dtype.kind in "fciub":
+        return bool(np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=True))
+    return bool(np.array_equal(left, right))
+
+
+def _on_cpu(array: Any) -> Any:
+    """Return a tensor as numpy can read it, anything else as it is."""
+    detach = getattr(array, "detach", None)
+    if detach is None:
+        return array
+    tensor = detach().cpu()
+    return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+
+
+def _short(value: Any) -> str:
+    return reprlib.repr(value)

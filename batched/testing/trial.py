@@ -1,0 +1,91 @@
+"""Single batches of a decorated function: no queue, no worker and no wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from batched._api.function import DecoratedFunction
+from batched._clock import monotonic
+from batched._collate.columns import ColumnCollator
+from batched._collate.copies import CopyingCollator
+from batched._core.batch import Batch
+from batched._core.call import DONE, Call
+from batched._core.change import NO_CHANGE, NOT_TOLD, Change
+from batched._core.options import ArrayOptions, Options
+from batched._drivers.generators import run_steps, walk_steps
+from batched._policy.size_choice import SizeChoice
+from batched.testing.at_once import result_of, run_at_once
+
+
+class Trial:
+    """Runs batches of a function, as they would run: with its stages, and in one of its `batch_sizes`."""
+
+    def __init__(self, function: DecoratedFunction[Any], wait: Callable[[Any], Any] | None = None) -> None:
+        driver = function._driver  # noqa: SLF001
+        self.name: str = function._name  # noqa: SLF001
+        self.options: Options = driver.options
+        self.is_of_arrays: bool = isinstance(driver.options, ArrayOptions)
+        self._function: Any = function
+        self._streams: bool = function._shared.streams  # noqa: SLF001
+        self._wait = wait or result_of
+        collator: Any = driver.collator
+        while hasattr(collator, "inner") and not isinstance(collator, CopyingCollator):
+            collator = collator.inner  # a cache would answer in the place of the function
+        self._collator = collator
+        while (inner := getattr(collator, "inner", getattr(collator, "collator", None))) is not None:
+            collator = inner
+        self._has_columns = isinstance(collator, ColumnCollator)
+        sizes = driver.options.batch_sizes
+        self._sizes = None if sizes is None else SizeChoice(tuple(sizes))
+
+    def call(self, item: Any) -> Call:
+        """Return a call of one item: features, or a value for each parameter if there are several."""
+        now = monotonic()
+        call: Call
+        if self.is_of_arrays:
+            call = self._collator.read(self._function, (item,), {}, now)
+        elif self._has_columns and isinstance(item, tuple | list):
+            call = self._collator.one(self._function, tuple(item), {}, now)
+        else:
+            call = self._collator.one(self._function, (item,), {}, now)
+        return call
+
+    def size_of(self, items: int) -> int:
+        """Return how many items the function is given with a batch of so many."""
+        return items if self._sizes is None else max(self._sizes.size_of(items), items)
+
+    def run(self, calls: Sequence[Call]) -> list[Any]:
+        """Return the answer of each call of a batch; of one that streams, only run it."""
+        groups: dict[Any, list[int]] = {}
+        for at, call in enumerate(calls):
+            groups.setdefault(getattr(call, "key", None), []).append(at)
+        found: list[Any] = [None] * len(calls)
+        for places in groups.values():  # calls of unlike layouts never share a batch
+            slices = [(calls[at], 0, calls[at].size) for at in places]
+            batch = Batch(slices, sum(calls[at].size for at in places))
+            if copies := self.size_of(batch.size) - batch.size:
+                last = len(slices) - 1
+                has_copy = self._collator.can_repeat(Batch(slices[last:], 1))
+                batch.copies = copies, ((last, 0) if has_copy else None)
+            outputs = run_at_once(batch, self._collator, self._wait)
+            if self._streams:
+                self._exhaust(outputs)
+                continue
+            for at, part in zip(places, batch.split(outputs, self._collator), strict=True):
+                found[at] = part
+        return found
+
+    def _exhaust(self, steps: Any) -> None:
+        if hasattr(steps, "__anext__"):
+            self._wait(walk_steps(steps, self._goes_on, self.name))
+        else:
+            run_steps(steps, self._goes_on, self.name)
+
+    def _goes_on(self, pieces: Any) -> Change[Any] | None:
+        if not self.options.continuous:
+            return NOT_TOLD
+        gone = [at for at, piece in enumerate(pieces) if piece is DONE or isinstance(piece, BaseException)]
+        if len(gone) == len(pieces):  # else the function goes on for ever
+            return None
+        return Change(tuple(gone)) if gone else NO_CHANGE

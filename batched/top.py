@@ -1,0 +1,197 @@
+"""A service as it runs, in the terminal: `python -m batched top URL`. Needs rich and prometheus-client."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.client import HTTPException
+from math import inf, nan
+from typing import Any
+
+try:
+    from prometheus_client.parser import text_string_to_metric_families
+    from rich.console import Console
+    from rich.live import Live
+    from rich.markup import escape
+    from rich.table import Table
+except ModuleNotFoundError as _missing:
+    raise ImportError(
+        f"batched.top needs {_missing.name}: pip install rich prometheus-client", name=_missing.name
+    ) from None
+
+__all__ = ["Row", "rows", "top"]
+
+Figures = dict[tuple[str, str, str], float]
+"""Each figure, by its metric, the name of its function, and the bound of a bucket, "" for none."""
+
+_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a function has done between two looks."""
+
+    name: str
+    items_per_s: float
+    batch: float
+    """The mean size of batches; NaN if there were none."""
+    waiting: float
+    running: float
+    wait_p50_ms: float
+    wait_p99_ms: float
+    batch_ms: float
+    """The mean time of a batch."""
+    busy: float
+    """The share of the time in which slots were in use, from 0 to 1."""
+    failed_per_s: float
+    refused_per_s: float
+    """Calls that were rejected, refused, or late."""
+
+
+def read(page: str) -> Figures:
+    """Return the figures on a page of metrics."""
+    found: Figures = {}
+    for family in text_string_to_metric_families(page):
+        if family.name.startswith("batched_"):
+            for sample in family.samples:
+                key = sample.name, sample.labels.get("name", ""), sample.labels.get("le", "")
+                found[key] = found.get(key, 0.0) + sample.value
+    return found
+
+
+def rows(before: Figures, now: Figures, seconds: float) -> list[Row]:
+    """Return what each function has done in the `seconds` between two looks, the busiest first."""
+    names = sorted({name for metric, name, _ in now if metric == "batched_batchers"})
+    found = [_row(name, before, now, seconds) for name in names]
+    return sorted(found, key=lambda row: (-row.busy, row.name))
+
+
+def _row(name: str, before: Figures, now: Figures, seconds: float) -> Row:
+    def grown(metric: str) -> float:
+        key = f"batched_{metric}", name, ""
+        return max(now.get(key, 0.0) - before.get(key, 0.0), 0.0)
+
+    def gauge(metric: str) -> float:
+        return now.get((f"batched_{metric}", name, ""), 0.0)
+
+    batches = grown("batch_size_items_count")
+    runs = grown("execution_seconds_count")
+    return Row(
+        name,
+        grown("processed_items_total") / seconds,
+        grown("batch_size_items_sum") / batches if batches else nan,
+        gauge("waiting_items"),
+        gauge("running_items"),
+        _quantile(0.5, name, before, now) * 1000,
+        _quantile(0.99, name, before, now) * 1000,
+        grown("execution_seconds_sum") / runs * 1000 if runs else nan,
+        min(grown("busy_seconds_total") / seconds / max(gauge("slots"), 1.0), 1.0),
+        grown("failed_items_total") / seconds,
+        sum(map(grown, ("rejected_items_total", "refused_items_total", "expired_items_total"))) / seconds,
+    )
+
+
+def _quantile(share: float, name: str, before: Figures, now: Figures) -> float:
+    """Return a quantile of the waits between two looks, in seconds: the upper bound of its bucket."""
+    buckets = sorted(
+        (inf if bound == "+Inf" else float(bound), max(count - before.get((metric, of, bound), 0.0), 0.0))
+        for (metric, of, bound), count in now.items()
+        if metric == "batched_wait_seconds_bucket" and of == name
+    )
+    total = buckets[-1][1] if buckets else 0.0
+    if not total > 0:
+        return nan
+    return next((bound for bound, count in buckets if count >= share * total), nan)
+
+
+def table(found: list[Row], url: str) -> Table:
+    """Return the rows as a table."""
+    shown = Table(title=escape(url), expand=False)
+    shown.add_column("function")
+    for column in (
+        "items/s",
+        "batch",
+        "waiting",
+        "running",
+        "wait p50",
+        "p99",
+        "batch takes",
+        "busy",
+        "failed/s",
+        "refused/s",
+    ):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for row in found:
+        shown.add_row(
+            escape(row.name),
+            _number(row.items_per_s),
+            _number(row.batch),
+            _number(row.waiting),
+            _number(row.running),
+            _ms(row.wait_p50_ms),
+            _ms(row.wait_p99_ms),
+            _ms(row.batch_ms),
+            f"{row.busy:.0%}",
+            _number(row.failed_per_s),
+            _number(row.refused_per_s),
+        )
+    return shown
+
+
+def _number(value: float) -> str:
+    return "-" if value != value else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR0124, PLR2004
+
+
+def _ms(value: float) -> str:
+    return "-" if value != value else f"{value:.3g} ms"  # noqa: PLR0124
+
+
+def top(  # noqa: PLR0913
+    url: str,
+    *,
+    every_s: float = 1.0,
+    looks: int | None = None,
+    console: Console | None = None,
+    fetch: Callable[[str], str] | None = None,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Show what a service's batched functions do, until Ctrl-C.
+
+    Args:
+        url: The page of its metrics, such as http://127.0.0.1:9100/metrics.
+        every_s: The seconds between two looks.
+        looks: After how many looks to end; None for never.
+        console: Where to show it.
+        fetch: What returns a page.
+        sleep: What waits.
+
+    Raises:
+        OSError: The page cannot be read at the first look. Later it is tried again.
+        ValueError: `every_s` is not above 0.
+
+    """
+    if not every_s > 0:
+        raise ValueError(f"every_s must be above 0, got {every_s:g}")
+    get = _get if fetch is None else fetch
+    before, then = read(get(url)), time.monotonic()
+    with Live(table([], url), console=console or Console(), auto_refresh=False) as live:
+        for _ in _counted(looks):
+            sleep(every_s)
+            try:
+                now, at = read(get(url)), time.monotonic()
+            except (OSError, ValueError, HTTPException) as error:
+                live.update(escape(f"{url} cannot be read: {error}"), refresh=True)
+                continue
+            live.update(table(rows(before, now, max(at - then, 1e-6)), url), refresh=True)
+            before, then = now, at
+
+
+def _counted(looks: int | None) -> Iterator[Any]:
+    return iter(lambda: None, 0) if looks is None else iter(range(looks))
+
+
+def _get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=_PATIENCE_S) as answer:  # noqa: S310
+        return str(answer.read().decode())

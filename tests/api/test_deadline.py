@@ -1,0 +1,123 @@
+"""`batched.deadline`: all calls of a block share what is left of one deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import Any
+
+import pytest
+
+import batched
+from batched import aio
+from tests.kit.gate import AsyncGate, Gate
+
+ENDLESS_MS = 60_000
+
+
+def test_calls_inside_are_late_together() -> None:
+    """However they are called; and calls after the block have no deadline."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+    with batched.deadline(30):
+        first = fn.submit(1)
+        gate.wait_for_batch()
+        with pytest.raises(TimeoutError):
+            fn(2)
+        with pytest.raises(TimeoutError):
+            fn.options(deadline_ms=ENDLESS_MS)(3)
+        with pytest.raises(TimeoutError):
+            list(fn.map([4, 5]))
+        with pytest.raises(TimeoutError):
+            fn.submit(6).result()
+    gate.open()
+    assert fn(7) == 7
+    assert first.done()
+    fn.shutdown()
+    assert gate.batches == [[1], [7]]
+
+
+def test_the_sooner_deadline_counts() -> None:
+    """That of an inner block, of an outer one, or of the call."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+    fn.submit(0)
+    gate.wait_for_batch()
+    with batched.deadline(ENDLESS_MS), batched.deadline(10), pytest.raises(TimeoutError):
+        fn(1)
+    with batched.deadline(10), batched.deadline(ENDLESS_MS), pytest.raises(TimeoutError):
+        fn(2)
+    with batched.deadline(ENDLESS_MS), pytest.raises(TimeoutError):
+        fn.options(deadline_ms=10)(3)
+    gate.open()
+    fn.shutdown()
+    assert gate.batches == [[0]]
+
+
+def test_tasks_and_threads_that_start_inside_have_it() -> None:
+    """On both flavours; tasks beside it have none."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+
+    async def main() -> None:
+        shut = AsyncGate()
+        on_loop = aio.dynamically(shut, batch_size=1, timeout_ms=0)
+        beside = [asyncio.ensure_future(each) for each in (on_loop(0), fn.acall(0))]
+        await asyncio.to_thread(gate.wait_for_batch)
+        await shut.entered.acquire()
+        with batched.deadline(20):
+            inside: list[Any] = [
+                asyncio.ensure_future(each) for each in (on_loop(1), fn.acall(1), asyncio.to_thread(fn, 2))
+            ]
+        found = await asyncio.gather(*inside, return_exceptions=True)
+        assert [isinstance(each, TimeoutError) for each in found] == [True] * 3
+        gate.open()
+        shut.opened.set()
+        assert await asyncio.gather(*beside) == [0, 0]
+
+    asyncio.run(main())
+    fn.shutdown()
+
+
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
+def test_maps_of_tasks_have_it_too(decorate: Any) -> None:
+    """Each item that is late is so at its place."""
+
+    async def main() -> list[Any]:
+        shut = AsyncGate()
+        fn = decorate(shut if decorate is aio.dynamically else gate, batch_size=1, timeout_ms=0)
+        with batched.deadline(20):
+            kept = fn.options(return_exceptions=True)
+            found = [answer async for answer in kept.amap([1, 2])]
+        gate.open()
+        shut.opened.set()
+        return found
+
+    gate = Gate(shut=True)
+    assert [type(each) for each in asyncio.run(main())] == [TimeoutError, TimeoutError]
+
+
+def test_each_element_of_a_map_has_an_answer_of_its_own() -> None:
+    """Elements that travel as one call are late one by one; a generator may end its block elsewhere."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=8, timeout_ms=0)
+    with batched.deadline(20):
+        found = list(fn.options(return_exceptions=True).map(range(5)))
+    assert [type(each) for each in found] == [TimeoutError] * 5
+    gate.open()
+    fn.shutdown()
+
+    def dependency() -> Any:
+        with batched.deadline(ENDLESS_MS):
+            yield
+
+    begun = dependency()
+    contextvars.Context().run(next, begun)
+    begun.close()
+
+
+@pytest.mark.parametrize("ms", [0, -1, float("nan")])
+def test_a_deadline_is_above_zero(ms: float) -> None:
+    """Others are refused at the door."""
+    with pytest.raises(ValueError, match="ms must be"), batched.deadline(ms):
+        pass

@@ -1,0 +1,139 @@
+"""`on_batch` is told of each batch, once, after it has run; neither callers nor batches wait for it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import batched
+from batched.logging import fields, log_batch
+from tests.kit.flavours import Flavour
+from tests.kit.gate import PATIENCE_S, until
+
+
+def double(items: list[int]) -> list[int]:
+    """Return twice each item."""
+    return [item * 2 for item in items]
+
+
+def test_each_batch_is_told_once(flavour: Flavour) -> None:
+    """With its size, its calls, why it started, and how long it took."""
+    told: list[batched.BatchRecord] = []
+    fn = flavour.decorate(double, batch_size=2, timeout_ms=0, on_batch=told.append, name="double")
+    assert flavour.call(fn, [1, 2, 3]) == [2, 4, 6]
+    assert flavour.call(fn, 4) == 8
+    flavour.close(fn)
+    until(lambda: len(told) == 3)
+    assert [(each.name, each.size, each.calls) for each in told] == [
+        ("double", size, 1) for size in (2, 1, 1)
+    ]
+    assert told[0].reason == "full"
+    assert all(each.waited_ms >= 0 and each.took_ms >= 0 and each.error is None for each in told)
+
+
+def test_errors_are_told(flavour: Flavour) -> None:
+    """That of the function, and items that failed alone."""
+    told: list[batched.BatchRecord] = []
+
+    def some_fail(items: list[int]) -> list[Any]:
+        if 13 in items:
+            raise ValueError(items)
+        return [ValueError(item) if item == 7 else item for item in items]
+
+    fn = flavour.decorate(some_fail, timeout_ms=0, on_batch=told.append)
+    with pytest.raises(ValueError, match="13"):
+        flavour.call(fn, 13)
+    with pytest.raises(ValueError, match="7"):
+        flavour.call(fn, [7, 8])
+    flavour.close(fn)
+    until(lambda: len(told) == 2)
+    assert isinstance(told[0].error, ValueError)
+    assert told[1].error is None
+    assert told[1].failed == 1
+
+
+def test_a_slow_or_failing_on_batch_holds_nothing_up(
+    flavour: Flavour, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Callers have their answers meanwhile; a failure is logged once."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def fail(_: batched.BatchRecord) -> None:
+        begun.set()
+        assert may_end.wait(PATIENCE_S)
+        raise KeyError("of on_batch")
+
+    fn = flavour.decorate(double, timeout_ms=0, on_batch=fail)
+    assert flavour.call(fn, 1) == 2
+    assert begun.wait(PATIENCE_S)
+    assert flavour.call(fn, 2) == 4
+    may_end.set()
+    flavour.close(fn)
+    until(lambda: "of on_batch" in caplog.text)
+    assert caplog.text.count("on_batch failed") == 1
+
+
+def test_a_shutdown_waits_until_all_is_told() -> None:
+    """So a program that ends has all of its lines."""
+    told: list[batched.BatchRecord] = []
+    fn = batched.dynamically(double, batch_size=1, timeout_ms=0, on_batch=told.append)
+    fn([1, 2, 3])
+    fn.shutdown()
+    assert len(told) == 3
+
+
+def test_padding_is_told() -> None:
+    """As a share of what the function was given."""
+    np = pytest.importorskip("numpy")
+    told: list[batched.BatchRecord] = []
+    fn = batched.inference.dynamically(
+        lambda features: features["x"].sum(axis=1), timeout_ms=0, on_batch=told.append
+    )
+    fn({"x": [np.ones(4), np.ones(1)]})
+    fn.shutdown()
+    assert told[0].padding == pytest.approx(3 / 8)
+
+
+def test_the_log_has_a_line_for_each_batch(caplog: pytest.LogCaptureFixture) -> None:
+    """Its fields are those of the log's record, too."""
+    caplog.set_level("DEBUG", "batched.batches")
+    fn = batched.dynamically(double, timeout_ms=0, on_batch=log_batch, name="double")
+    fn(1)
+    fn.shutdown()
+    (line,) = caplog.records
+    assert line.levelname == "DEBUG"
+    assert "batch_function=double batch_size=1 batch_calls=1" in line.getMessage()
+    assert line.batch_size == 1
+
+
+def test_a_batch_that_fails_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """With the type of the error."""
+
+    def fail(items: list[int]) -> list[int]:
+        raise ValueError(items)
+
+    fn = batched.dynamically(fail, timeout_ms=0, on_batch=log_batch)
+    with pytest.raises(ValueError, match="1"):
+        fn(1)
+    fn.shutdown()
+    (line,) = [each for each in caplog.records if each.name == "batched.batches"]
+    assert (line.levelname, line.batch_error) == ("WARNING", "ValueError")
+    assert (
+        fields(
+            batched.BatchRecord(
+                name="f",
+                size=1,
+                calls=1,
+                reason="full",
+                waited_ms=0.0,
+                took_ms=1.0,
+                failed=0,
+                error=None,
+                runs_again=False,
+                padding=0.0,
+            )
+        )["batch_error"]
+        is None
+    )

@@ -1,0 +1,271 @@
+"""Batches that run in steps, and are refilled, as a state machine: no thread, no clock, no function."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from batched._collate.lists import ListCollator
+from batched._core.batch import Batch
+from batched._core.call import DONE, Call
+from batched._core.change import NO_CHANGE
+from batched._core.counters import Counters
+from batched._core.effects import Effects
+from batched._core.keyed_queues import KeyedQueues
+from batched._core.options import Options
+from batched._core.queue import Queue
+from batched._core.stream_batcher import StreamBatcher
+from batched._drivers.manual_clock import snapshot
+from batched._parts.stack import features
+from tests.kit.batcher_rules import echo
+from tests.kit.effort import times
+
+
+class RefilledRules(RuleBasedStateMachine):
+    """Each piece goes to its item, each item is counted once, and none is forgotten."""
+
+    queue: Any = Queue
+    keys = 1
+
+    @initialize(
+        batch_size=st.integers(1, 5), max_joining=st.sampled_from([None, 1, 2]), workers=st.integers(1, 2)
+    )
+    def start(self, batch_size: int, max_joining: int | None, workers: int) -> None:
+        """Begin with an empty queue at time 0."""
+        self.now = 0.0
+        self.workers = workers
+        self.counters = Counters()
+        options = Options(batch_size=batch_size, continuous=True, max_joining=max_joining, max_pieces=6)
+        self.batcher = StreamBatcher(
+            options, self.queue, ListCollator("f"), "f", self.counters, features=features("f", streams=True)
+        )
+        self.calls: list[Call] = []
+        self.live: dict[Batch, list[Any]] = {}
+        """By batch, what the function believes to have."""
+        self.pieces: dict[Call, list[int]] = {}
+        """By call, the pieces that the function has made for it."""
+        self.taken: dict[Call, list[int]] = {}
+        self.over: set[Call] = set()
+
+    @rule(key=st.integers(0, 9), allowed_s=st.sampled_from([None, None, None, 0.5, 3.0]))
+    def come(self, key: int, allowed_s: float | None) -> None:
+        """A caller comes."""
+        deadline = None if allowed_s is None else self.now + allowed_s
+        call = Call().begin(echo, len(self.calls), 1, False, self.now, deadline)
+        call.results = deque()
+        if self.keys > 1:
+            call.key = key % self.keys
+        self.calls.append(call)
+        self.pieces[call], self.taken[call] = [], []
+        if deadline is not None:
+            self.batcher.door(call, self.now)
+        self.batcher.arrive(call)
+
+    @precondition(lambda self: self.unfinished())
+    @rule(data=st.data())
+    def leave(self, data: Any) -> None:
+        """A caller leaves."""
+        call = data.draw(st.sampled_from(self.unfinished()))
+        call.left = "cancelled"
+        self.over.add(call)
+        self.batcher.leave(call)
+
+    @rule(seconds=st.sampled_from([0.1, 0.6]))
+    def wait(self, seconds: float) -> None:
+        """Time passes."""
+        self.now += seconds
+
+    @rule()
+    def read(self) -> None:
+        """All consumers take their pieces."""
+        for call in self.calls:
+            while call.results:
+                self.taken[call].append(call.results.popleft())
+
+    @precondition(lambda self: len(self.live) < self.workers)
+    @rule()
+    def begin(self) -> None:
+        """A worker is free."""
+        batch = self.batcher.next(self.now)
+        self.carry_out()
+        if isinstance(batch, Batch):
+            assert 0 < batch.size <= self.batcher.options.batch_size
+            self.live[batch] = [call.inputs for call in batch.calls]
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def step(self, data: Any) -> None:
+        """The function makes a piece for each item that it believes to have."""
+        batch = data.draw(st.sampled_from([*self.live]))
+        kinds = st.sampled_from(["piece", "piece", "piece", "end", "error"])
+        pieces: list[Any] = []
+        for item in self.live[batch]:
+            kind, call = data.draw(kinds), self.calls[item]
+            made = {"piece": len(self.pieces[call]), "end": DONE, "error": KeyError(item)}[kind]
+            pieces.append(made)
+            if kind == "piece":
+                self.pieces[call].append(made)
+        waited = self.waiting()
+        self.now += 0.01
+        split = batch.split(pieces, ListCollator("f"))
+        told, change = self.batcher.step(batch, split, self.now)
+        assert set(told) <= set(self.calls)
+        self.carry_out()
+        if change is None:
+            self.batcher.finish(batch, [], self.now)
+            self.carry_out()
+            assert not batch.slices
+            del self.live[batch]
+            return
+        items = self.live[batch]
+        assert list(change.left) == sorted(set(change.left))
+        kept = [item for at, item in enumerate(items) if at not in change.left]
+        self.live[batch] = [*kept, *change.joined]
+        assert all(not self.calls[item].is_over(self.now) for item in kept)
+        assert all(self.calls[item].is_over(self.now) for at, item in enumerate(items) if at in change.left)
+        self.check_joined(batch, kept, [self.calls[item] for item in change.joined], waited)
+
+    def check_joined(self, batch: Batch, kept: list[Any], joined: list[Call], waited: list[Call]) -> None:
+        """First come, first served, within the limits; of keys, only that of the batch."""
+        limit = self.batcher.options.max_joining
+        assert len(joined) <= limit if limit is not None and kept else True
+        if self.keys == 1:
+            assert joined == [call for call in waited if not call.is_over(self.now)][: len(joined)]
+        keys = {getattr(self.calls[item], "key", None) for item in self.live[batch]}
+        assert len(keys) == 1
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def fail(self, data: Any) -> None:
+        """The function raises; what has not begun may run again in parts."""
+        batch = data.draw(st.sampled_from([*self.live]))
+        error = ValueError("fault")
+        self.batcher.fail(batch, error, self.now)
+        self.carry_out()
+        del self.live[batch]
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def end(self, data: Any) -> None:
+        """The function ends by itself."""
+        batch = data.draw(st.sampled_from([*self.live]))
+        self.batcher.finish(batch, [], self.now)
+        self.carry_out()
+        del self.live[batch]
+
+    def carry_out(self) -> None:
+        """Do what follows from a step."""
+        self.batcher.effects = Effects()
+
+    def waiting(self) -> list[Call]:
+        """Return the calls that wait, in order of arrival."""
+        return sorted(
+            [*self.batcher.arriving, *self.batcher.queue.waiting_calls()], key=lambda call: call.inputs
+        )
+
+    def unfinished(self) -> list[Call]:
+        """Return the calls that are not over."""
+        return [call for call in self.calls if call.missing and call.left is None]
+
+    @invariant()
+    def every_item_is_counted_once(self) -> None:
+        """It waits, runs, was processed, or has left before it ran."""
+        if not hasattr(self, "batcher"):
+            return
+        stats = snapshot(self.counters, [self.batcher], self.now)
+        dropped = stats.total_cancelled + stats.total_expired
+        there = stats.queue_size + stats.running_items
+        assert stats.total_accepted == there + stats.total_processed + dropped
+        assert stats.total_accepted + len(self.batcher.arriving) == len(self.calls)
+
+    @invariant()
+    def pieces_are_those_of_their_items(self) -> None:
+        """In order, none lost and none of another; until its caller has left."""
+        for call in self.calls if hasattr(self, "batcher") else ():
+            made = [*self.taken[call], *call.results]
+            assert made == self.pieces[call][: len(made)]
+
+    @invariant()
+    def every_call_is_known(self) -> None:
+        """One that is not over waits or runs."""
+        if hasattr(self, "batcher"):
+            known = {*self.batcher.unanswered_calls()}
+            late = {call for call in self.calls if call.is_over(self.now)}
+            assert {*self.unfinished()} <= known | late
+
+    def teardown(self) -> None:
+        """All that waits comes to its end."""
+        for _ in range(10 * len(self.calls) if hasattr(self, "batcher") else 0):
+            for batch in [*self.live]:
+                self.end_step(batch)
+            if len(self.live) < self.workers:
+                self.begin()
+            if not self.live and not self.batcher.unfinished and not self.batcher.arriving:
+                break
+        else:
+            assert not getattr(self, "calls", None)
+
+    def end_step(self, batch: Batch) -> None:
+        """End each item of `batch`."""
+        _, change = self.batcher.step(batch, [DONE] * batch.size, self.now)
+        self.carry_out()
+        if change is None:
+            self.batcher.finish(batch, [], self.now)
+            self.carry_out()
+            del self.live[batch]
+        else:
+            self.live[batch] = [call.inputs for call in batch.calls]
+
+
+class KeyedRefilledRules(RefilledRules):
+    """The same with three keys, of which each has its turn."""
+
+    queue = KeyedQueues
+    keys = 3
+
+
+TestRefilled = RefilledRules.TestCase
+TestRefilled.settings = settings(max_examples=times(200), stateful_step_count=60)
+
+TestKeyedRefilled = KeyedRefilledRules.TestCase
+TestKeyedRefilled.settings = settings(max_examples=times(200), stateful_step_count=60)
+
+
+def alone(**options: Any) -> StreamBatcher:
+    """Return a batcher without features."""
+    return StreamBatcher(Options(timeout_ms=0, **options), Queue, ListCollator("f"), "f", Counters())
+
+
+def test_of_a_stream_the_pieces_come_one_after_another_until_it_ends() -> None:
+    """It leaves no batch: its place stays, and nothing joins."""
+    batcher = alone(batch_size=2)
+    first, other = (Call().begin(echo, item, 1, False, 0.0) for item in "ab")
+    for call in (first, other):
+        call.take_pieces()
+        batcher.arrive(call)
+    batch = batcher.next(1.0)
+    assert isinstance(batch, Batch)
+    assert batcher.step(batch, ["a", "b"], 1.1) == ([first, other], NO_CHANGE)
+    assert batcher.step(batch, [DONE, "b"], 1.2) == ([first, other], NO_CHANGE)
+    assert (batch.calls, [*first.results], [*other.results]) == ([first, other], ["a"], ["b", "b"])
+    batcher.finish(batch, [], 2.0)
+    assert (first.missing, other.missing) == (0, 0)
+    assert batcher.effects.answered == [first, other]
+
+
+def test_a_call_that_takes_no_pieces_is_told_of_its_end_only() -> None:
+    """Its answer is the list of all."""
+    batcher = alone()
+    call = Call().begin(echo, "a", 1, False, 0.0)
+    call.results = []
+    batcher.arrive(call)
+    batch = batcher.next(1.0)
+    assert isinstance(batch, Batch)
+    assert batcher.step(batch, [1], 1.1) == ([], NO_CHANGE)
+    assert batcher.step(batch, [2], 1.2) == ([], NO_CHANGE)
+    assert batcher.step(batch, [DONE], 1.3) == ([call], None)
+    assert call.results == [1, 2]

@@ -1,0 +1,353 @@
+"""The middleware for ASGI, with applications that are written by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import batched
+import batched.asgi
+from batched.asgi import Batching
+from batched.problems import problem
+from tests.kit.gate import PATIENCE_S, Gate, turns_until
+
+
+class Client:
+    """A client of an application: it sends a request, gets an answer, and may leave."""
+
+    def __init__(self, headers: dict[str, str] | None = None, body: tuple[bytes, ...] = (b"",)) -> None:
+        self.scope: dict[str, Any] = {
+            "type": "http",
+            "headers": [(name.encode(), value.encode()) for name, value in (headers or {}).items()],
+        }
+        self.sent: list[dict[str, Any]] = []
+        self.read = 0
+        self._body = list(body)
+        self._left = asyncio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        """Return the next part of the request, or that the client has left."""
+        if self._body:
+            part = self._body.pop(0)
+            self.read += 1
+            return {"type": "http.request", "body": part, "more_body": bool(self._body)}
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        """Note a part of the answer."""
+        self.sent.append(message)
+
+    def leave(self) -> None:
+        """Leave."""
+        self._left.set()
+
+    @property
+    def status(self) -> int:
+        """The status of the answer."""
+        return int(self.sent[0]["status"])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the answer."""
+        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
+
+    @property
+    def body(self) -> Any:
+        """The body of the answer, from JSON."""
+        return json.loads(b"".join(message.get("body", b"") for message in self.sent[1:]))
+
+
+def answering(handler: Callable[[], Any]) -> Any:
+    """Return an application that answers with what a handler returns."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        found = await handler()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(found).encode()})
+
+    return app
+
+
+def ask(app: Any, client: Client) -> Client:
+    """Have a client ask an application."""
+
+    async def main() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await app(client.scope, client.receive, client.send)
+
+    asyncio.run(main())
+    return client
+
+
+def with_retry(error: Any, seconds: float) -> Any:
+    """Return an error that says when to come back."""
+    error.retry_after_s = seconds
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retry_after"),
+    [
+        (with_retry(batched.QueueFullError("secret"), 0.2), 429, "1"),
+        (with_retry(batched.OverloadError("secret"), 2.1), 503, "3"),
+        (batched.OverloadError("secret"), 503, None),
+        (batched.ClosedError("secret"), 503, None),
+        (batched.DisconnectedError("secret"), 503, None),
+        (TimeoutError("secret"), 504, None),
+        (ExceptionGroup("of a task group", [TimeoutError("secret")]), 504, None),
+    ],
+)
+def test_an_error_of_a_batched_function_is_an_answer(
+    error: Exception, status: int, retry_after: str | None
+) -> None:
+    """With a problem as its body, which says nothing of the error's text."""
+
+    async def fail() -> None:
+        raise error
+
+    client = ask(Batching(answering(fail)), Client())
+    assert client.status == client.body["status"] == status
+    assert client.headers.get("retry-after") == retry_after
+    seconds = getattr(error, "retry_after_s", None)
+    assert client.headers.get("retry-after-ms") == (seconds and f"{seconds * 1000:.0f}")
+    assert client.headers["content-type"] == "application/problem+json"
+    assert "secret" not in str(client.body)
+
+
+def test_other_errors_and_answers_that_have_begun_are_left_alone() -> None:
+    """The framework answers these; other kinds of connections go by."""
+
+    async def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        ask(Batching(answering(fail)), Client())
+
+    async def begun(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        ask(Batching(begun), Client())
+    seen = []
+
+    async def other(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["type"])
+
+    client = Client()
+    client.scope["type"] = "lifespan"
+    ask(Batching(other), client)
+    assert seen == ["lifespan"]
+    assert problem(KeyError("x")) is None
+    assert problem(None) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "options"),
+    [
+        ({}, {"deadline_ms": 30}),
+        ({"x-deadline-ms": "30"}, {}),
+        ({"x-due": "30"}, {"deadline_header": "X-Due"}),
+    ],
+)
+def test_the_calls_of_a_request_share_a_deadline(headers: dict[str, str], options: dict[str, Any]) -> None:
+    """Given by the service, or by a header: a call that is late is 504, or 503 if that is known sooner."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0)
+    client = ask(Batching(answering(lambda: fn.acall(1)), **options), Client(headers))
+    assert client.status == 504
+    gate.open()
+    fn.shutdown()
+
+
+@pytest.mark.parametrize("asked", ["soon", "-1", "0", "nan", "inf"])
+def test_a_deadline_that_cannot_be_read_is_the_clients_fault(asked: str) -> None:
+    """It is 400, and the handler does not run."""
+    client = ask(Batching(answering(lambda: pytest.fail("it ran"))), Client({"x-deadline-ms": asked}))
+    assert client.status == 400
+
+
+def test_what_a_client_that_has_left_queued_never_runs() -> None:
+    """Of eight clients that leave while their calls are in the queue, none is executed."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+    app = Batching(answering(lambda: fn.acall("queued")))
+
+    async def main() -> None:
+        first = asyncio.ensure_future(fn.acall("first"))
+        await asyncio.to_thread(gate.wait_for_batch)
+        clients = [Client() for _ in range(8)]
+        asked = [asyncio.ensure_future(app(each.scope, each.receive, each.send)) for each in clients]
+        await turns_until(lambda: fn.stats.queue_size == 8)
+        for each in clients:
+            each.leave()
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*asked)
+        gate.open()
+        await first
+        assert [each.status for each in clients] == [499] * 8  # is not sent, but middleware asks for one
+
+    asyncio.run(main())
+    fn.shutdown()
+    assert gate.batches == [["first"]]
+    assert fn.stats.total_cancelled == 8
+
+
+def test_work_after_the_answer_is_not_cancelled() -> None:
+    """A client leaves when it has its answer, and the application may still have something to do."""
+    done = []
+
+    async def main() -> None:
+        client = Client()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await answering(lambda: asyncio.sleep(0, "x"))(scope, receive, send)
+            client.leave()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            done.append(True)
+
+        async with asyncio.timeout(PATIENCE_S):
+            await Batching(app)(client.scope, client.receive, client.send)
+
+    asyncio.run(main())
+    assert done == [True]
+
+
+def test_a_long_body_is_read_as_the_application_asks_for_it() -> None:
+    """One part ahead, no more; all of it arrives in order."""
+    client: list[Client] = []
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        seen.append(client[0].read)
+        while True:
+            message = await receive()
+            seen.append(message["body"])
+            if not message["more_body"]:
+                break
+
+    async def main() -> None:
+        client.append(Client(body=(b"a", b"b", b"c")))
+        async with asyncio.timeout(PATIENCE_S):
+            await Batching(app)(client[0].scope, client[0].receive, client[0].send)
+
+    asyncio.run(main())
+    assert seen == [1, b"a", b"b", b"c"]
+
+
+def test_a_body_is_not_asked_for_before_the_application_asks() -> None:
+    """A client that waits for that keeps it if the answer is that it is too large, or of another user."""
+    headers = {"expect": "100-Continue"}
+
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await send({"type": "http.response.start", "status": 413, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    client = ask(Batching(refuse), Client(headers, body=(b"x",)))
+    assert (client.status, client.read) == (413, 0)
+
+    async def main() -> None:
+        left = Client(headers, body=(b"x", b"y"))
+        read = []
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            while (message := await receive())["more_body"]:
+                read.append(message["body"])
+            left.leave()
+            await asyncio.Event().wait()
+
+        async with asyncio.timeout(PATIENCE_S):
+            await Batching(app)(left.scope, left.receive, left.send)
+        assert (read, left.status) == ([b"x"], 499)
+
+    asyncio.run(main())
+
+
+def test_a_server_that_is_not_asked_for_a_body_does_not_ask_its_client() -> None:
+    """The server uvicorn says `100 Continue` when the body is read."""
+    uvicorn = pytest.importorskip("uvicorn")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/read":
+            await receive()
+        await asyncio.sleep(0)
+        await send({"type": "http.response.start", "status": 413, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(Batching(app), log_level="error", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        for path, first in (("/refused", b"HTTP/1.1 413"), ("/read", b"HTTP/1.1 100")):
+            with socket.create_connection(listening.getsockname(), timeout=PATIENCE_S) as client:
+                head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\nexpect: 100-continue\r\n\r\n"
+                client.sendall(head.encode())
+                assert client.recv(len(first)) == first
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE_S)
+        listening.close()
+
+
+def test_a_cancelled_service_cancels_its_handlers() -> None:
+    """As servers do that end at once; and with `cancel=False` a client that leaves changes nothing."""
+
+    async def main() -> None:
+        started, ended = asyncio.Event(), asyncio.Event()
+
+        async def wait() -> None:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        client = Client()
+        task = asyncio.ensure_future(Batching(answering(wait))(client.scope, client.receive, client.send))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended.is_set()
+        stays = Client()
+        stays.leave()
+        patient = Batching(answering(lambda: asyncio.sleep(0, "x")), cancel=False)
+        await patient(stays.scope, stays.receive, stays.send)
+        assert stays.status == 200
+
+    asyncio.run(main())
+
+
+def test_a_body_that_has_come_is_read_though_the_client_has_left() -> None:
+    """And two calls that are late together in a task group are 504, as one is."""
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(await receive())
+        seen.append(await receive())
+
+    async def main() -> None:
+        client = Client(body=(b"hi",))
+        client.leave()
+        async with asyncio.timeout(PATIENCE_S):
+            await Batching(app, cancel=False)(client.scope, client.receive, client.send)
+
+    asyncio.run(main())
+    assert [message["type"] for message in seen] == ["http.request", "http.disconnect"]
+    both = problem(ExceptionGroup("two", [TimeoutError(), batched.QueueFullError()]))
+    assert both is not None
+    assert both.status == 504
+    assert problem(ExceptionGroup("two", [TimeoutError(), KeyError()])) is None

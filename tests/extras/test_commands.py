@@ -1,0 +1,119 @@
+"""The commands `profile` and `top` of `python -m batched`: what they print, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from batched.__main__ import main
+
+pytest.importorskip("rich")
+
+MODULE = """
+import batched
+import batched.inference
+
+@batched.dynamically(batch_size=4)
+def embed(texts):
+    return texts
+
+@batched.dynamically
+def fail(texts):
+    raise ValueError("the function's own")
+
+@batched.inference.dynamically(batch_size=4)
+def sums(features):
+    return features["ids"].sum(axis=1)
+"""
+
+
+@pytest.fixture
+def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Items in a file, beside a module of functions."""
+    (tmp_path / "module_of_commands.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "module_of_commands", raising=False)
+    file = tmp_path / "items.jsonl"
+    file.write_text('"a"\n\n"a text\u2028in two lines"\n', "utf-8")
+    return file
+
+
+def status_of(*arguments: object) -> object:
+    """Run a command; return the status of its process."""
+    with pytest.raises(SystemExit) as ended:
+        main([*map(str, arguments)])
+    return ended.value.code
+
+
+def test_a_profile_is_shown(items: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As tables with advice, as JSON, and as a picture."""
+    pytest.importorskip("matplotlib")
+    asked = ("profile", "module_of_commands:embed", "--items", items, "--repeats", 1)
+    assert status_of(*asked, "--plot", tmp_path / "curve.png") == 0
+    shown = capsys.readouterr().out
+    assert "batches of embed" in shown
+    assert (tmp_path / "curve.png").stat().st_size > 1000
+    assert status_of(*asked, "--json", "--sizes", "1,2") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [each["size"] for each in told["measured"]] == [1, 2]
+
+
+def test_a_function_over_arrays_has_features_in_its_file(
+    items: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a row in each line, or those of all rows as numpy saves them."""
+    items.write_text('{"ids": [1, 2, 3]}\n{"ids": [4]}\n', "utf-8")
+    saved = items.with_suffix(".npz")
+    np.savez(saved, ids=np.ones((3, 2)))
+    for file in (items, saved):
+        assert status_of("profile", "module_of_commands:sums", "--items", file, "--json") == 0
+        told = json.loads(capsys.readouterr().out)
+        assert [each["size"] for each in told["measured"]] == [1, 2, 4, 8]
+        assert told["measured"][-1]["longest"] == (2 if file is saved else pytest.approx(2.5, abs=0.6))
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "says"),
+    [
+        ("sums", "items.jsonl", "items.jsonl:1 is no object"),
+        ("sums", "items.npz", "is not what numpy.savez writes"),
+        ("embed", "items.npz", "holds arrays, and the function takes a list"),
+    ],
+)
+def test_files_of_another_kind_are_refused(
+    items: Path, capsys: pytest.CaptureFixture[str], function: str, name: str, says: str
+) -> None:
+    """Before anything runs."""
+    file = items.with_name(name)
+    file.write_bytes(b"PK\x03\x04" if file.suffix == ".npz" else b"[1, 2]")
+    assert status_of("profile", f"module_of_commands:{function}", "--items", file) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "says"),
+    [
+        ("module_of_commands:embd", '"a"', "has no embd"),
+        ("module_of_commands:embed", "no json", "is no JSON"),
+        ("module_of_commands:embed", "", "at least one"),
+        ("module_of_commands:fail", '"a"', "the function's own"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(
+    items: Path, capsys: pytest.CaptureFixture[str], function: str, line: str, says: str
+) -> None:
+    """And a status that is not 0."""
+    items.write_text(line)
+    assert status_of("profile", function, "--items", items) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_read_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """At the first look."""
+    pytest.importorskip("prometheus_client")
+    assert status_of("top", "http://127.0.0.1:9/metrics") == 2
+    assert "python -m batched top: " in capsys.readouterr().err

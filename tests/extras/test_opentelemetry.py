@@ -1,0 +1,330 @@
+"""Spans and metrics of OpenTelemetry: one span for each batch, linked to those of its callers and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import batched
+from batched import aio
+from tests.kit.gate import Gate
+
+pytest.importorskip("opentelemetry.sdk")
+
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from batched.opentelemetry import BatchedInstrumentor, instrument, uninstrument
+
+
+class Traces:
+    """What has been traced, and a tracer for callers."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.tracer = self.provider.get_tracer("test")
+        self.reader = InMemoryMetricReader()
+        self.meters = MeterProvider([self.reader])
+
+    def spans(self, name: str) -> list[Any]:
+        """Return the spans of a name that have ended."""
+        return [span for span in self.exporter.get_finished_spans() if span.name == name]
+
+    def figures(self) -> dict[tuple[str, str], float]:
+        """Return each figure by metric and name of the function."""
+        data: Any = self.reader.get_metrics_data()
+        return {
+            (metric.name, point.attributes["name"]): point.value
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            for point in metric.data.data_points
+            if set(point.attributes) == {"name"}
+        }
+
+
+@pytest.fixture
+def traces() -> Iterator[Traces]:
+    """Traces of all batches, until the test ends."""
+    found = Traces()
+    instrument(tracer_provider=found.provider, meter_provider=found.meters)
+    yield found
+    uninstrument()
+
+
+def linked(span: Any) -> set[int]:
+    """Return the ids of the spans that a span is linked to."""
+    return {link.context.span_id for link in span.links}
+
+
+def ids(spans: list[Any]) -> set[int]:
+    """Return the ids of spans."""
+    return {span.context.span_id for span in spans}
+
+
+def same(items: list[Any]) -> list[Any]:
+    """Return the items."""
+    return items
+
+
+async def same_on_loop(items: list[Any]) -> list[Any]:
+    """Return the items, after a wait."""
+    await asyncio.sleep(0)
+    return items
+
+
+@pytest.mark.parametrize("function", [same, same_on_loop])
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
+def test_tasks_and_their_batch_are_linked(
+    traces: Traces, decorate: Callable[..., Any], function: Callable[..., Any]
+) -> None:
+    """Both ways, and a list has one link."""
+    fn = decorate(function, batch_size=5, timeout_ms=60_000, adaptive=False, name="fn")
+
+    async def ask(item: Any) -> None:
+        with traces.tracer.start_as_current_span("request"):
+            await fn.acall(item)
+
+    async def main() -> None:
+        await asyncio.gather(ask(1), ask(2), ask([3, 4, 5]))
+
+    asyncio.run(main())
+    (batch,) = traces.spans("batch fn")
+    assert linked(batch) == ids(traces.spans("request"))
+    assert [linked(each) for each in traces.spans("request")] == [ids([batch])] * 3
+    assert batch.attributes["messaging.batch.message_count"] == 5
+    assert batch.attributes["batched.batch.reason"] == "full"
+    assert batch.parent is None
+
+
+def test_threads_and_their_batch_are_linked(traces: Traces) -> None:
+    """And what the function traces is inside of the batch."""
+    gate = Gate(shut=True)
+
+    def traced(items: list[int]) -> list[int]:
+        with traces.tracer.start_as_current_span("inside"):
+            return list(gate(items))
+
+    fn = batched.dynamically(traced, timeout_ms=0, name="fn")
+    with traces.tracer.start_as_current_span("request"):
+        future = fn.submit(1)
+    gate.open()
+    future.result()
+    fn.shutdown()
+    (batch,), (inside,) = traces.spans("batch fn"), traces.spans("inside")
+    assert linked(batch) == ids(traces.spans("request"))
+    assert inside.parent.span_id == batch.context.span_id
+
+
+def test_streams_have_a_span_from_the_first_piece_to_the_last(traces: Traces) -> None:
+    """Of plain and asynchronous generators, also if they end early."""
+
+    def count(items: list[int]) -> Iterator[list[int]]:
+        for step in range(3):
+            trace.get_current_span().add_event("step")
+            yield [item + step for item in items]
+
+    async def acount(items: list[int]) -> AsyncIterator[list[int]]:
+        for pieces in count(items):
+            yield pieces
+
+    for function in (count, acount):
+        fn = batched.dynamically(function, timeout_ms=0, name=function.__name__)
+        assert list(fn.stream(1)) == [1, 2, 3]
+        fn.shutdown()
+        (span,) = traces.spans(f"batch {function.__name__}")
+        assert len(span.events) == 3
+
+
+def test_a_generator_that_is_traced_is_told_what_has_changed(traces: Traces) -> None:
+    """As one that is not."""
+    told: list[Any] = []
+
+    def count(items: list[int]) -> Iterator[list[int]]:
+        told.append((yield items))
+        told.append((yield items))
+
+    async def acount(items: list[int]) -> AsyncIterator[list[int]]:
+        told.append((yield items))
+        told.append((yield items))
+
+    for function in (count, acount):
+        fn = batched.dynamically(function, timeout_ms=0, continuous=True, name="fn")
+        assert list(fn.stream(1)) == [1, 1]
+        fn.shutdown()
+    assert told
+    assert all(isinstance(change, batched.Change) for change in told)
+
+
+def passes_stages(items: list[int]) -> list[int]:
+    """Return what has been prepared."""
+    trace.get_current_span().add_event("function")
+    return items
+
+
+async def apasses_stages(items: list[int]) -> list[int]:
+    """Return the same, after a wait."""
+    await asyncio.sleep(0)
+    return passes_stages(items)
+
+
+def noting(stage: str) -> Callable[[list[int]], list[int]]:
+    """Return the function of a stage, which notes that in its span."""
+
+    def note(items: list[int]) -> list[int]:
+        trace.get_current_span().add_event(stage)
+        return items
+
+    return note
+
+
+@pytest.mark.parametrize(
+    ("decorate", "function"),
+    [
+        (batched.dynamically, passes_stages),
+        (batched.dynamically, apasses_stages),
+        (aio.dynamically, apasses_stages),
+    ],
+)
+@pytest.mark.parametrize("stages", [["prepare", "finish"], ["prepare"], ["finish"]])
+def test_a_batch_that_passes_stages_has_a_span_for_all_of_it_and_one_for_each(
+    traces: Traces, decorate: Callable[..., Any], function: Callable[..., Any], stages: list[str]
+) -> None:
+    """Those of stages are inside of it, and are current in them; it has the name of the function."""
+    fn = decorate(function, **{stage: noting(stage) for stage in stages}, name="fn")
+
+    async def main() -> None:
+        with traces.tracer.start_as_current_span("request"):
+            assert await fn.acall([1, 2]) == [1, 2]
+        await fn.aclose()
+
+    asyncio.run(main())
+    (batch,) = traces.spans("batch fn")
+    assert linked(batch) == ids(traces.spans("request"))
+    found = []
+    for event in ["prepare", "function", "finish"]:
+        if event in {"function", *stages}:
+            (span,) = traces.spans("run fn" if event == "function" else f"{event} fn")
+            assert [each.name for each in span.events] == [event]
+            assert span.parent.span_id == batch.context.span_id
+            found.append(span)
+    assert batch.start_time <= found[0].start_time
+    assert found[-1].end_time <= batch.end_time
+    assert all(one.end_time <= other.start_time for one, other in pairwise(found))
+
+
+@pytest.mark.parametrize("stage", ["prepare", "run", "finish"])
+@pytest.mark.parametrize(
+    ("decorate", "function"), [(batched.dynamically, passes_stages), (aio.dynamically, apasses_stages)]
+)
+def test_a_stage_that_fails_ends_the_span_of_its_batch(
+    traces: Traces, decorate: Callable[..., Any], function: Callable[..., Any], stage: str
+) -> None:
+    """And is noted in both."""
+
+    def fail(items: list[int]) -> list[int]:
+        raise ValueError("unlucky")
+
+    async def afail(items: list[int]) -> list[int]:
+        raise ValueError("unlucky")
+
+    options: dict[str, Any] = {"prepare": list, "finish": list}
+    if stage == "run":
+        function = fail if decorate is batched.dynamically else afail
+    else:
+        options[stage] = fail
+    fn = decorate(function, **options, name="fn")
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="unlucky"):
+            await fn.acall(1)
+        await fn.aclose()
+
+    asyncio.run(main())
+    (batch,), (failed,) = traces.spans("batch fn"), traces.spans(f"{stage} fn")
+    for span in (batch, failed):
+        assert not span.status.is_ok
+        assert "unlucky" in span.events[-1].attributes["exception.message"]
+
+
+def test_a_batch_that_all_callers_leave_between_two_stages_has_a_span_that_ends(traces: Traces) -> None:
+    """Its function does not run."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(passes_stages, prepare=lambda items: list(gate(items)), timeout_ms=0, name="fn")
+    future = fn.submit(1)
+    gate.wait_for_batch()
+    assert future.cancel()
+    gate.open()
+    fn.shutdown()
+    assert len(traces.spans("prepare fn")) == len(traces.spans("batch fn")) == 1
+    assert not traces.spans("run fn")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_function_of_several_parameters_has_its_own_name(traces: Traces, named: bool) -> None:
+    """Also if a caller gives them by name."""
+
+    def pairs(lefts: list[int], rights: list[int]) -> list[int]:
+        return lefts
+
+    fn = batched.dynamically(pairs, name="fn")
+    assert (fn(1, rights=2) if named else fn(1, 2)) == 1
+    fn.shutdown()
+    assert len(traces.spans("batch fn")) == 1
+
+
+def test_errors_are_noted(traces: Traces) -> None:
+    """One that is raised with its text, those in the place of results with their number."""
+
+    def some_fail(items: list[int]) -> list[Any]:
+        if 13 in items:
+            raise ValueError("unlucky")
+        return [KeyError(item) if item == 7 else item for item in items]
+
+    fn = batched.dynamically(some_fail, timeout_ms=0, name="fn")
+    with pytest.raises(ValueError, match="unlucky"):
+        fn(13)
+    fn.options(return_exceptions=True)([7, 8])
+    fn.shutdown()
+    raised, returned = traces.spans("batch fn")
+    assert not raised.status.is_ok
+    assert "unlucky" in raised.events[0].attributes["exception.message"]
+    assert returned.attributes["batched.batch.failed"] == 1
+    assert not returned.status.is_ok
+
+
+def test_metrics_are_those_of_prometheus(traces: Traces) -> None:
+    """Read when they are collected; a counter does not fall."""
+    fn = batched.dynamically(same, timeout_ms=0, name="counted")
+    fn([1, 2, 3])
+    assert traces.figures()["batched.processed_items", "counted"] == 3
+    assert traces.figures()["batched.waiting_items", "counted"] == 0
+    fn(4)
+    assert traces.figures()["batched.processed_items", "counted"] == 4
+    fn.shutdown()
+
+
+def test_callers_without_a_span_have_no_link_and_instrumenting_may_end() -> None:
+    """The command of OpenTelemetry finds an object that does the same."""
+    found = Traces()
+    instrumentor = BatchedInstrumentor()
+    instrumentor.instrument(tracer_provider=found.provider, meter_provider=found.meters, skip_dep_check=True)
+    instrumentor.instrument(tracer_provider=found.provider)
+    fn = batched.dynamically(same, timeout_ms=0, name="fn")
+    fn(1)
+    instrumentor.uninstrument()
+    fn(2)
+    fn.shutdown()
+    (span,) = found.spans("batch fn")
+    assert not span.links
+    assert instrumentor.instrumentation_dependencies() == ()

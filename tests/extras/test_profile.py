@@ -1,0 +1,240 @@
+"""`batched.profile`: costs that are known are recovered, and the advice follows from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import batched
+import batched.inference
+from batched import aio
+from batched.profile import profile
+
+
+class Costly:
+    """A batch function, and a clock that it turns on by what a batch costs, give or take a part."""
+
+    def __init__(self, fixed: float, each: float, per_length: float = 0.0, noise: float = 0.0) -> None:
+        self.costs = fixed, each, per_length
+        self.noise = noise
+        self.now = 0.0
+        self.runs = 0
+
+    def __call__(self, items: list[Any]) -> list[Any]:
+        """Take as long as a batch does."""
+        fixed, each, per_length = self.costs
+        longest = max(map(len, items))
+        self.runs += 1
+        slower = 1 + self.noise * (self.runs % 3)
+        self.now += (fixed + (each + per_length * longest) * len(items)) * slower
+        return items
+
+    def clock(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+TEXTS = ["x" * length for length in range(1, 65)]
+
+
+@pytest.mark.parametrize(
+    ("fixed", "each", "per_length"),
+    [
+        (0.004, 0.0001, 0.0),
+        (0.02, 0.0001, 0.0),
+        (0.001, 0.002, 0.0),
+        (0.002, 0.0001, 0.00005),
+        (0.0, 0.001, 0.0),
+    ],
+)
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_known_costs_are_recovered(fixed: float, each: float, per_length: float, noise: float) -> None:
+    """Within 5 %, though two of three runs take longer."""
+    function = Costly(fixed, each, per_length, noise)
+    found = profile(function, TEXTS, clock=function.clock)
+    assert found.batch_ms == pytest.approx(fixed * 1000, rel=0.05, abs=1e-6)
+    assert found.item_ms == pytest.approx(each * 1000, rel=0.05, abs=1e-6)
+    assert found.length_ms == pytest.approx(per_length * 1000, rel=0.05, abs=1e-6)
+
+
+def test_the_advice_follows_from_the_costs() -> None:
+    """The smallest size with which items are nearly as fast as they can be; and what callers can expect."""
+    function = Costly(0.004, 0.0001)
+    found = profile(function, TEXTS, clock=function.clock)
+    assert found.pays
+    assert found.batch_size == 128
+    assert [each.size for each in found.measured] == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert f"batch_size={found.batch_size}" in found.advice()[1]
+    lone, *_, many = found.expected
+    assert lone.latency_ms == pytest.approx(4.1, rel=0.05)
+    assert many.items_per_s > 10 * many.alone_per_s
+    assert many.batch > 32
+    assert json.loads(json.dumps(found.as_dict()))["pays"]
+
+
+def test_what_gains_nothing_is_not_to_be_batched() -> None:
+    """It is said in so many words."""
+    function = Costly(0.0, 0.001)
+    found = profile(function, TEXTS, clock=function.clock)
+    assert not found.pays
+    assert found.batch_size == 1
+    assert found.advice()[0].startswith("Do not batch")
+
+
+def test_columns_coroutine_functions_and_decorated_ones() -> None:
+    """Each is run as it is; sizes end at twice its `batch_size`."""
+    sizes: list[int] = []
+
+    @batched.dynamically(batch_size=4)
+    async def pairs(lefts: list[str], rights: list[int]) -> list[str]:
+        sizes.append(len(rights))
+        return lefts
+
+    steps: list[tuple[int, int]] = []
+    found = profile(pairs, [("a", 1), ("b", 2)], repeats=1, progress=lambda *step: steps.append(step))
+    assert [each.size for each in found.measured] == [1, 2, 4, 8]
+    assert sizes == [1, 1, 2, 4, 8]
+    assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("items", "options", "error", "says"),
+    [([], {}, ValueError, "at least one"), (["a"], {"sizes": [0]}, ValueError, "at least 1")],
+)
+def test_what_cannot_be_tried_is_refused(
+    items: list[str], options: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    """At the door."""
+    with pytest.raises(error, match=says):
+        profile(list, items, **options)
+
+
+def test_known_costs_of_arrays_are_recovered() -> None:
+    """Within 5 %, of what is padded: the rows of all calls, of many or of one each."""
+    now = 0.0
+
+    @batched.inference.dynamically(batch_size=16)
+    def costly(features: dict[str, Any]) -> Any:
+        nonlocal now
+        rows, longest = features["ids"].shape
+        now += 0.002 + (0.0001 + 0.00005 * longest) * rows
+        return features["ids"].sum(1)
+
+    one_each = [{"ids": np.ones((1, length))} for length in range(1, 65)]
+    several = [{"ids": np.ones((4, length))} for length in range(1, 65, 4)]
+    for items in (one_each, several):
+        found = profile(costly, items, clock=lambda: now)
+        assert [each.size for each in found.measured] == [1, 2, 4, 8, 16, 32]
+        assert found.batch_ms == pytest.approx(2, rel=0.05)
+        assert found.item_ms == pytest.approx(0.1, rel=0.05)
+        assert found.length_ms == pytest.approx(0.05, rel=0.05)
+
+
+def test_arrays_that_share_no_batch_are_refused() -> None:
+    """The first of them is named, by its place among the rows of all items."""
+
+    @batched.inference.dynamically
+    def arrays(features: dict[str, Any]) -> Any:
+        return features["x"]
+
+    with pytest.raises(ValueError, match="arrays: row 4 of the items has other features than the first"):
+        profile(arrays, [{"x": np.ones((3, 1))}, {"y": np.ones((1, 1))}])
+
+
+def test_fixed_sizes_are_the_only_ones_that_run() -> None:
+    """By default these are tried; another one is filled up, as a batch of it would be."""
+    sizes: list[int] = []
+
+    @batched.dynamically(batch_sizes=(2, 8))
+    def sized(items: list[str]) -> list[str]:
+        sizes.append(len(items))
+        return items
+
+    found = profile(sized, ["a", "b"], repeats=1)
+    assert [each.size for each in found.measured] == [2, 8]
+    assert set(sizes) == {2, 8}
+    profile(sized, ["a", "b"], sizes=[3], repeats=1)
+    assert set(sizes) == {2, 8}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_all_stages_of_a_batch_count(is_async: bool) -> None:
+    """What is prepared and finished takes its time, too; the function is given what is prepared."""
+    now = 0.0
+
+    def take(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def prepare(items: list[str]) -> int:
+        take(0.001 * len(items))
+        return len(items)
+
+    def run(count: int) -> int:
+        take(0.004)
+        return count
+
+    async def arun(count: int) -> int:
+        return run(count)
+
+    def finish(count: int) -> list[int]:
+        take(0.002 * count)
+        return [count] * count
+
+    decorate = aio.dynamically if is_async else batched.dynamically
+    function: Any = arun if is_async else run
+    found = profile(
+        decorate(function, prepare=prepare, finish=finish, batch_size=8), TEXTS, clock=lambda: now
+    )
+    assert found.batch_ms == pytest.approx(4, rel=0.05)
+    assert found.item_ms == pytest.approx(3, rel=0.05)
+
+
+def test_columns_with_other_options_and_streams_run_as_they_would() -> None:
+    """Also where something is between: keys, a cache, a budget; a stream runs to its end."""
+
+    @batched.dynamically(batch_size=2, cache={}, group_by=lambda left, right: right, max_batch_length=100)
+    def pairs(lefts: list[str], rights: list[int]) -> list[str]:
+        return lefts
+
+    pieces: list[list[str]] = []
+
+    def stream(items: list[str]) -> Iterator[list[str]]:
+        for _ in range(3):
+            pieces.append(items)
+            assert (yield items) is None
+
+    found = profile(pairs, [["a", 1], ["b", 2]], repeats=1)
+    assert [each.size for each in found.measured] == [1, 2, 4]
+    profile(stream, ["a"], sizes=[1], repeats=1)
+    assert pieces == [["a"]] * 6
+
+
+def test_errors_of_the_function_are_raised() -> None:
+    """They are the user's to see."""
+
+    def fail(items: list[str]) -> list[str]:
+        raise KeyError(items[0])
+
+    with pytest.raises(KeyError):
+        profile(fail, ["a"])
+
+
+def test_a_function_that_is_refilled_is_told_which_items_have_ended() -> None:
+    """And closed when none is left, as with callers: it need not end by itself."""
+    live: list[int] = []
+
+    @batched.dynamically(continuous=True)
+    def count(items: list[int]) -> Iterator[list[Any]]:
+        left = list(items)
+        while True:
+            live.append(len(left))
+            change = yield [more or batched.DONE for more in left]
+            left = [more - 1 for at, more in enumerate(left) if at not in change.left]
+
+    profile(count, [2, 1], sizes=[2], repeats=1)
+    assert live[-3:] == [2, 2, 1]

@@ -1,0 +1,84 @@
+"""`batched.top`: what functions do between two looks at a page of metrics."""
+
+from __future__ import annotations
+
+import io
+from math import isnan
+
+import pytest
+
+pytest.importorskip("rich")
+pytest.importorskip("prometheus_client")
+
+from prometheus_client import CollectorRegistry, generate_latest
+from rich.console import Console
+
+import batched
+from batched.prometheus import Collector
+from batched.top import read, rows, top
+
+
+def test_rows_are_what_has_happened_since_the_last_look() -> None:
+    """Of each function; one that was idle has no sizes and times."""
+    registry = CollectorRegistry()
+    Collector(registry=registry)
+    fn = batched.dynamically(list, batch_size=4, timeout_ms=0, name="top-list")
+    idle = batched.dynamically(list, name="top-idle")
+    fn([1] * 8)
+    idle(1)
+    before = read(generate_latest(registry).decode())
+    fn([1] * 16)
+    now = read(generate_latest(registry).decode())
+    found = {row.name: row for row in rows(before, now, 2.0)}
+    assert found["top-list"].items_per_s == 8
+    assert found["top-list"].batch == 4
+    assert found["top-list"].wait_p99_ms > 0
+    assert isnan(found["top-idle"].batch)
+    assert isnan(found["top-idle"].wait_p50_ms)
+    fn.shutdown()
+    idle.shutdown()
+
+
+def test_it_is_shown_again_and_again_also_after_a_failure() -> None:
+    """The service may restart meanwhile."""
+    registry = CollectorRegistry()
+    Collector(registry=registry)
+    fn = batched.dynamically(list, timeout_ms=0, name="top-shown")
+    pages = iter(["ok", "fail", "ok"])
+
+    def fetch(_: str) -> str:
+        if next(pages) == "fail":
+            raise ConnectionError("refused")
+        fn(1)
+        return generate_latest(registry).decode()
+
+    out = io.StringIO()
+    top("URL", looks=2, console=Console(file=out, width=160), fetch=fetch, sleep=lambda _: None)
+    assert "top-shown" in out.getvalue()
+    fn.shutdown()
+
+
+def test_what_cannot_be_read_at_first_is_an_error() -> None:
+    """And so is a time that does not pass."""
+
+    def fetch(_: str) -> str:
+        raise ConnectionError("refused")
+
+    with pytest.raises(ConnectionError):
+        top("URL", fetch=fetch)
+    with pytest.raises(ValueError, match="above 0, got 0"):
+        top("URL", every_s=0)
+
+
+def test_a_service_that_has_restarted_is_shown_as_idle() -> None:
+    """Its counters are lower than at the last look."""
+    registry = CollectorRegistry()
+    Collector(registry=registry)
+    fn = batched.dynamically(list, timeout_ms=0, name="top-restarted")
+    fn([1] * 8)
+    page = generate_latest(registry).decode()
+    before = {key: value + 100 for key, value in read(page).items()}
+    (row,) = [row for row in rows(before, read(page), 1.0) if row.name == "top-restarted"]
+    assert isnan(row.wait_p50_ms)
+    assert row.items_per_s == 0
+    fn.shutdown()

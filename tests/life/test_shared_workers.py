@@ -1,0 +1,300 @@
+"""Workers that functions share: they start, fork, end and are collected as those of one function are."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import batched
+from tests.kit.effort import times
+from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.script import run_script
+
+
+def threads_of(name: str) -> list[threading.Thread]:
+    """Return the threads of the workers of this name."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith(f"batched: {name} ")]
+
+
+class Model:
+    """A class with a batched method, of which all instances share workers."""
+
+    workers = batched.Workers(2, name="of all")
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    @batched.dynamically(timeout_ms=0, workers=workers)
+    def run(self, items: list[int]) -> list[int]:
+        return [self.factor * item for item in items]
+
+
+@pytest.mark.thread_unsafe(reason="looks at all threads of the process")
+def test_many_instances_have_no_more_threads_than_the_workers() -> None:
+    """And one that is idle is collected at once."""
+    models = [Model(factor) for factor in range(times(100) * 20)]
+    assert [model.run(2) for model in models] == [2 * model.factor for model in models]
+    assert 1 <= len(threads_of("of all")) <= 2
+    gone = [weakref.ref(model) for model in models]
+    models.clear()
+    until(lambda: all(reference() is None for reference in gone))
+
+
+def test_an_instance_is_collected_while_others_are_busy() -> None:
+    """Nothing of the workers keeps one that has nothing to run."""
+    busy = Model(1)
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            busy.run([1, 2, 3])
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    try:
+        model = Model(3)
+        assert model.run(2) == 6
+        gone = weakref.ref(model)
+        del model
+        until(lambda: gone() is None)
+    finally:
+        stop.set()
+        thread.join(PATIENCE_S)
+
+
+@pytest.mark.thread_unsafe(reason="looks at all threads of the process")
+def test_the_threads_end_with_the_last_function_and_the_last_reference() -> None:
+    """Not before, and what the functions have sent has run; the states go with them."""
+
+    class State:
+        pass
+
+    states: list[weakref.ref[State]] = []
+
+    def load(_: str) -> State:
+        state = State()
+        states.append(weakref.ref(state))
+        return state
+
+    workers = batched.Workers(1, initializer=load, name="to end")
+    functions = [batched.dynamically(list, timeout_ms=0, workers=workers) for _ in range(2)]
+    assert [fn(1) for fn in functions] == [1, 1]
+    del workers
+    functions.pop()
+    gc.collect()
+    assert functions[0](2) == 2
+    functions.clear()
+
+    def has_ended() -> bool:
+        gc.collect()
+        return not threads_of("to end") and states[0]() is None
+
+    until(has_ended)
+
+
+def test_no_thread_starts_and_no_state_is_made_before_the_first_call() -> None:
+    """Shutting down what was never called starts none either."""
+    made: list[str] = []
+    workers = batched.Workers(2, initializer=made.append, name="lazy pool")
+    fn = batched.dynamically(list, workers=workers)
+    assert fn.stats.total_accepted == 0
+    fn.configure(batch_size=3)
+    fn.shutdown()
+    workers.shutdown()
+    assert not made
+    assert not threads_of("lazy pool")
+
+
+def test_start_makes_all_states_and_raises_the_first_error() -> None:
+    """As a service does before it takes traffic; it may be tried again."""
+    failing = {"b"}
+
+    def load(name: str) -> str:
+        if name in failing:
+            raise OSError(f"no {name}")
+        return name
+
+    with batched.Workers(["a", "b"], initializer=load) as workers:
+        with pytest.raises(OSError, match="no b"):
+            workers.start()
+        assert [worker.is_ready for worker in workers.stats.workers] == [True, False]
+        failing.clear()
+        workers.start()
+        workers.start()
+        assert all(worker.is_ready for worker in workers.stats.workers)
+
+
+def test_a_broken_state_is_gone_before_the_new_one_is_made() -> None:
+    """The device has no memory for two."""
+
+    class State:
+        pass
+
+    made: list[weakref.ref[State]] = []
+    left: list[int] = []
+
+    def load(_: str) -> State:
+        left.append(sum(reference() is not None for reference in made))
+        state = State()
+        made.append(weakref.ref(state))
+        return state
+
+    def run(items: list[int]) -> list[int]:
+        state = batched.current_worker().state
+        if len(made) == 1:
+            try:
+                raise OSError("lost", id(state))
+            except OSError as error:
+                raise batched.RestartWorker from error
+        return items
+
+    with batched.Workers(1, initializer=load) as workers:
+        fn = batched.dynamically(run, timeout_ms=0, workers=workers)
+        assert fn([1, 2]) == [1, 2]
+        assert left == [0, 0]
+
+
+def test_a_lone_caller_wakes_no_second_worker_for_its_batch() -> None:
+    """A burst that fits one batch is not divided among idle workers."""
+    gate = Gate(shut=True)
+    with batched.Workers(2) as workers:
+        workers.start()
+        fn = batched.dynamically(gate, batch_size=8, timeout_ms=0, workers=workers)
+        first = [fn.submit(item) for item in range(2)]
+        for _ in range(2 if len(gate.batches) > 1 else 1):
+            gate.wait_for_batch()
+        rest = [fn.submit(item) for item in range(10, 14)]
+        gate.open()
+        assert [future.result(PATIENCE_S) for future in first + rest] == [0, 1, 10, 11, 12, 13]
+
+
+def test_functions_in_many_threads_share_workers() -> None:
+    """Each answer is that of its function, whatever runs at once."""
+
+    def times_(factor: int) -> Any:
+        return lambda items: [factor * item for item in items]
+
+    with batched.Workers(3) as workers, ThreadPoolExecutor(8) as pool:
+        functions = [
+            batched.dynamically(times_(factor), batch_size=4, timeout_ms=0.5, workers=workers)
+            for factor in range(6)
+        ]
+        asked = [(number % 6, number) for number in range(times(100) * 60)]
+        answers = list(pool.map(lambda pair: functions[pair[0]](pair[1]), asked))
+        assert answers == [factor * number for factor, number in asked]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_process_starts_afresh() -> None:
+    """It makes states of its own, while batches of the parent run and others wait."""
+    assert (
+        run_script(
+            """
+            gate, inside, made = threading.Event(), threading.Semaphore(0), []
+
+            def load(name):
+                made.append(name)
+                return os.getpid()
+
+            gpus = batched.Workers(["a", "b"], initializer=load)
+
+            @batched.dynamically(batch_size=1, timeout_ms=0, workers=gpus)
+            def held(items):
+                inside.release()
+                gate.wait(20)
+                return [batched.current_worker().state for _ in items]
+
+            @batched.dynamically(timeout_ms=0, workers=gpus)
+            async def other(items):
+                return [batched.current_worker().state for _ in items]
+
+            assert other(1) == os.getpid()
+            futures = [held.submit(item) for item in range(5)]
+            for _ in range(2):
+                assert inside.acquire(timeout=20)
+            child = os.fork()
+            if not child:
+                gate.set()
+                fine = held([1, 2]) == [os.getpid()] * 2 and other(1) == os.getpid()
+                os._exit(int(not fine))
+            assert os.waitpid(child, 0)[1] == 0
+            gate.set()
+            print([future.result(20) == os.getpid() for future in futures])
+            """
+        )
+        == "[True, True, True, True, True]\n"
+    )
+
+
+@pytest.mark.parametrize("way", ["nothing", "shutdown", "an idle pool"])
+def test_the_interpreter_ends(way: str) -> None:
+    """The running batch is waited for; what is only queued is cancelled."""
+    script = {
+        "nothing": "",
+        "shutdown": "gpus.shutdown(wait=False)",
+        "an idle pool": "first.result(20)",
+    }[way]
+    run_script(
+        f"""
+        gpus = batched.Workers(1)
+        entered = threading.Event()
+
+        @batched.dynamically(batch_size=1, timeout_ms=0, workers=gpus)
+        def slow(items):
+            entered.set()
+            time.sleep(0.1)
+            print("ran", flush=True)
+            return items
+
+        first = slow.submit(1)
+        assert entered.wait(20)
+        {script}
+        """
+    )
+
+
+def test_a_process_that_ends_waits_for_the_running_batch_only() -> None:
+    """What is only queued does not run."""
+    assert (
+        run_script(
+            """
+            gpus = batched.Workers(1)
+            entered = threading.Event()
+
+            @batched.dynamically(batch_size=1, timeout_ms=0, workers=gpus)
+            def slow(items):
+                entered.set()
+                time.sleep(0.1)
+                print("ran", items, flush=True)
+                return items
+
+            futures = [slow.submit(item) for item in range(5)]
+            assert entered.wait(20)
+            """
+        )
+        == "ran [0]\n"
+    )
+
+
+def test_a_worker_s_event_loop_is_closed_at_its_end() -> None:
+    """Functions that are `async def` share it."""
+    loops: list[Any] = []
+
+    async def run(items: list[int]) -> list[int]:
+        import asyncio
+
+        loops.append(asyncio.get_running_loop())
+        return items
+
+    with batched.Workers(1) as workers:
+        functions = [batched.dynamically(run, timeout_ms=0, workers=workers) for _ in range(2)]
+        assert [fn(1) for fn in functions] == [1, 1]
+        assert loops[0] is loops[1]
+        assert not loops[0].is_closed()
+    assert loops[0].is_closed()

@@ -1,0 +1,92 @@
+"""The cache of a request in front of that of the decorator, step by step."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from batched._core.options import CallOptions, Options
+from batched._drivers.manual_clock import ManualDriver
+from batched._parts.in_flight import Item
+from batched._parts.request_cache import RequestCache, RequestCaches
+from batched._parts.stack import join
+from tests.kit.kept import kept_by
+
+same = SimpleNamespace(__wrapped__=list)
+
+
+def driver_of(options: Options, cache: Any = None) -> tuple[ManualDriver, Any, RequestCache]:
+    """Return a driver, its collator, and one with the cache of a request."""
+    collator, queue = join(list, options, "f", bound=False, streams=False)
+    mine = CallOptions(request_cache={} if cache is None else cache)
+    in_front = RequestCaches().of(mine, options, collator, "f", bound=False)
+    return ManualDriver(options, queue, collator), collator, in_front
+
+
+@pytest.mark.parametrize("items", ["a", ["a", "b"]])
+def test_what_another_call_has_got_meanwhile_answers_at_once(items: Any) -> None:
+    """It lands after the cache of the decorator was asked, and before this call is in flight."""
+    mine: dict[str, str] = {}
+    driver, collator, in_front = driver_of(Options(timeout_ms=0, cache={}), mine)
+    other = collator.read(same, (["a", "b"],), {}, 0.0)
+    driver.batcher.admit(other, wait=False)
+    call = in_front.read(same, (items,), {}, 0.0)
+    assert driver.delay(0.0) == 0.0
+    assert driver.run(driver.pop(0.0), 0.0) == [other]
+
+    driver.batcher.admit(call, wait=False)
+    assert driver.take_answered() == [call]
+    assert call.results == items
+    assert mine == dict.fromkeys(items, "a") | ({"b": "b"} if "b" in items else {})
+    assert driver.delay(0.0) is None
+    assert call.hits == len(items)
+    assert kept_by(driver.batcher.in_flight, Item) == []
+
+
+@pytest.mark.parametrize("cache", [None, {}])
+def test_a_fault_of_the_library_answers_all_calls_of_a_request(cache: Any) -> None:
+    """Those that wait for the items of a batch, and not what stands in their place."""
+    driver, _, in_front = driver_of(Options(timeout_ms=0, cache=cache))
+    calls = [in_front.read(same, (["a", "b"],), {}, 0.0), in_front.read(same, ("a",), {}, 0.0)]
+    for call in calls:
+        driver.batcher.admit(call, wait=False)
+    assert driver.delay(0.0) == 0.0
+    fault = RuntimeError("a fault")
+    driver.batcher.give_up(fault, driver.pop(0.0))
+    assert set(driver.take_answered()) == set(calls)
+    assert [call.error for call in calls] == [fault, fault]
+    assert kept_by(driver.batcher.in_flight, Item) == []
+
+
+@pytest.mark.parametrize("cache", [None, {}])
+@pytest.mark.parametrize(("first", "second", "kept"), [(5.0, 9.0, 9.0), (9.0, 5.0, 9.0), (5.0, None, None)])
+def test_the_run_has_the_latest_deadline_of_its_calls(
+    cache: Any, first: float, second: float | None, kept: float | None
+) -> None:
+    """Also what runs in the place of it."""
+    driver, _, in_front = driver_of(Options(timeout_ms=0, cache=cache))
+    for deadline in (first, second):
+        call = in_front.read(same, (["a", "b"],), {}, 0.0)
+        call.deadline = deadline
+        driver.batcher.admit(call, wait=False)
+    assert driver.delay(0.0) == 0.0
+    (run,) = driver.pop(0.0).calls
+    assert run.deadline == kept
+
+
+def test_one_cache_has_one_collator_as_long_as_it_is_used() -> None:
+    """Views that are made for each call find it."""
+    options = Options()
+    collator, _ = join(list, options, "f", bound=False, streams=False)
+    caches = RequestCaches()
+    mine: dict[Any, Any] = {}
+
+    def of(cache: Any) -> Any:
+        return caches.of(CallOptions(request_cache=cache), options, collator, "f", bound=False)
+
+    first = of(mine)
+    assert of(mine) is first
+    assert of({}) is not first
+    assert first.cache is mine

@@ -1,0 +1,116 @@
+"""Elements of a map through a socket, of which some are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import batched
+from tests.kit.gate import PATIENCE_S, until
+from tests.kit.remote_server import serving
+from tests.kit.serving import served
+
+needs_unix = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs unix sockets")
+
+
+def keyed(item: Any) -> Any:
+    """Return a key; not of each item."""
+    return item["key"]
+
+
+def test_an_element_that_is_refused_fails_alone() -> None:
+    """At its place, from threads and tasks; with a cache, too."""
+    known: dict[Any, Any] = {}
+    cached: dict[str, Any] = {"cache": known, "cache_key": keyed}
+    for options in ({"group_by": keyed}, cached):
+        fn = batched.dynamically(list, timeout_ms=0, name="list", batch_size=4, **options)
+        items: list[Any] = [{"key": at} for at in range(10)]
+        items[3] = items[7] = {}
+        with served(fn) as server, server.connect() as client:
+            kept = client.list.options(return_exceptions=True)
+
+            async def main(kept: Any = kept, items: list[Any] = items) -> list[Any]:
+                return [answer async for answer in kept.amap(items)]
+
+            for _ in range(2):
+                for answers in (list(kept.map(items)), asyncio.run(main())):
+                    failed = [at for at, answer in enumerate(answers) if isinstance(answer, Exception)]
+                    assert failed == [3, 7]
+                    assert [answer for answer in answers if not isinstance(answer, Exception)] == [
+                        item for item in items if item
+                    ]
+
+
+class Turns:
+    """Counts what happens in each turn of an event loop."""
+
+    def __init__(self) -> None:
+        self.most = self._count = 0
+
+    def note(self) -> None:
+        """Count something."""
+        self._count += 1
+        self.most = max(self.most, self._count)
+
+    def follow(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin anew in each turn from here on."""
+        self._count = 0
+        loop.call_soon(self.follow, loop)
+
+
+@needs_unix
+def test_a_map_that_is_refused_leaves_turns_to_others(tmp_path: Path) -> None:
+    """Of thousands of elements few are queued in a turn of the server's loop; none is left out."""
+    turns = Turns()
+
+    def key(item: Any) -> Any:
+        turns.note()
+        return item["key"]
+
+    function = batched.dynamically(list, timeout_ms=0, batch_size=4000, group_by=key)
+    items: list[Any] = [{"key": at} if at % 20 else {} for at in range(2000)]
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"f": function}) as server, batched.connect(bind) as client:
+        assert client.f({"key": 1}) == {"key": 1}  # from here on the client knows how large batches are
+        server.on_loop(lambda: turns.follow(asyncio.get_running_loop()))
+        with batched.deadline(1000 * PATIENCE_S):
+            answers = list(client.f.options(return_exceptions=True).map(items))
+        failed = [at for at, answer in enumerate(answers) if isinstance(answer, batched.BatchError)]
+        assert failed == list(range(0, 2000, 20))
+        assert [answer for answer in answers if isinstance(answer, dict)] == [item for item in items if item]
+        assert 1 < turns.most <= 300  # a map is three calls of hundreds of elements, which come together
+
+
+@needs_unix
+def test_elements_that_wait_for_a_turn_are_dropped_with_their_map(tmp_path: Path) -> None:
+    """The client leaves before all are queued: the others never are."""
+    asked: list[Any] = []
+    left = threading.Event()
+
+    def key(item: Any) -> Any:
+        asked.append(item)
+        if len(asked) == 5:
+            assert left.wait(PATIENCE_S)
+        return item["key"]
+
+    function = batched.dynamically(list, timeout_ms=0, batch_size=4000, group_by=key)
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"f": function}) as server:
+        client = batched.connect(bind)
+        assert client.f({"key": 1}) == {"key": 1}
+        answers = client.f.map([{}] + [{"key": 1}] * 2000)
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(next, answers)
+            until(lambda: len(asked) == 5)
+            client.close()
+            left.set()
+            assert isinstance(first.exception(PATIENCE_S), batched.DisconnectedError)
+        until(lambda: not server.sessions())
+        server.on_loop(lambda: None)  # a turn that was due would have come
+        assert len(asked) < 1500

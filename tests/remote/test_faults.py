@@ -1,0 +1,427 @@
+"""Servers and clients that die, hang, or send rubbish: each call has its answer, and no other one is hurt."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import batched
+from batched._remote.frames import Kind, frame
+from batched._remote.greeting import ClientGreeting
+from batched._remote.values import Pickles
+from tests.kit.effort import times
+from tests.kit.gate import PATIENCE_S, Gate, moment, turns_until, until
+from tests.kit.remote_server import process_serving, serving
+from tests.kit.script import PROLOGUE, ROOT
+from tests.kit.threads import together
+
+pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs unix sockets")
+
+
+@pytest.fixture
+def bind(tmp_path: Path) -> str:
+    """Where a server of this test listens."""
+    return f"unix:{tmp_path}/server.sock"
+
+
+# -- the death of a server -----------------------------------------------------------------------------------
+
+
+async def tasks_until(client: Any, number: int, begun: threading.Event, killed: threading.Event) -> list[Any]:
+    """Call from so many tasks, and read from a few streams; return what they raise."""
+
+    async def consume() -> None:
+        async for _ in client.pieces.astream(1):
+            pass
+
+    tasks = [asyncio.ensure_future(client.held.acall([each] * 3)) for each in range(number)]
+    tasks += [asyncio.ensure_future(consume()) for _ in range(10)]
+    await moment(0.2)
+    begun.set()
+    await asyncio.to_thread(killed.wait, PATIENCE_S)
+    return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE_S)
+
+
+def test_the_death_of_a_server_fails_all_that_waits_at_once(tmp_path: Path, bind: str) -> None:
+    """1,000 calls of threads, futures, tasks and streams; later ones are for its successor."""
+    client = batched.connect(bind, wait_s=5)
+    with process_serving(tmp_path, "held", "pieces", "double") as server, ThreadPoolExecutor(100) as pool:
+        begun, killed = threading.Event(), threading.Event()
+        blocked = [pool.submit(client.held, each) for each in range(60)]
+        streams = [client.pieces.stream(each) for each in range(20)]
+        assert next(streams[0]) == "0 first"  # others may wait for a batch of their own
+        futures = [client.held.submit(each) for each in range(600)]
+        loop = pool.submit(asyncio.run, tasks_until(client, 300, begun, killed))
+        assert begun.wait(PATIENCE_S)
+        server.kill()
+        begin = time.monotonic()
+        killed.set()
+        errors = [each.exception(PATIENCE_S) for each in [*futures, *blocked]]
+        errors += loop.result(PATIENCE_S)
+        for each in streams:
+            with pytest.raises(batched.DisconnectedError):
+                list(each)
+        assert time.monotonic() - begin < 5  # some milliseconds; the machine may be busy
+        assert {type(each) for each in errors} == {batched.DisconnectedError}
+        assert len(errors) == 970
+    with process_serving(tmp_path, "held", "double"):
+        assert client.double(4) == 8
+        assert asyncio.run(client.double.acall(4)) == 8
+    client.close()
+
+
+def test_calls_to_a_dead_server_fail_within_their_wait(tmp_path: Path, bind: str) -> None:
+    """Each of them, for as long as it is dead, from threads and from tasks; then they reach another one."""
+    client = batched.connect(bind, wait_s=0.2)
+    with process_serving(tmp_path, "double"):
+        assert client.double(1) == 2
+
+    async def main() -> None:
+        for _ in range(3):
+            with pytest.raises(batched.DisconnectedError, match="cannot be reached|was lost"):
+                await asyncio.wait_for(client.double.acall(1), PATIENCE_S)
+
+    for _ in range(3):
+        with pytest.raises(batched.DisconnectedError, match="cannot be reached|was lost"):
+            client.double.submit(1).result(PATIENCE_S)
+    asyncio.run(main())
+    with process_serving(tmp_path, "double"):
+        assert client.double(1) == 2
+    client.close()
+
+
+def test_a_server_killed_again_and_again_answers_or_fails_each_call(tmp_path: Path, bind: str) -> None:
+    """Nothing hangs: callers in threads and tasks go on through all of it."""
+    over = threading.Event()
+    counts = {"answered": 0, "lost": 0}
+    client = batched.connect(bind, wait_s=PATIENCE_S)
+
+    def thread(number: int) -> None:
+        while not over.is_set():
+            try:
+                assert client.double(number) == 2 * number
+                counts["answered"] += 1
+            except batched.DisconnectedError:
+                counts["lost"] += 1
+
+    async def tasks() -> None:
+        async def task(number: int) -> None:
+            while not over.is_set():
+                with suppress(batched.DisconnectedError):
+                    assert await asyncio.wait_for(client.double.acall(number), PATIENCE_S) == 2 * number
+
+        await asyncio.gather(*map(task, range(8)))
+
+    with ThreadPoolExecutor(6) as pool:
+        work = [pool.submit(thread, each) for each in range(4)] + [pool.submit(asyncio.run, tasks())]
+        for _ in range(times(30)):
+            with process_serving(tmp_path, "double"):
+                before = counts["answered"]
+                until(lambda: counts["answered"] > before + 20)
+        with process_serving(tmp_path, "double"):
+            over.set()
+            for each in work:
+                each.result(PATIENCE_S)
+    client.close()
+
+
+def test_a_server_that_hangs_keeps_no_call_beyond_its_deadline(tmp_path: Path, bind: str) -> None:
+    """Stopped before the connection, and after it."""
+    with process_serving(tmp_path, "double") as server:
+        client, fresh = batched.connect(bind), batched.connect(bind)
+        assert client.double(1) == 2
+        server.signal(signal.SIGSTOP)
+        begin = time.monotonic()
+        for each in (client, fresh):
+            late = each.double.options(deadline_ms=100)
+            with pytest.raises(TimeoutError, match="deadline_ms=100"):
+                late(1)
+
+            async def main() -> None:
+                found = await asyncio.gather(*map(late.acall, range(20)), return_exceptions=True)
+                assert {type(error) for error in found} == {TimeoutError}
+
+            asyncio.run(main())
+        assert time.monotonic() - begin < 5
+        big = bytes(1_000_000)  # more than a socket takes: the rest is the work of a thread
+        with pytest.raises(TimeoutError, match="deadline_ms=100"):
+            client.double.options(deadline_ms=100)(big)
+        future = client.double.submit(3)
+        server.signal(signal.SIGCONT)
+        assert future.result(PATIENCE_S) == 6
+        assert asyncio.run(fresh.double.acall(2)) == 4
+        client.close()
+        fresh.close()
+
+
+def test_a_server_that_hangs_is_waited_for_so_long_only(
+    tmp_path: Path, bind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever only its event loop can answer, before the connection and after it: greetings, and questions.
+
+    Calls of a server that has greeted wait for the function, as in one process.
+    """
+    monkeypatch.setattr("batched._remote.client._STILL_S", 0.3)
+    with process_serving(tmp_path, "double") as server:
+        client, fresh = (batched.connect(bind, wait_s=0.1) for _ in range(2))
+        assert client.double(1) == 2
+        server.signal(signal.SIGSTOP)
+        for each in (client, fresh):
+            for ask in (
+                lambda fn: fn.stats,
+                lambda fn: fn.explain(),
+                lambda fn: fn.shapes(),
+                lambda fn: fn.expected_wait_ms(3),
+            ):
+                with pytest.raises(batched.DisconnectedError, match=r"within 0\.3 s: .*wait_s= of connect"):
+                    ask(each.double)
+        future = fresh.double.submit(1)
+        assert isinstance(future.exception(PATIENCE_S), batched.DisconnectedError)
+
+        async def main() -> None:
+            greeting = r"cannot be reached: .*has not greeted within 0\.3 s"
+            with pytest.raises(batched.DisconnectedError, match=greeting):
+                await asyncio.wait_for(fresh.double.acall(1), PATIENCE_S)
+
+        asyncio.run(main())
+        waiting = client.double.submit(3)
+        server.signal(signal.SIGCONT)
+        assert waiting.result(PATIENCE_S) == 6
+        assert fresh.double(2) == 4
+        assert asyncio.run(fresh.double.acall(2)) == 4
+        assert fresh.double.stats.total_processed >= 3
+        client.close()
+        fresh.close()
+
+
+# -- the death of a client -----------------------------------------------------------------------------------
+
+
+CLIENT = """
+client = batched.connect({bind!r})
+futures = [client.noted.submit(each) for each in range(500)]
+async def main():
+    tasks = [asyncio.ensure_future(client.noted.acall(each)) for each in range(500)]
+    await asyncio.sleep(0.1)
+    print("queued", flush=True)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def client_process(bind: str, script: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a client in a process, which is killed at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROLOGUE + textwrap.dedent(script.format(bind=bind))],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+
+
+def test_the_death_of_a_client_drops_what_has_not_started(bind: str) -> None:
+    """Of 1,000 calls that are queued; those of others are answered."""
+    gate = Gate(shut=True)
+    with serving(bind, functions={"noted": batched.dynamically(gate, timeout_ms=0, batch_size=1)}) as server:
+        with client_process(bind, CLIENT) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "queued\n"
+            until(
+                lambda: (
+                    server.on_loop(lambda: sum(each.unanswered for each in server.server.sessions)) == 1000
+                )
+            )
+            process.kill()
+            process.wait(PATIENCE_S)
+            until(lambda: not server.sessions())
+        gate.open()
+        with batched.connect(bind) as client:
+            assert client.noted(7) == 7
+        assert len(gate.batches) <= 3  # the one that ran, perhaps one that had been taken, and this
+
+
+def test_cancelled_calls_are_dropped(bind: str) -> None:
+    """Tasks, futures, streams that are left."""
+    gate = Gate(shut=True)
+    functions = {"noted": batched.dynamically(gate, timeout_ms=0, batch_size=1)}
+    with serving(bind, functions=functions) as server, batched.connect(bind) as client:
+        first = client.noted.submit(-1)
+        gate.wait_for_batch()
+        futures = [client.noted.submit(each) for each in range(100)]
+
+        async def main() -> None:
+            tasks = [asyncio.ensure_future(client.noted.acall(each)) for each in range(100)]
+            await asyncio.sleep(0)
+            for each in [*futures, *tasks]:
+                each.cancel()
+            await asyncio.wait(tasks)
+            await turns_until(lambda: server.on_loop(unanswered) == 1)
+
+        def unanswered() -> int:
+            return sum(each.unanswered for each in server.server.sessions)
+
+        asyncio.run(main())
+        gate.open()
+        assert first.result(PATIENCE_S) == -1
+        assert gate.batches == [[-1]]
+
+
+# -- rubbish -------------------------------------------------------------------------------------------------
+
+
+def hello(**said: Any) -> bytes:
+    """Return the bytes of a greeting."""
+    return b"".join(ClientGreeting(client="rubbish", **said).frame())
+
+
+def a_call(
+    number: int = 1, payload: bytes | None = None, place: int = 0, kind: int = Kind.CALL, flags: int = 1
+) -> bytes:
+    """Return the bytes of a call."""
+    return b"".join(frame(kind, flags, number, place, Pickles().dump(3)[0] if payload is None else payload))
+
+
+BAD: list[bytes] = [
+    b"",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    a_call(),
+    hello()[:-1],
+    hello() + hello(),
+    hello(version=99) + a_call(),
+    hello(protocol="msgpack") + a_call(),
+    hello() + a_call(place=77),
+    hello() + a_call(1) + a_call(1),
+    hello() + a_call(kind=99),
+    hello() + a_call(kind=Kind.RESULT),
+    hello() + a_call(kind=Kind.ASK, payload=b"\xff"),
+    hello() + a_call(kind=Kind.ASK, payload=b"nonsense"),
+    hello() + a_call(kind=Kind.CANCEL, number=5),
+    hello() + a_call(payload=b"no pickle"),
+    hello() + a_call(payload=b""),
+    hello() + a_call(flags=2, payload=b"abc"),
+    hello() + a_call(flags=255),
+    hello() + a_call(flags=128),
+    hello() + b"\xff" * 5000,
+    hello() + (1 << 31).to_bytes(4, "little") + bytes(16),
+    b"\xff" * 100_000,
+    hello()[:4] + bytes(60_000),
+]
+
+
+def test_rubbish_closes_its_own_connection_only(
+    tmp_path: Path, bind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """300 connections with it, while others call; at the end the server has no connection too many."""
+    rng = random.Random(0)
+    with (
+        serving(bind, functions={"double": batched.dynamically(lambda items: items, timeout_ms=0)}) as server,
+        batched.connect(bind) as client,
+    ):
+        over = threading.Event()
+
+        def others(number: int) -> None:
+            if number:
+                while not over.is_set():
+                    assert client.double(number) == number
+                return
+            try:
+                for turn in range(300):
+                    data = bytearray(BAD[turn % len(BAD)] + rng.randbytes(rng.choice([0, 10, 1000])))
+                    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+                        peer.connect(bind.removeprefix("unix:"))
+                        peer.settimeout(PATIENCE_S)
+                        try:
+                            peer.sendall(data)
+                            if turn % 3 == 0:
+                                peer.shutdown(socket.SHUT_WR)
+                                while peer.recv(65536):
+                                    pass
+                        except (BrokenPipeError, ConnectionResetError):
+                            pass
+            finally:
+                over.set()
+
+        together(3, others)
+        until(lambda: server.sessions() == 1)
+    assert not [each for each in caplog.records if each.name == "asyncio" or each.levelname == "ERROR"]
+
+
+def test_a_client_that_does_not_read_is_not_read(bind: str) -> None:
+    """Its calls stop being taken; those of others go on; and it is read again when it reads."""
+    answer = bytes(300_000)
+    big = batched.dynamically(lambda items: [answer] * len(items), timeout_ms=0)
+    double = batched.dynamically(lambda items: [2 * item for item in items], timeout_ms=0)
+    with serving(bind, functions={"big": big, "double": double}) as server, batched.connect(bind) as client:
+        assert client.double(1) == 2
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        peer.connect(bind.removeprefix("unix:"))
+        peer.settimeout(0.2)
+        peer.sendall(hello())
+        sent = 0
+        filler = b"x" * 1000
+        with suppress(TimeoutError):
+            while sent < 5000:
+                sent += 1
+                peer.sendall(a_call(sent, Pickles().dump(filler)[0]))
+        taken = max(each.calls for each in server.server.sessions)
+        assert taken < sent < 5000
+        for each in range(20):
+            assert client.double(each) == 2 * each
+        assert asyncio.run(client.double.acall(1)) == 2
+        assert len(client.big(1)) == 300_000
+        peer.settimeout(PATIENCE_S)
+        until(lambda: peer.recv(1 << 20) and max(each.calls for each in server.server.sessions) > taken)
+        peer.close()
+        until(lambda: server.sessions() <= 1)
+
+
+# -- many ----------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_connections_at_once(tmp_path: Path, bind: str) -> None:
+    """Each calls, and all are answered."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4096:
+        pytest.skip("the system allows too few files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    try:
+        with process_serving(tmp_path, "double"):
+            peers = []
+            for _ in range(1000):
+                peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                peer.settimeout(PATIENCE_S)
+                peer.connect(bind.removeprefix("unix:"))
+                peers.append(peer)
+            for at, peer in enumerate(peers):
+                peer.sendall(hello() + a_call(1, Pickles().dump(at)[0]))
+            for at, peer in enumerate(peers):
+                data = b""
+                while Pickles().dump(2 * at)[0] not in data:
+                    come = peer.recv(65536)
+                    assert come
+                    data += come
+                peer.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

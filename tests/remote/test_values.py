@@ -1,0 +1,260 @@
+"""What crosses to another process comes as it was: arrays, tensors, objects; and what cannot, fails alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import batched
+from batched._remote.values import Pickles
+from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.optional import needs_torch, torch
+from tests.kit.serving import served
+
+KINDS = [
+    "?",
+    "i1",
+    "u2",
+    "i4",
+    ">i8",
+    "f2",
+    "f4",
+    "f8",
+    "g",
+    "c8",
+    "c16",
+    "S5",
+    "U5",
+    "M8[s]",
+    "m8[us]",
+    "V4",
+]
+LARGE = 30_000
+
+
+@dataclass
+class Point:
+    """An object of a class that both sides know."""
+
+    x: Any
+
+
+def there_and_back(value: Any) -> Any:
+    """Return `value` as it comes out of the other process: from memory that the reader lends."""
+    codec = Pickles()
+    payload, buffers = codec.dump(value)
+    return codec.load(bytes(payload), [bytearray(each) for each in buffers])
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two arrays are alike in all that a caller sees."""
+    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (0, 4), (LARGE,), (3, 5, 7)])
+def test_arrays_of_all_kinds_and_shapes(kind: str, shape: tuple[int, ...]) -> None:
+    """Each can be written to, and shares no memory with what was sent."""
+    array = np.zeros(shape, kind)
+    if array.size:
+        array.reshape(-1).view("u1")[:] = 1 if kind == "?" else 49
+    found = there_and_back(array)
+    assert same(found, array)
+    assert found.flags.writeable
+    assert not np.shares_memory(found, array)
+
+
+@pytest.mark.parametrize("rows", [6, 600])
+def test_arrays_of_all_layouts(rows: int) -> None:
+    """Also those that are no block of memory."""
+    base = np.arange(rows * 100.0).reshape(rows, 100)
+    record = np.zeros(rows * 100, [("a", "i4"), ("b", "f8", 3)])
+    for array in (
+        base[::2],
+        base[:, ::-1],
+        base.T,
+        np.asfortranarray(base),
+        np.broadcast_to(base[0], (rows, 100)),
+        record,
+        record["b"],
+        base.astype(object),
+        np.ma.masked_array(base, base > 7),
+    ):
+        found = there_and_back(array)
+        assert type(found) is type(array)
+        assert np.array_equal(found, array)
+        assert found.dtype == array.dtype
+        assert not np.shares_memory(found, array)
+
+
+def test_a_large_array_is_beside_its_pickle() -> None:
+    """So that nothing but the kernel copies it."""
+    payload, buffers = Pickles().dump({"x": np.zeros(LARGE), "y": np.zeros(3)})
+    assert [len(each) for each in buffers] == [8 * LARGE]
+    assert len(payload) < 1000
+
+
+@needs_torch
+def test_tensors_of_all_kinds() -> None:
+    """Those of numbers that numpy has not got, too; and each can be written to."""
+    kinds = ["float32", "float64", "float16", "bfloat16", "int8", "int64", "uint8", "bool", "complex64"]
+    for kind in kinds:
+        for shape in ((), (0,), (0, 3), (4,), (LARGE,), (2, 3, 4)):
+            tensor = torch.ones(shape, dtype=getattr(torch, kind))
+            found = there_and_back(tensor)
+            assert (found.dtype, found.shape) == (tensor.dtype, tensor.shape)
+            assert torch.equal(found, tensor)
+            found.zero_()
+            assert torch.equal(tensor, torch.ones(shape, dtype=tensor.dtype))
+
+
+@needs_torch
+def test_tensors_of_all_layouts() -> None:
+    """Views, transposed, expanded, conjugated, sparse, with gradients, and of subclasses."""
+    base = torch.arange(60_000.0).reshape(300, 200)
+    for tensor in (base[5:9], base[::3], base.T, base[0].expand(100, 200), base.to(torch.bfloat16).T):
+        assert torch.equal(there_and_back(tensor), tensor)
+    conjugated = torch.ones(3, dtype=torch.complex64).mul(1j).conj()
+    assert torch.equal(there_and_back(conjugated), conjugated.resolve_conj())
+    sparse = base.to_sparse()
+    assert torch.equal(there_and_back(sparse).to_dense(), base)
+    leaf = torch.ones(LARGE, requires_grad=True)
+    assert there_and_back(leaf).requires_grad
+    assert not there_and_back(leaf.detach()).requires_grad
+    parameter = torch.nn.Parameter(torch.ones(3))
+    assert type(there_and_back(parameter)) is torch.nn.Parameter
+
+
+@needs_torch
+def test_a_part_of_a_tensor_is_sent_without_the_rest() -> None:
+    """A pickle of torch's own takes the whole memory of which a view is a part."""
+    payload, buffers = Pickles().dump(torch.zeros(1_000_000)[:5])
+    assert len(payload) + sum(map(len, buffers)) < 2000
+
+
+# -- through a server ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def echo() -> Iterator[Any]:
+    """A function of a server that returns its items."""
+
+    @batched.dynamically(timeout_ms=0)
+    def echo(items: list[Any]) -> list[Any]:
+        return items
+
+    with served(echo) as server:
+        yield server.connect().echo
+
+
+@pytest.mark.parametrize("size", [10, LARGE, 3_000_000])
+def test_a_result_can_be_written_to_and_is_the_callers_own(echo: Any, size: int) -> None:
+    """Two callers of one array have two; and what the first one writes, no other sees."""
+    array = np.arange(float(size))
+    one, other = echo(array), echo([array, array])[0]
+    one[:] = 0
+    assert np.array_equal(other, array)
+    assert np.array_equal(echo(array), np.arange(float(size)))
+
+
+def test_an_array_may_be_changed_when_submit_has_returned() -> None:
+    """It is copied before: the server may be slow to take it, or not be there yet."""
+    gate = Gate(lambda features: features["x"][:, :1], note=len)
+    fn = batched.inference.dynamically(gate, name="f", timeout_ms=0)
+    with served(fn) as server:
+        client = server.connect()
+        array = np.ones((1, 8_000_000))
+        futures = []
+        for at in range(4):
+            array[:] = at
+            futures.append(client.f.submit({"x": array}))
+        array[:] = 9
+        assert [float(each.result(PATIENCE_S)[0, 0]) for each in futures] == [0, 1, 2, 3]
+
+
+def test_an_item_that_cannot_be_sent_is_refused_at_the_door(echo: Any) -> None:
+    """The caller sees a TypeError; nothing of the call has been sent, and others go on."""
+    for item in (threading.Lock(), lambda: 1, (each for each in "ab")):
+        for call in (echo, echo.submit, lambda x: list(echo.map([x]))):
+            with pytest.raises(TypeError, match="argument cannot be sent to another process"):
+                call(item)
+    assert echo.stats.total_accepted == 0
+    assert echo(1) == 1
+
+
+class Unreadable:
+    """An object that has bytes, of which nothing can be made."""
+
+    def __reduce__(self) -> Any:
+        return broken, ()
+
+
+def broken() -> None:
+    """Fail."""
+    raise LookupError("nothing can be made of it")
+
+
+def test_an_item_that_cannot_be_read_fails_its_own_call(echo: Any) -> None:
+    """On the side of the server as on that of the client."""
+    future = echo.submit(1)
+    with pytest.raises(LookupError, match="nothing can be made"):
+        echo(Unreadable())
+    assert future.result(PATIENCE_S) == 1
+    assert echo.stats.total_accepted == 1
+
+
+def test_a_result_that_cannot_be_sent_or_read_fails_its_own_call() -> None:
+    """Others of the same batch have theirs; in a list that keeps errors, and in a map, it is in its place."""
+
+    def make(items: list[Any]) -> list[Any]:
+        return [{"lock": threading.Lock(), "odd": Unreadable()}.get(item, item) for item in items]
+
+    gate = Gate(make, shut=True)
+    with served(batched.dynamically(gate, name="f", batch_size=8, timeout_ms=0)) as server:
+        f = server.connect().f
+        first = f.submit("first")
+        gate.wait_for_batch()
+        futures = [f.submit(item) for item in ("lock", 2, "odd", 4)]
+        gate.open()
+        assert first.result(PATIENCE_S) == "first"
+        with pytest.raises(TypeError, match="result cannot be sent"):
+            futures[0].result(PATIENCE_S)
+        with pytest.raises(LookupError, match="nothing can be made"):
+            futures[2].result(PATIENCE_S)
+        assert [futures[at].result(PATIENCE_S) for at in (1, 3)] == [2, 4]
+        kept = f.options(return_exceptions=True)
+        for answers in (kept([1, "lock", 3]), list(kept.map([1, "lock", 3]))):
+            assert [type(each) for each in answers] == [int, TypeError, int]
+        assert isinstance(kept("lock"), TypeError)
+
+
+def test_objects_of_ones_own_classes(echo: Any) -> None:
+    """Of those that both sides can import."""
+    found = echo(Point(np.arange(LARGE)))
+    assert isinstance(found, Point)
+    assert np.array_equal(found.x, np.arange(LARGE))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.array(1.5), np.zeros((1,) * 30), np.arange(3, dtype=">i4")],
+    ids=["no dimension", "many", "big endian"],
+)
+def test_what_arrives_does_not_depend_on_other_calls(value: Any) -> None:
+    """Alone and together an array is the same: also without a dimension, with many, of other numbers."""
+    with served(batched.dynamically(list, timeout_ms=0)) as server, server.connect() as client:
+
+        async def main() -> list[Any]:
+            together = await asyncio.gather(*(client.list.acall(value) for _ in range(4)))
+            return [await client.list.acall(value), *together]
+
+        for found in asyncio.run(main()):
+            assert type(found) is type(value)
+            assert (found.dtype, found.shape) == (value.dtype, value.shape)
+            assert np.array_equal(found, value)

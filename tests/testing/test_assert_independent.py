@@ -1,0 +1,281 @@
+"""`assert_independent` finds each planted fault, says what it is, and lets good functions pass."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import batched
+import batched.inference
+from batched.testing import assert_independent
+from tests.kit.optional import torch
+
+TEXTS = ["one", "a longer text", "x", "some more words here"]
+
+
+def lengths(texts: list[str]) -> list[float]:
+    """Return a result for each text, whatever is beside it."""
+    return [float(len(text)) for text in texts]
+
+
+async def in_a_task(texts: list[str]) -> list[float]:
+    """Return the same, after a wait."""
+    await asyncio.sleep(0)
+    return lengths(texts)
+
+
+def some_fail(texts: list[str]) -> list[Any]:
+    """Return an error for one item, wherever it is."""
+    return [ValueError("short") if len(text) < 2 else len(text) for text in texts]
+
+
+def rows(texts: list[str]) -> Any:
+    """Return rows of an array, with other last digits for each size."""
+    return np.array([[len(text), 1.0] for text in texts]) * (1 + 1e-7 * len(texts))
+
+
+@pytest.mark.parametrize("function", [lengths, in_a_task, some_fail, rows, batched.dynamically(lengths)])
+def test_a_function_that_treats_items_alike_passes(function: Callable[..., Any]) -> None:
+    """Plain or decorated, `async def`, with errors in the place of results, up to the last digits."""
+    assert_independent(function, TEXTS)
+
+
+def test_columns_and_small_batches_pass() -> None:
+    """Items of several columns are tuples; no batch has more than `batch_size` items."""
+    sizes: list[int] = []
+
+    @batched.dynamically(batch_size=2)
+    def joined(lefts: list[str], rights: list[int]) -> list[str]:
+        sizes.append(len(lefts))
+        return [f"{left}{right}" for left, right in zip(lefts, rights, strict=True)]
+
+    assert_independent(joined, [("a", 1), ("b", 2), ("c", 3)])
+    assert max(sizes) == 2
+
+
+def test_fixed_sizes_are_the_only_ones_that_run() -> None:
+    """Batches are filled up with copies, as they would be, of lists and of arrays."""
+    sizes: list[int] = []
+
+    @batched.dynamically(batch_sizes=(2, 4))
+    def sized(texts: list[str]) -> list[float]:
+        sizes.append(len(texts))
+        return lengths(texts)
+
+    @batched.inference.dynamically(batch_sizes=(2, 4))
+    def summed(features: dict[str, Any]) -> Any:
+        sizes.append(len(features["x"]))
+        return features["x"].sum(axis=1)
+
+    assert_independent(sized, TEXTS)
+    assert_independent(summed, [{"x": np.ones((1, size))} for size in (2, 5, 3)])
+    assert set(sizes) == {2, 4}
+    with pytest.raises(AssertionError, match="depends on the other items"):
+        assert_independent(batched.dynamically(centered, batch_sizes=(2, 4)), TEXTS)
+
+
+def test_batches_pass_their_stages() -> None:
+    """A fault in any of them is found, also with several columns."""
+
+    def joined(lefts: list[str], rights: list[int]) -> list[str]:
+        return [f"{left}{right}" for left, right in zip(lefts, rights, strict=True)]
+
+    def backwards(results: list[float]) -> list[float]:
+        return results[::-1]
+
+    options: dict[str, Any] = {"prepare": joined, "batch_sizes": (1, 3)}
+    items = [("a", 1), ("bc", 20), ("d", 300)]
+    assert_independent(batched.dynamically(lengths, **options), items)
+    with pytest.raises(AssertionError, match="in another order"):
+        assert_independent(batched.dynamically(lengths, finish=backwards, **options), items)
+
+
+def test_a_function_may_ask_for_its_batch() -> None:
+    """In a thread, and in a coroutine function."""
+
+    def asks(texts: list[str]) -> list[float]:
+        assert batched.current_batch().size == len(texts)
+        return lengths(texts)
+
+    async def aasks(texts: list[str]) -> list[float]:
+        return asks(texts)
+
+    assert_independent(asks, TEXTS)
+    assert_independent(aasks, TEXTS)
+
+
+def centered(texts: list[str]) -> Any:
+    values = np.array(lengths(texts))
+    return values - values.mean()
+
+
+def padded(texts: list[str]) -> list[float]:
+    longest = max(map(len, texts))
+    return [sum(map(ord, text.ljust(longest))) / longest for text in texts]
+
+
+def in_order_of_length(texts: list[str]) -> list[float]:
+    return lengths(sorted(texts))
+
+
+def one_less(texts: list[str]) -> list[float]:
+    return lengths(texts)[: max(len(texts) - 1, 1)]
+
+
+def without_equal_items(texts: list[str]) -> list[float]:
+    return lengths(list(dict.fromkeys(texts)))
+
+
+def of_the_first(texts: list[str]) -> list[float]:
+    return [float(len(texts[0]))] * len(texts)
+
+
+def only_alike(texts: list[str]) -> list[float]:
+    if len({*map(len, texts)}) > 1:
+        raise ValueError("rows differ")
+    return lengths(texts)
+
+
+def counting() -> Callable[[list[str]], list[float]]:
+    calls = itertools.count()
+    return lambda texts: [len(text) + next(calls) * 0.5 for text in texts]
+
+
+def drawing() -> Callable[[list[str]], list[float]]:
+    chance = random.Random(1)
+    return lambda texts: [len(text) + chance.random() for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (centered, "depends on the other items"),
+        (padded, "padding without a mask"),
+        (in_order_of_length, "in another order"),
+        (one_less, "returned 3 results for a batch of 4 items"),
+        (without_equal_items, "returned 1 result for a batch of 2 items"),
+        (of_the_first, "all items of the batch have one answer"),
+        (only_alike, "does not take these items together"),
+        (counting(), r"items\[0\]"),
+        (drawing(), r"items\[0\]"),
+    ],
+)
+def test_each_planted_fault_is_found(function: Callable[..., Any], says: str) -> None:
+    """The message names an item, and what may be the cause."""
+    with pytest.raises(AssertionError, match=says):
+        assert_independent(function, TEXTS)
+
+
+def test_items_are_named_by_their_places_in_the_list_that_was_given() -> None:
+    """Not by those in a batch, as an index; so is the first that differs, in batches of another order."""
+
+    def longest_wins(texts: list[str]) -> list[int]:
+        return [max(map(len, texts)) if text == "x" else len(text) for text in texts]
+
+    with pytest.raises(AssertionError) as raised:
+        assert_independent(batched.dynamically(longest_wins, batch_size=2), TEXTS)
+    assert str(raised.value).startswith(
+        "items[2], 'x', has the answer 1 alone, and 20 in the batch of items[2], items[3]: all"
+    )
+
+
+def test_state_that_is_kept_from_batch_to_batch_is_found() -> None:
+    """Also if batches of several items show nothing of it."""
+    seen: set[str] = set()
+
+    def first_time(texts: list[str]) -> list[bool]:
+        if len(texts) > 1:
+            return [True] * len(texts)
+        is_new = texts[0] not in seen
+        seen.update(texts)
+        return [is_new]
+
+    with pytest.raises(AssertionError, match="keeps something from batch to batch"):
+        assert_independent(first_time, TEXTS)
+
+
+def test_batch_normalization_in_training_mode_is_found() -> None:
+    """And the same model passes in evaluation mode."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+
+    def run(rows: list[Any]) -> Any:
+        with torch.inference_mode():
+            return model(torch.stack(rows))
+
+    items = [torch.randn(3) for _ in range(4)]
+    with pytest.raises(AssertionError, match=r"items\[0\]"):
+        assert_independent(run, items)
+    model.eval()
+    assert_independent(run, items)
+
+
+def test_padding_of_arrays_that_leaks_is_found() -> None:
+    """A mean over the padded axis depends on the longest row; with the mask it does not."""
+
+    @batched.inference.dynamically
+    def leaking(features: dict[str, Any]) -> Any:
+        return features["x"].mean(axis=1)
+
+    @batched.inference.dynamically
+    def masked(features: dict[str, Any]) -> Any:
+        mask = features["mask"]
+        return (features["x"] * mask).sum(axis=1) / mask.sum(axis=1)
+
+    items = [{"x": np.ones((1, size)), "mask": np.ones((1, size))} for size in (2, 5, 3)]
+    with pytest.raises(AssertionError, match="padding without a mask"):
+        assert_independent(leaking, items)
+    assert_independent(masked, items)
+
+
+def test_the_cache_does_not_hide_the_function() -> None:
+    """The function runs, though its cache knows the answers."""
+    fn = batched.dynamically(centered, cache=dict.fromkeys(TEXTS, 0.0))
+    with pytest.raises(AssertionError, match="depends"):
+        assert_independent(fn, TEXTS)
+
+
+def test_what_cannot_be_tried_is_refused() -> None:
+    """One item has no others; a stream has no results."""
+
+    def pieces(texts: list[str]) -> Any:
+        yield texts
+
+    with pytest.raises(ValueError, match="at least 2, got 1"):
+        assert_independent(lengths, ["one"])
+    with pytest.raises(TypeError, match="streams"):
+        assert_independent(pieces, TEXTS)
+
+
+def test_what_could_be_compared_with_nothing_is_found() -> None:
+    """A function that fails for each item; integers that are near; items that are changed in place."""
+    with pytest.raises(AssertionError, match="every item fails alone"):
+        assert_independent(lambda text: text.upper(), TEXTS)  # type: ignore[arg-type, attr-defined]
+    with pytest.raises(AssertionError, match="another order"):
+        assert_independent(lambda numbers: numbers[::-1], [50256, 50257])
+
+    def in_place(rows: list[Any]) -> list[Any]:
+        total = sum(row.sum() for row in rows)
+        for row in rows:
+            np.subtract(row, total, out=row)
+        return rows
+
+    with pytest.raises(AssertionError, match="depends on the other items"):
+        assert_independent(in_place, [np.ones(2), np.zeros(2)])
+
+
+def test_an_item_that_fails_its_batch_is_no_fault_where_batches_run_again() -> None:
+    """As isolation finds it. With a running event loop, too."""
+
+    async def inverted(numbers: list[int]) -> list[float]:
+        return [1 / number for number in numbers]
+
+    async def main() -> None:
+        assert_independent(inverted, [1, 2, 0])
+
+    asyncio.run(main())

@@ -1,0 +1,349 @@
+"""`inline`: each call is answered at once, in the thread of its caller, and all else is as ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import pytest
+
+import batched
+import batched.inference
+from batched import aio
+from batched.testing import inline
+from tests.kit.gate import PATIENCE_S, turns_until
+
+
+class Watched:
+    """A batch function that notes its batches, and the threads that they ran in."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Any]] = []
+        self.threads: set[int] = set()
+
+    def __call__(self, items: list[Any]) -> list[Any]:
+        self.batches.append(items)
+        self.threads.add(threading.get_ident())
+        return [item * 2 for item in items]
+
+
+def test_calls_of_threads_run_where_they_come_from() -> None:
+    """Calls, futures and maps: each has a batch of its own, and there is no worker."""
+    function = Watched()
+    fn = batched.dynamically(function, batch_size=2, timeout_ms=60_000, adaptive=False)
+    with inline():
+        assert fn(1) == 2
+        assert fn([1, 2, 3]) == [2, 4, 6]
+        future = fn.submit("a")
+        assert future.done()
+        assert future.result() == "aa"
+        assert list(fn.map(range(4))) == [0, 2, 4, 6]
+    assert function.batches[:4] == [[1], [1, 2], [3], ["a"]]
+    assert function.threads == {threading.get_ident()}
+    assert fn.worker_stack() == ""
+    assert fn.stats.total_processed == 9
+
+
+def test_calls_of_tasks_run_where_they_come_from() -> None:
+    """With a worker thread, and on the loop."""
+    function = Watched()
+    fn = batched.dynamically(function, timeout_ms=60_000, adaptive=False)
+    plain = aio.dynamically(function, timeout_ms=60_000, adaptive=False)
+
+    async def main() -> None:
+        assert await fn.acall(1) == 2
+        assert await fn.acall([1, 2]) == [2, 4]
+        assert [answer async for answer in fn.amap(range(3))] == [0, 2, 4]
+        assert await plain(3) == 6
+
+    with inline():
+        asyncio.run(main())
+    assert function.threads == {threading.get_ident()}
+
+
+DECORATE = pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine function while calls are answered at once."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await main()
+
+    with inline():
+        asyncio.run(limited())
+
+
+@DECORATE
+def test_coroutine_functions_run_on_the_loop_of_the_task_that_calls(decorate: Any) -> None:
+    """So they may wait for what other tasks of that loop do; from a list, a map and a stage, too."""
+    loops = set()
+    event = asyncio.Event()
+
+    async def double(items: list[int]) -> list[int]:
+        loops.add(asyncio.get_running_loop())
+        await event.wait()
+        assert batched.current_batch().size == len(items)
+        return [item * 2 for item in items]
+
+    async def add(items: list[int]) -> list[int]:
+        loops.add(asyncio.get_running_loop())
+        await event.wait()
+        return [item + 1 for item in items]
+
+    fn = decorate(double, batch_size=2)
+    staged = aio.dynamically(double, prepare=add, finish=add)
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(event.set)
+        assert list(await asyncio.gather(fn.acall(1), fn.acall([2, 3, 4]))) == [2, [4, 6, 8]]
+        assert [answer async for answer in fn.amap(range(5))] == [0, 2, 4, 6, 8]
+        assert await staged(1) == 5
+        assert loops == {asyncio.get_running_loop()}
+
+    run(main)
+    assert fn.stats.total_processed == 9
+
+
+def test_coroutine_functions_have_a_loop_of_their_own_where_no_task_awaits() -> None:
+    """From a thread, also one that runs a loop. And a plain function may return what is to be awaited."""
+
+    async def double(items: list[int]) -> list[int]:
+        await asyncio.sleep(0)
+        assert batched.current_batch().size == len(items)
+        return [item * 2 for item in items]
+
+    def awaitable(items: list[int]) -> Any:
+        return double(items)
+
+    fn = batched.dynamically(double)
+    plain = batched.dynamically(awaitable)
+
+    async def main() -> None:
+        assert fn.submit(1).result() == 2
+        assert await plain.acall(1) == 2
+
+    with inline():
+        assert fn(5) == plain(5) == 10
+    run(main)
+
+
+@DECORATE
+@pytest.mark.parametrize("most", [1, 2])
+def test_as_many_batches_run_at_once_as_may(decorate: Any, most: int) -> None:
+    """A function that is used by one batch at a time has no lock of its own."""
+    running, seen = 0, []
+
+    async def watched(items: list[int]) -> list[int]:
+        nonlocal running
+        running += 1
+        seen.append(running)
+        await asyncio.sleep(0)
+        running -= 1
+        return items
+
+    fn = decorate(watched, max_concurrent_batches=most)
+
+    async def main() -> None:
+        assert await asyncio.gather(*map(fn.acall, range(6))) == [*range(6)]
+
+    run(main)
+    assert max(seen) == most
+
+
+@DECORATE
+def test_a_task_that_is_cancelled_leaves_what_has_not_started(decorate: Any) -> None:
+    """The batch that runs goes on; those behind it never run, and other calls are answered."""
+    batches = []
+    event = asyncio.Event()
+
+    async def gated(items: list[int]) -> list[int]:
+        batches.append(items)
+        await event.wait()
+        return items
+
+    fn = decorate(gated, batch_size=1, max_concurrent_batches=2)
+
+    async def main() -> None:
+        left, other = asyncio.ensure_future(fn.acall([1, 2, 3])), asyncio.ensure_future(fn.acall(4))
+        await turns_until(lambda: len(batches) == 2)
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        event.set()
+        assert await other == 4
+
+    run(main)
+    assert batches == [[1], [4]]
+    assert (fn.stats.total_processed, fn.stats.total_cancelled, fn.stats.queue_size) == (2, 2, 0)
+
+
+def test_no_deadline_passes_while_a_task_waits() -> None:
+    """Whatever the function takes."""
+
+    async def slow(items: list[int]) -> list[int]:
+        began = monotonic()
+        await turns_until(lambda: monotonic() > began + 0.005)
+        return items
+
+    async def main() -> None:
+        for decorate in (batched.dynamically, aio.dynamically):
+            assert await decorate(slow, default_deadline_ms=1).acall(1) == 1
+
+    run(main)
+
+
+def test_a_function_that_calls_itself_is_told_so() -> None:
+    """As ever: it would wait for itself."""
+
+    def once_more(items: list[int]) -> list[int]:
+        return plain(items)
+
+    async def aonce_more(items: list[int]) -> list[int]:
+        return await on_loop(items)
+
+    plain, on_loop = batched.dynamically(once_more), aio.dynamically(aonce_more)
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="inside its own batch function"):
+            await on_loop(1)
+
+    with inline(), pytest.raises(RuntimeError, match="inside its own batch function"):
+        plain(1)
+    run(main)
+
+
+def test_errors_of_coroutine_functions_reach_their_callers() -> None:
+    """After a wait, too; items that fail are isolated."""
+
+    async def invert(items: list[int]) -> list[float]:
+        await asyncio.sleep(0)
+        return [1 / item for item in items]
+
+    async def main() -> None:
+        for decorate in (batched.dynamically, aio.dynamically):
+            fn = decorate(invert)
+            with pytest.raises(ZeroDivisionError):
+                await fn.acall(0)
+            good, bad = await fn.options(return_exceptions=True).acall([4, 0])
+            assert (good, type(bad)) == (0.25, ZeroDivisionError)
+
+    run(main)
+
+
+def test_streams_of_a_task_come_from_its_own_loop() -> None:
+    """A generator may wait for the consumer of its pieces."""
+    taken = asyncio.Event()
+
+    async def echo(items: list[int]) -> AsyncIterator[list[int]]:
+        for step in range(3):
+            yield [item + step for item in items]
+            await taken.wait()
+            taken.clear()
+
+    async def main() -> None:
+        for decorate in (batched.dynamically, aio.dynamically):
+            pieces = []
+            async for piece in decorate(echo).astream(1):
+                pieces.append(piece)
+                taken.set()
+            assert pieces == [1, 2, 3]
+
+    run(main)
+
+
+def test_streams_have_all_pieces_at_once() -> None:
+    """Plain and asynchronous generators, from threads and tasks."""
+
+    def count(items: list[int]) -> Iterator[list[int]]:
+        for step in range(3):
+            yield [item + step for item in items]
+
+    async def acount(items: list[int]) -> AsyncIterator[list[int]]:
+        for pieces in count(items):
+            yield pieces
+
+    fn, also = batched.dynamically(count), batched.dynamically(acount)
+    on_loop = aio.dynamically(acount)
+
+    async def main() -> list[list[int]]:
+        return [[piece async for piece in each.astream(1)] for each in (fn, also, on_loop)]
+
+    with inline():
+        assert list(fn.stream(1)) == list(also.stream(1)) == [1, 2, 3]
+        assert asyncio.run(main()) == [[1, 2, 3]] * 3
+
+
+def test_errors_options_and_caches_are_as_ever() -> None:
+    """Items that fail, exceptions in the place of results, a cache, keys, and a full queue."""
+
+    def invert(items: list[int]) -> list[float]:
+        return [1 / item for item in items]
+
+    fn = batched.dynamically(invert, cache={}, max_queue_size=8, group_by=lambda item: item % 2)
+    with inline():
+        assert fn(2) == 0.5
+        with pytest.raises(ZeroDivisionError):
+            fn(0)
+        assert isinstance(fn.submit(0).exception(), ZeroDivisionError)
+        good, bad = fn.options(return_exceptions=True)([4, 0])
+        assert (good, type(bad)) == (0.25, ZeroDivisionError)
+        assert fn(2) == 0.5
+        assert fn.stats.total_cached == 1
+        with pytest.raises(ValueError, match="max_queue_size"):
+            fn(list(range(1, 20)))
+
+
+def test_arrays_and_methods() -> None:
+    """Features are padded and cut as ever; an instance is its own."""
+
+    @batched.inference.dynamically
+    def total(features: dict[str, Any]) -> Any:
+        return features["x"].sum(axis=1)
+
+    class Model:
+        @batched.dynamically
+        def name(self, items: list[str]) -> list[tuple[int, str]]:
+            return [(id(self), item) for item in items]
+
+    model = Model()
+    with inline():
+        assert total({"x": np.ones((2, 3))}).tolist() == [3.0, 3.0]
+        assert model.name("a") == (id(model), "a")
+
+
+def test_it_ends_with_the_block_and_may_be_nested() -> None:
+    """Afterwards a worker runs batches again; a function that was shut down says so inside, too."""
+    function = Watched()
+    fn = batched.dynamically(function, timeout_ms=0)
+    with inline():
+        with inline():
+            fn(1)
+        fn(2)
+    assert function.threads == {threading.get_ident()}
+    fn(3)
+    assert len(function.threads) == 2
+    fn.shutdown()
+    with inline(), pytest.raises(batched.ClosedError):
+        fn(4)
+
+
+def test_stages_and_the_current_batch() -> None:
+    """A batch passes its stages, and its function can ask for it."""
+
+    def sized(items: list[int]) -> list[int]:
+        return [item + batched.current_batch().size for item in items]
+
+    staged = batched.dynamically(
+        lambda items: items,
+        prepare=lambda items: [item * 2 for item in items],
+        finish=lambda items: [item + 1 for item in items],
+    )
+    with inline():
+        assert batched.dynamically(sized)([1, 2]) == [3, 4]
+        assert staged([1, 2]) == [3, 5]

@@ -681,10 +681,12 @@ class Batcher(Inbox):
             self.end_unrun(part, error, now, now)
 
     def may_join(self, batch: Batch) -> int:
-        """Return how many items that wait could still join `batch`, which has been prepared but has not run.
+        """Take in calls that have come; return how many items could join `batch`, prepared but not run.
 
         Only small calls, in order of arrival, and only where neither keys, lengths nor a feature choose.
         """
+        self.take_in()
+        self.effects.has_moved = False
         queue = self.queue
         chooses = queue.may_choose() or knows_lengths(self.options) or bool(self._took or self.first)
         if chooses or type(batch) is not Batch or batch.search is not None or queue.items > queue.small_items:

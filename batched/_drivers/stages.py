@@ -337,7 +337,7 @@ class StagedThreadDispatcher(ThreadDispatcher):
                 if self.driver.closed:
                     batcher.drain()
                 found = batcher.next(now, answers_first=True)
-            waits = bool(batcher.first or batcher.queue.items)
+            waits = batcher.has_calls
         if waits and not looks:
             self.workers.wake()  # the worker may have gone to sleep, or a part may be prepared ahead
         passage.clear()
@@ -432,10 +432,8 @@ class StagedThreadDispatcher(ThreadDispatcher):
 
     def _give_up_ahead(self, batcher: Batcher, ahead: _Passage, now: float) -> Batch | None:
         """Return the batch ahead, to be prepared anew with calls that have come, if that costs less."""
-        batcher.take_in()
-        batcher.effects.has_moved = False
-        more = 0 if ahead.failure is not None else batcher.may_join(ahead.batch)
-        if not (more and self._overlap.gives_up(ahead.batch, more, now)):
+        more = batcher.may_join(ahead.batch)
+        if ahead.failure is not None or not (more and self._overlap.gives_up(ahead.batch, more, now)):
             return None
         batcher.join(ahead.batch, more)
         return ahead.batch

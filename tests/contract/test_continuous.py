@@ -352,6 +352,28 @@ def test_a_shared_worker_is_given_back_when_another_function_waits(streaming: Fl
     assert len(rows.began) == 2
 
 
+def test_of_several_shared_workers_one_is_given_back(streaming: Flavour) -> None:
+    """That of the batch which ends first, though items of its function wait; the other batch runs on."""
+    needs_workers(streaming)
+    workers = batched.Workers(2)
+    first, second = Refilled(so_many, shut=True), Refilled(so_many, shut=True)
+    functions = [decorate(streaming, rows, batch_size=1, workers=workers) for rows in (first, second)]
+    other = streaming.decorate(lambda items: items, workers=workers, timeout_ms=0)
+    streams = [streaming.stream(fn, (2, 0)) for fn in functions]
+    for rows in (first, second):
+        rows.wait_for_step()
+    answer = streaming.start(other, "other")
+    streams += [streaming.stream(functions[0], (2, 1))]
+    until(lambda: other.stats.queue_size == 1 or other.stats.total_accepted == 1)
+    first.let_through(3)
+    assert answer.result(PATIENCE_S) == "other"
+    assert second.live == [[(2, 0)]]
+    second.open()
+    first.open()
+    assert [list(stream) for stream in streams] == [pieces_of((2, 0)), pieces_of((2, 0)), pieces_of((2, 1))]
+    assert (len(first.began), len(second.began)) == (2, 1)
+
+
 def test_shutdown_runs_what_waits(streaming: Flavour) -> None:
     """In the batch that runs; then no more joins."""
     rows = Refilled(so_many, shut=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import settings
@@ -43,6 +44,8 @@ class RefilledRules(RuleBasedStateMachine):
         self.batcher = StreamBatcher(
             options, self.queue, ListCollator("f"), "f", self.counters, features=features("f", streams=True)
         )
+        self.others = False
+        self.batcher.others_wait = lambda: self.others
         self.calls: list[Call] = []
         self.live: dict[Batch, list[Any]] = {}
         """By batch, what the function believes to have."""
@@ -85,6 +88,16 @@ class RefilledRules(RuleBasedStateMachine):
         for call in self.calls:
             while call.results:
                 self.taken[call].append(call.results.popleft())
+
+    @rule(batch_size=st.integers(1, 5))
+    def configure(self, batch_size: int) -> None:
+        """The options change, perhaps to fewer places than are taken."""
+        self.batcher.configure(replace(self.batcher.options, batch_size=batch_size))
+
+    @rule()
+    def others_come_or_go(self) -> None:
+        """Calls of another function wait for the worker, or do no longer."""
+        self.others = not self.others
 
     @precondition(lambda self: len(self.live) < self.workers)
     @rule()
@@ -133,6 +146,8 @@ class RefilledRules(RuleBasedStateMachine):
         """First come, first served, within the limits; of keys, only that of the batch."""
         limit = self.batcher.options.max_joining
         assert len(joined) <= limit if limit is not None and kept else True
+        assert not (joined and self.others)
+        assert not joined or batch.size <= self.batcher.options.batch_size
         if self.keys == 1:
             assert joined == [call for call in waited if not call.is_over(self.now)][: len(joined)]
         keys = {getattr(self.calls[item], "key", None) for item in self.live[batch]}
@@ -181,6 +196,12 @@ class RefilledRules(RuleBasedStateMachine):
         there = stats.queue_size + stats.running_items
         assert stats.total_accepted == there + stats.total_processed + dropped
         assert stats.total_accepted + len(self.batcher.arriving) == len(self.calls)
+
+    @invariant()
+    def no_more_places_are_taken_than_there_are(self) -> None:
+        """Also while the options allow fewer than are taken."""
+        taken = snapshot(self.counters, [self.batcher], self.now).occupancy if hasattr(self, "batcher") else None
+        assert taken is None or 0 < taken <= 1
 
     @invariant()
     def pieces_are_those_of_their_items(self) -> None:

@@ -239,8 +239,9 @@ def _batches(lengths: list[float | None], size: int) -> list[list[int]]:
     if len(known) < count or len(set(known)) < 2:  # noqa: PLR2004
         return [as_they_come]
     order = sorted(range(count), key=lambda at: lengths[at] or 0.0)
-    shortest = [order[at % min(count, size)] for at in range(size)]
-    longest = [order[-1 - at % min(count, size)] for at in range(size)]
+    some = min(count // 2, size)  # so that lengths differ however few items there are
+    shortest = [order[at % some] for at in range(size)]
+    longest = [order[-1 - at % some] for at in range(size)]
     return [shortest, as_they_come, longest]
 
 
@@ -286,8 +287,14 @@ def _fitted(rows: list[tuple[int, float, float]]) -> tuple[float, float, float]:
 
 
 def _share(costs: dict[int, float], rows: list[tuple[int, float, float]]) -> float:
-    """Return how much of the time length makes up, where it makes up most."""
-    return max(costs[_LENGTH] * size * longest / took if took else 0.0 for size, longest, took in rows)
+    """Return how much of the time of a batch the lengths that were tried change, where they change most."""
+    shares = [0.0]
+    for size in {size for size, _, _ in rows}:
+        same = [(longest, took) for its, longest, took in rows if its == size]
+        spread = max(longest for longest, _ in same) - min(longest for longest, _ in same)
+        took = max(took for _, took in same)
+        shares.append(costs[_LENGTH] * size * spread / took if took else 0.0)
+    return max(shares)
 
 
 def _least_squares(matrix: list[list[float]], rows: list[tuple[int, float, float]]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -59,6 +60,23 @@ def test_known_costs_are_recovered(fixed: float, each: float, per_length: float,
     assert found.batch_ms == pytest.approx(fixed * 1000, rel=0.05, abs=1e-6)
     assert found.item_ms == pytest.approx(each * 1000, rel=0.05, abs=1e-6)
     assert found.length_ms == pytest.approx(per_length * 1000, rel=0.05, abs=1e-6)
+
+
+@pytest.mark.parametrize("per_length", [0.0, 0.00005])
+@pytest.mark.parametrize("late", range(3))
+def test_few_items_are_enough_to_know_whether_length_matters(per_length: float, late: int) -> None:
+    """Though one of the three batches of a size always takes a little longer."""
+    function = Costly(0.004, 0.0002, per_length)
+    looks = itertools.count()
+
+    def clock() -> float:
+        run = next(looks) // 2  # there are five of each batch
+        function.now += 0.0001 * (run // 5 % 3 == late)
+        return function.now
+
+    found = profile(function, ["x" * 13, "x" * 27, "x" * 44], clock=clock)
+    assert found.length_ms == pytest.approx(per_length * 1000, rel=0.05)
+    assert ("Length matters" in found.advice()[-1]) is bool(per_length)
 
 
 def test_the_advice_follows_from_the_costs() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 try:
     from prometheus_client.parser import text_string_to_metric_families
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.live import Live
     from rich.markup import escape
@@ -27,6 +28,7 @@ Figures = dict[tuple[str, str, str], float]
 """Each figure, by its metric, the name of its function, and the bound of a bucket, "" for none."""
 
 _PATIENCE_S = 5.0
+_NAME = 12  # characters of the name of a function, however narrow the terminal is
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +110,19 @@ def _quantile(share: float, name: str, before: Figures, now: Figures) -> float:
 
 def table(found: list[Row], url: str) -> Table:
     """Return the rows as a table."""
-    shown = Table(title=escape(url), expand=False)
-    shown.add_column("function")
+    shown = Table(title=escape(url), box=SIMPLE_HEAD, padding=0, show_edge=False)
+    shown.add_column("function", no_wrap=True, min_width=_NAME)
     for column in (
-        "items/s",
-        "batch",
-        "waiting",
-        "running",
-        "wait p50",
-        "p99",
-        "batch takes",
+        "items\nper s",
+        "batch\nsize",
+        "in\nqueue",
+        "run\nnow",
+        "wait\np50 ms",
+        "wait\np99 ms",
+        "batch\nms",
         "busy",
-        "failed/s",
-        "refused/s",
+        "failed\nper s",
+        "refused\nper s",
     ):
         shown.add_column(column, justify="right", no_wrap=True)
     for row in found:
@@ -130,9 +132,9 @@ def table(found: list[Row], url: str) -> Table:
             _number(row.batch),
             _number(row.waiting),
             _number(row.running),
-            _ms(row.wait_p50_ms),
-            _ms(row.wait_p99_ms),
-            _ms(row.batch_ms),
+            _number(row.wait_p50_ms),
+            _number(row.wait_p99_ms),
+            _number(row.batch_ms),
             f"{row.busy:.0%}",
             _number(row.failed_per_s),
             _number(row.refused_per_s),
@@ -142,10 +144,6 @@ def table(found: list[Row], url: str) -> Table:
 
 def _number(value: float) -> str:
     return "-" if value != value else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR0124, PLR2004
-
-
-def _ms(value: float) -> str:
-    return "-" if value != value else f"{value:.3g} ms"  # noqa: PLR0124
 
 
 def top(  # noqa: PLR0913

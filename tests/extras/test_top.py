@@ -15,7 +15,7 @@ from rich.console import Console
 
 import batched
 from batched.prometheus import Collector
-from batched.top import read, rows, top
+from batched.top import Row, read, rows, table, top
 
 
 def test_rows_are_what_has_happened_since_the_last_look() -> None:
@@ -56,6 +56,17 @@ def test_it_is_shown_again_and_again_also_after_a_failure() -> None:
     top("URL", looks=2, console=Console(file=out, width=160), fetch=fetch, sleep=lambda _: None)
     assert "top-shown" in out.getvalue()
     fn.shutdown()
+
+
+def test_names_and_figures_are_whole_in_a_terminal_of_80_columns() -> None:
+    """Of which no line is longer."""
+    row = Row("app.embed_texts", 12_345.0, 63.9, 1024.0, 64.0, 8.19, 1050.0, 16.4, 0.98, 0.25, 130.0)
+    out = io.StringIO()
+    Console(file=out, width=80).print(table([row], "http://127.0.0.1:9100/metrics"))
+    assert "app.embed_te" in out.getvalue()
+    for figure in ("12,345", "63.9", "1,024", "64", "8.19", "1,050", "16.4", "98%", "0.25", "130"):
+        assert f" {figure}" in out.getvalue()
+    assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
 def test_what_cannot_be_read_at_first_is_an_error() -> None:

@@ -205,12 +205,18 @@ def _plot(told: Any, file: str) -> None:
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
+    from matplotlib.ticker import LogLocator, NullLocator  # noqa: PLC0415
 
     figure, axes = plt.subplots(figsize=(7, 4))
     sizes = [each.size for each in told.measured]
     axes.loglog(sizes, [each.item_ms for each in told.measured], "o-", label="an item")
     axes.loglog(sizes, [each.took_ms for each in told.measured], "o--", label="the batch")
     axes.axvline(told.batch_size, color="grey", linewidth=1)
+    axes.set_xticks(sizes, labels=[str(size) for size in sizes])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    for label in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        label("{x:g}")
     axes.set_xlabel("items in the batch")
     axes.set_ylabel("milliseconds")
     axes.set_title(told.name)

@@ -200,7 +200,9 @@ class RefilledRules(RuleBasedStateMachine):
     @invariant()
     def no_more_places_are_taken_than_there_are(self) -> None:
         """Also while the options allow fewer than are taken."""
-        taken = snapshot(self.counters, [self.batcher], self.now).occupancy if hasattr(self, "batcher") else None
+        taken = (
+            snapshot(self.counters, [self.batcher], self.now).occupancy if hasattr(self, "batcher") else None
+        )
         assert taken is None or 0 < taken <= 1
 
     @invariant()

@@ -83,13 +83,13 @@ class OneStageOptions(Changes, total=False):
 
 
 class KeywordOptions(OneStageOptions, total=False):
-    """The options of all decorators."""
+    """The options of all decorators; with a stage, others hold, that say what callers pass and get."""
 
-    prepare: Callable[..., Any] | str | None
+    prepare: None
     """Default: None. What to do with a batch before the function, such as to tokenize it: while one batch is
     in the function, the next one is prepared in a second thread.
     """
-    finish: Callable[..., Any] | str | None
+    finish: None
     """Default: None. What to do with the outputs of a batch after the function, such as to turn them into
     lists: while the next batch is in the function, they are finished in a third thread.
     """

@@ -23,6 +23,10 @@ from batched._api.signatures import (
     S_contra,
     T,
     U,
+    V,
+    V_co,
+    W,
+    W_contra,
 )
 from batched._api.streams import AsyncStream
 from batched._core.options import Options
@@ -391,7 +395,63 @@ class Dynamically(Protocol):
     ) -> BatchedFunction[Any, U]: ...
 
 
-# With stages, callers pass what `prepare` takes, and get what `finish` returns.
+class Staged(Protocol[T, V_co, W_contra, U]):
+    """A decorator with `prepare` and `finish`: callers pass what that takes, and get what this returns."""
+
+    @overload
+    def __call__(
+        self, func: Callable[[V_co], W_contra | Awaitable[W_contra]], /
+    ) -> BatchedFunction[T, U]: ...
+    @overload
+    def __call__(
+        self, func: Callable[[S, V_co], W_contra | Awaitable[W_contra]], /
+    ) -> Method[S, BatchedFunction[T, U]]: ...
+
+
+class Prepared(Protocol[T, V_co]):
+    """A decorator with `prepare`: callers pass what that takes."""
+
+    @overload
+    def __call__(
+        self, func: Callable[[V_co], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]], /
+    ) -> BatchedFunction[T, U]: ...
+    @overload
+    def __call__(
+        self, func: Callable[[S, V_co], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]], /
+    ) -> Method[S, BatchedFunction[T, U]]: ...
+
+
+class Finished(Protocol[W_contra, U]):
+    """A decorator with `finish`: callers get what that returns."""
+
+    @overload
+    def __call__(
+        self, func: Callable[[list[T]], W_contra | Awaitable[W_contra]], /
+    ) -> BatchedFunction[T, U]: ...
+    @overload
+    def __call__(
+        self, func: Callable[[list[T1], list[T2]], W_contra | Awaitable[W_contra]], /
+    ) -> BatchedColumns[T1, T2, U]: ...
+    @overload
+    def __call__(
+        self, func: Callable[[S, list[T]], W_contra | Awaitable[W_contra]], /
+    ) -> Method[S, BatchedFunction[T, U]]: ...
+    @overload
+    def __call__(self, func: Callable[..., W_contra | Awaitable[W_contra]], /) -> ManyColumns[Any, U]: ...
+
+
+# With stages, callers pass what `prepare` takes, and get what `finish` returns. Of a lambda no type is known.
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    prepare: Callable[[list[AnyItem]], Any],
+    finish: Callable[..., Any] | str,
+    **options: Unpack[StagedListOptions],
+) -> Staged[Any, Any, Any, Any]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -400,9 +460,106 @@ def dynamically(
     /,
     *,
     prepare: Callable[..., Any] | str,
-    finish: Callable[..., Any] | str | None = None,
+    finish: Callable[[AnyItem], Any],
     **options: Unpack[StagedListOptions],
-) -> Callable[[Callable[..., Any]], BatchedFunction[Any, Any]]: ...
+) -> Staged[Any, Any, Any, Any]: ...
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    prepare: Callable[[list[T]], Awaitable[V]],
+    finish: Callable[[W], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
+    **options: Unpack[StagedListOptions],
+) -> Staged[T, V, W, U]: ...
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    prepare: Callable[[list[T]], V],
+    finish: Callable[[W], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
+    **options: Unpack[StagedListOptions],
+) -> Staged[T, V, W, U]: ...
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    prepare: Callable[..., Any] | str,
+    finish: Callable[..., Any] | str,
+    **options: Unpack[StagedListOptions],
+) -> Staged[Any, Any, Any, Any]: ...
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    prepare: Callable[[list[AnyItem]], Any],
+    finish: None = None,
+    **options: Unpack[StagedListOptions],
+) -> Prepared[Any, Any]: ...
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    prepare: Callable[[list[T]], Awaitable[V]],
+    finish: None = None,
+    **options: Unpack[StagedListOptions],
+) -> Prepared[T, V]: ...
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    prepare: Callable[[list[T]], V],
+    finish: None = None,
+    **options: Unpack[StagedListOptions],
+) -> Prepared[T, V]: ...
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    prepare: Callable[..., Any] | str,
+    finish: None = None,
+    **options: Unpack[StagedListOptions],
+) -> Prepared[Any, Any]: ...
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    finish: Callable[[AnyItem], Any],
+    **options: Unpack[StagedListOptions],
+) -> Finished[Any, Any]: ...
+@overload
+def dynamically(
+    batch_size_: int = 64,
+    timeout_ms_: float | Literal["auto"] = "auto",
+    small_batch_threshold_: int = 8,
+    /,
+    *,
+    finish: Callable[[W], OneResultPerItem[U] | Awaitable[OneResultPerItem[U]]],
+    **options: Unpack[StagedListOptions],
+) -> Finished[W, U]: ...
 @overload
 def dynamically(
     batch_size_: int = 64,
@@ -412,7 +569,7 @@ def dynamically(
     *,
     finish: Callable[..., Any] | str,
     **options: Unpack[StagedListOptions],
-) -> Callable[[Callable[..., Any]], BatchedFunction[Any, Any]]: ...
+) -> Finished[Any, Any]: ...
 @overload
 def dynamically(
     func: Callable[..., Any],

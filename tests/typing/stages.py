@@ -26,9 +26,23 @@ def embed(tokens: dict[str, list[int]]) -> tuple[int, ...]:
     return tuple(tokens["ids"])
 
 
-assert_type(embed, batched.BatchedFunction[Any, Any])
-embed("a")
-embed(["a"])
+assert_type(embed, batched.BatchedFunction[str, int])
+assert_type(embed("a"), int)
+assert_type(embed(["a"]), list[int])
+embed(1)  # type: ignore[call-overload]
+
+
+@batched.dynamically(prepare=tokenize)
+def prepared(tokens: dict[str, list[int]]) -> list[float]:
+    return [float(length) for length in tokens["ids"]]
+
+
+assert_type(prepared, batched.BatchedFunction[str, float])
+
+
+@batched.dynamically(prepare=tokenize)  # type: ignore[arg-type]
+def wrong(tokens: list[int]) -> list[int]:
+    return tokens
 
 
 @batched.dynamically(64, finish=unpack, length=None)
@@ -36,7 +50,31 @@ def finished(texts: list[str]) -> tuple[int, ...]:
     return tuple(map(len, texts))
 
 
-assert_type(finished, batched.BatchedFunction[Any, Any])
+assert_type(finished, batched.BatchedFunction[str, int])
+
+
+@batched.dynamically(finish=unpack)
+def columns(texts: list[str], others: list[int]) -> tuple[int, ...]:
+    return tuple(len(text) + other for text, other in zip(texts, others, strict=True))
+
+
+assert_type(columns("a", 1), int)
+
+
+@batched.dynamically(prepare=lambda texts: [len(text) for text in texts], finish=lambda lengths: lengths * 2)
+def of_lambdas(lengths: list[int]) -> list[int]:
+    return lengths
+
+
+assert_type(of_lambdas, batched.BatchedFunction[Any, Any])
+
+
+@batched.dynamically(prepare=lambda texts: [len(text) for text in texts], finish=unpack)
+def of_one_lambda(lengths: list[int]) -> tuple[int, ...]:
+    return tuple(lengths)
+
+
+of_one_lambda("a")
 assert_type(
     batched.dynamically(lambda tokens: tokens["ids"], prepare=tokenize), batched.BatchedFunction[Any, Any]
 )
@@ -54,9 +92,24 @@ class Model:
     def named(self, tokens: dict[str, list[int]]) -> tuple[int, ...]:
         return tuple(tokens["ids"])
 
+    @batched.dynamically(prepare=tokenize, finish=unpack)
+    def typed(self, tokens: dict[str, list[int]]) -> tuple[int, ...]:
+        return tuple(tokens["ids"])
+
+    @batched.dynamically(prepare=tokenize)
+    def prepared(self, tokens: dict[str, list[int]]) -> list[int]:
+        return tokens["ids"]
+
+    @batched.dynamically(finish=unpack)
+    def finished(self, texts: list[str]) -> tuple[int, ...]:
+        return tuple(map(len, texts))
+
 
 Model().method("a")
 Model().named(["a"])
+assert_type(Model().typed("a"), int)
+assert_type(Model().prepared(["a"]), list[int])
+assert_type(Model().finished("a"), int)
 
 
 async def aprepare(texts: list[str]) -> dict[str, list[int]]:
@@ -68,4 +121,28 @@ async def aembed(tokens: dict[str, list[int]]) -> list[int]:
     return tokens["ids"]
 
 
-assert_type(aembed, AioFunction[Any, Any])
+assert_type(aembed, AioFunction[str, int])
+
+
+async def aunpack(outputs: tuple[int, ...]) -> list[int]:
+    return list(outputs)
+
+
+@aio.dynamically(prepare=aprepare, finish=aunpack)
+async def all_three(tokens: dict[str, list[int]]) -> tuple[int, ...]:
+    return tuple(tokens["ids"])
+
+
+@aio.dynamically(prepare=tokenize, finish=unpack)
+async def only_one(tokens: dict[str, list[int]]) -> tuple[int, ...]:
+    return tuple(tokens["ids"])
+
+
+@aio.dynamically(finish=aunpack)
+async def only_finished(texts: list[str]) -> tuple[int, ...]:
+    return tuple(map(len, texts))
+
+
+assert_type(all_three, AioFunction[str, int])
+assert_type(only_one, AioFunction[str, int])
+assert_type(only_finished, AioFunction[str, int])

@@ -10,7 +10,12 @@ import threading
 import weakref
 from typing import Protocol, runtime_checkable
 
-from batched._drivers.private_python import HAS_DAEMONS, call_before_threads_are_joined
+from batched._drivers.private_python import (
+    HAS_DAEMONS,
+    call_before_threads_are_joined,
+    free_lock_of_starts,
+    holds_lock_of_starts,
+)
 
 
 class Forkable(Protocol):
@@ -62,9 +67,14 @@ def start_thread(thread: threading.Thread) -> None:
     After an interrupt (Ctrl-C) the thread may run or not.
     """
     handled = sys.exception()
+    held = holds_lock_of_starts()
     try:
         thread.start()
-    except RuntimeError as error:
+    except BaseException as error:
+        if not held:
+            free_lock_of_starts()
+        if not isinstance(error, RuntimeError):
+            raise
         # An interrupt in the wait for the new thread makes that wait raise a `RuntimeError` of its own.
         interrupt = error.__context__
         if interrupt is handled or isinstance(interrupt, Exception | None):

@@ -21,6 +21,7 @@ from batched._core.task_awaitable import TaskAwaitable
 HAS_DAEMONS: bool = getattr(_thread, "daemon_threads_allowed", lambda: True)()
 """Whether threads can be daemons: not in an interpreter inside another, from Python 3.12 on."""
 
+lock_of_starts: Any = getattr(threading, "_active_limbo_lock", None)
 _NO_FRAMES: dict[int, FrameType] = {}
 
 
@@ -50,6 +51,20 @@ def call_before_threads_are_joined(function: Callable[[], object]) -> None:
     The public way comes after that wait: there batchers are to be shut down before their interpreter ends.
     """
     getattr(threading, "_register_atexit", atexit.register)(function)
+
+
+def holds_lock_of_starts() -> bool:
+    """Whether this thread holds the lock with which `threading` notes threads that start and end."""
+    return bool(getattr(lock_of_starts, "_is_owned", bool)())
+
+
+def free_lock_of_starts() -> None:
+    """Let go of that lock, which an interrupt has left held: else no thread starts or ends any more.
+
+    Python may raise between the end of a lock's `__enter__` and the block of its `with`.
+    """
+    while holds_lock_of_starts():
+        lock_of_starts.release()
 
 
 def frames_of_threads() -> dict[int, FrameType]:

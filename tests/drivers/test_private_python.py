@@ -32,8 +32,16 @@ PLACES = {"_drivers/private_python.py", "_core/task_awaitable.py", "_locks.py"}
         (sys, "_current_frames"),
         (threading, "_register_atexit"),
         (RLock, "_is_owned"),
+        (threading, "_active_limbo_lock"),
     ],
-    ids=["running loop", "log of pending tasks", "frames of threads", "end of threads", "owner of a lock"],
+    ids=[
+        "running loop",
+        "log of pending tasks",
+        "frames of threads",
+        "end of threads",
+        "owner of a lock",
+        "lock of starts",
+    ],
 )
 def test_a_private_part_of_python_is_still_there(owner: Any, name: str) -> None:
     """On a Python that fails this the package takes its public way: slower, or with more in the log."""
@@ -123,8 +131,11 @@ def test_the_other_parts_have_public_ways(monkeypatch: pytest.MonkeyPatch) -> No
     with monkeypatch.context() as patched:
         patched.delattr(asyncio, "_get_running_loop")
         patched.delattr(sys, "_current_frames")
+        patched.delattr(threading, "_active_limbo_lock")
         spec.loader.exec_module(public)
         assert public.frames_of_threads() == {}
+        assert not public.holds_lock_of_starts()
+        public.free_lock_of_starts()
     public.end_silently(object())
     monkeypatch.setattr("batched._drivers.blocking.running_loop_or_none", public.running_loop_or_none)
     monkeypatch.setattr("batched._api.flavours.running_loop_or_none", public.running_loop_or_none)

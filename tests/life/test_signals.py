@@ -16,6 +16,7 @@ import batched.aio.inference
 import batched.inference
 from batched import BatchError, aio
 from batched._core.batcher import Batcher
+from batched._drivers import private_python
 from tests.kit.functions import echo
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.held import held
@@ -53,6 +54,36 @@ def test_shutdown_ends_after_an_interrupted_start_of_a_worker(
     assert not closer.is_alive()
     until(lambda: not workers("stillborn"))
     assert gate.batches == ([] if is_first else [[0]])
+
+
+def test_an_interrupt_within_the_lock_of_threading_leaves_it_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python's `with` may be broken off before its block; then no thread could start or end."""
+    lock = private_python.lock_of_starts
+    is_held = private_python.holds_lock_of_starts
+    fn = batched.dynamically(Gate(), timeout_ms=0)
+
+    def interrupted(_: threading.Thread) -> None:
+        lock.acquire()
+        raise KeyboardInterrupt
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                fn.submit(1)
+        assert not is_held()
+        with lock, monkeypatch.context() as patched:  # a destructor, say, calls amid a start
+            patched.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                fn.submit(2)
+            lock.release()
+            assert is_held()
+    finally:
+        private_python.free_lock_of_starts()
+    assert fn.submit(3).result(PATIENCE_S) == 3
+    fn.shutdown()
 
 
 @pytest.mark.parametrize("options", [{}, {"max_queue_size": 8}], ids=["unbounded", "bounded"])

@@ -112,6 +112,10 @@ _UNREADABLE = Problem(
 
 _LEFT = Problem(b"", 499, {})
 
+_GRACE_S = 1.0
+"""What an application has to end by itself if it waits for the message that its client has left. Quart and
+Django do, to cancel a task of theirs: they would lose that task if they were cancelled meanwhile."""
+
 
 class _Answer:
     """What is sent to a client."""
@@ -156,9 +160,17 @@ async def _while_client_stays(
     work = asyncio.ensure_future(run())
     watching = asyncio.ensure_future(request.watch())
 
+    loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+
     def leave(_: object) -> None:
-        if request.has_left and not answer.has_ended:  # else it has work to do in the background
-            (work if anyio_scope is None else anyio_scope).cancel()
+        if not request.has_left or answer.has_ended:  # it has work to do in the background
+            return
+        cancel = (work if anyio_scope is None else anyio_scope).cancel
+        if request.is_told:
+            timers.append(loop.call_later(_GRACE_S, cancel))
+        else:
+            cancel()
 
     watching.add_done_callback(leave)
     try:
@@ -170,6 +182,8 @@ async def _while_client_stays(
         work.cancel()  # if this task is cancelled
         watching.cancel()
         await asyncio.wait([work, watching])
+        for timer in timers:
+            timer.cancel()
     if request.has_left and not answer.has_begun:  # middleware around this one asks for an answer
         await answer.problem(_LEFT)
 
@@ -199,7 +213,9 @@ class _Request:
         self._last: Message | None = None
         self._error: Exception | None = None
         self._changed = asyncio.Event()
+        self._waiting = 0
         self.has_left = False
+        self.is_told = False  # whether the application waits for that
 
     async def watch(self) -> None:
         """Read, until the client has left."""
@@ -216,6 +232,7 @@ class _Request:
             if message["type"] == "http.disconnect":  # what came before it can still be read
                 self._last = message
                 self.has_left = True
+                self.is_told = self._waiting > 0
                 self._changed.set()
                 return
             self._next = message
@@ -235,7 +252,11 @@ class _Request:
             if self._last is not None:
                 return self._last
             self._changed.clear()
-            await self._changed.wait()
+            self._waiting += 1
+            try:
+                await self._changed.wait()
+            finally:
+                self._waiting -= 1
         message, self._next = self._next, None
         self._changed.set()
         return message

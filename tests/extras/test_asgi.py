@@ -200,6 +200,43 @@ def test_what_a_client_that_has_left_queued_never_runs() -> None:
     assert fn.stats.total_cancelled == 8
 
 
+def test_an_application_that_waits_for_its_client_to_leave_ends_by_itself() -> None:
+    """As Quart and Django do, which would lose their handler; one that goes on is cancelled later."""
+    ended: list[str] = []
+
+    async def wait(which: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(which)
+
+    async def told(scope: Any, receive: Any, send: Any) -> None:
+        tasks = [asyncio.ensure_future(receive()), asyncio.ensure_future(wait("task"))]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        tasks[1].cancel()
+        await asyncio.wait(tasks)
+        ended.append("told")
+
+    async def goes_on(scope: Any, receive: Any, send: Any) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(receive())
+            tasks.create_task(wait("goes on"))
+
+    async def main() -> None:
+        for app in (told, goes_on):
+            client = Client(body=())
+            asked = asyncio.ensure_future(Batching(app)(client.scope, client.receive, client.send))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            client.leave()
+            async with asyncio.timeout(PATIENCE_S):
+                await asked
+            assert client.status == 499
+
+    asyncio.run(main())
+    assert ended == ["task", "told", "goes on"]
+
+
 def test_work_after_the_answer_is_not_cancelled() -> None:
     """A client leaves when it has its answer, and the application may still have something to do."""
     done = []

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
-from batched._api.deadline import deadline, lift
+from batched._api.deadline import Block, block
 from batched._core.option_checks import a_time
 from batched.problems import Problem, problem
 
@@ -77,7 +77,7 @@ class Batching:
             await answer.problem(_UNREADABLE)
             return
         try:
-            with contextlib.nullcontext() if allowed_ms is None else deadline(allowed_ms):
+            with contextlib.nullcontext() if allowed_ms is None else block(allowed_ms) as answer.deadline:
                 if self._cancels:
                     await _while_client_stays(self._app, scope, receive, answer)
                 else:
@@ -122,6 +122,7 @@ class _Answer:
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self.deadline: Block | None = None
         self.has_begun = False
         self.has_ended = False
 
@@ -132,7 +133,8 @@ class _Answer:
         is_body = message["type"] in {"http.response.body", "http.response.zerocopysend"}
         if message["type"] == "http.response.pathsend" or (is_body and not message.get("more_body", False)):
             self.has_ended = True
-            lift()  # the background tasks of a request have no deadline
+            if self.deadline is not None:
+                self.deadline.lift()  # the background tasks of a request have none
         await self._send(message)
 
     async def problem(self, found: Problem) -> None:

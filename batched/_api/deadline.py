@@ -6,16 +6,31 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from math import inf
 
 from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.option_checks import a_time
 from batched._drivers.arrivals import with_each
 
-_until: ContextVar[float | None] = ContextVar("batched.deadline", default=None)
+_inmost: ContextVar[Block | None] = ContextVar("batched.deadline", default=None)
 _check = a_time(or_zero=False)
 _lock = threading.Lock()
 _is_used = False
+
+
+class Block:
+    """A block of code that has a deadline, and perhaps is inside of another one."""
+
+    __slots__ = ("outer", "until")
+
+    def __init__(self, until: float, outer: Block | None) -> None:
+        self.until = until
+        self.outer = outer
+
+    def lift(self) -> None:
+        """End its deadline for what else it does, in whichever of its tasks and threads."""
+        self.until = inf
 
 
 @contextmanager
@@ -32,6 +47,13 @@ def deadline(ms: float) -> Iterator[None]:
         ValueError: `ms` is not above 0.
 
     """
+    with block(ms):
+        yield
+
+
+@contextmanager
+def block(ms: float) -> Iterator[Block]:
+    """Do what `deadline` does, with a deadline that may be lifted."""
     global _is_used  # noqa: PLW0603
     left_ms = _check("ms", ms)
     if not _is_used:
@@ -39,26 +61,26 @@ def deadline(ms: float) -> Iterator[None]:
             if not _is_used:
                 with_each(_bound)
                 _is_used = True
-    until = monotonic() + left_ms / 1000
-    outer = _until.get()
-    token = _until.set(until if outer is None else min(until, outer))
+    found = Block(monotonic() + left_ms / 1000, _inmost.get())
+    token = _inmost.set(found)
     try:
-        yield
+        yield found
     finally:
         with suppress(ValueError):  # a generator that is ended in another context, which it does not touch
-            _until.reset(token)
-
-
-def lift() -> None:
-    """End the deadline of the block for what else this task does."""
-    _until.set(None)
+            _inmost.reset(token)
 
 
 def _bound(call: Call) -> None:
     """Give `call` the deadline of the block, if it is in one and has none that is sooner."""
-    until = _until.get()
-    if until is None:
+    found = _inmost.get()
+    if found is None:
+        return
+    until, outer = found.until, found.outer
+    while outer is not None:
+        until = min(until, outer.until)
+        outer = outer.outer
+    if until == inf:
         return
     for each in (call, *call.parts):
         if each.deadline is None or each.deadline > until:
-            each.deadline = until
+            each.deadline = max(each.arrived, until)

@@ -116,6 +116,16 @@ def test_each_element_of_a_map_has_an_answer_of_its_own() -> None:
     begun.close()
 
 
+def test_a_call_of_a_block_that_is_late_has_no_time() -> None:
+    """Its error says 0 ms, not fewer."""
+    fn = batched.dynamically(list, timeout_ms=0)
+    with batched.deadline(0.001):
+        asyncio.run(asyncio.sleep(0))
+        with pytest.raises(TimeoutError, match="deadline_ms=0$"):
+            fn(1)
+    fn.shutdown()
+
+
 @pytest.mark.parametrize("ms", [0, -1, float("nan")])
 def test_a_deadline_is_above_zero(ms: float) -> None:
     """Others are refused at the door."""

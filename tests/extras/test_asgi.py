@@ -237,6 +237,32 @@ def test_an_application_that_waits_for_its_client_to_leave_ends_by_itself() -> N
     assert ended == ["task", "told", "goes on"]
 
 
+def test_work_after_the_answer_has_no_deadline() -> None:
+    """Also if middleware sends the answer from another task, as that of Starlette for functions does."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, timeout_ms=0)
+    found = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        answered = asyncio.Event()
+
+        async def work() -> None:
+            await answered.wait()
+            later = asyncio.ensure_future(fn.acall("later"))
+            await asyncio.sleep(0.05)
+            gate.open()
+            found.append(await later)
+
+        background = asyncio.ensure_future(work())
+        await answering(lambda: asyncio.sleep(0, "x"))(scope, receive, send)
+        answered.set()
+        await background
+
+    assert ask(Batching(app, deadline_ms=20), Client()).status == 200
+    fn.shutdown()
+    assert found == ["later"]
+
+
 def test_work_after_the_answer_is_not_cancelled() -> None:
     """A client leaves when it has its answer, and the application may still have something to do."""
     done = []

@@ -74,7 +74,8 @@ class Profile:
     length_ms: float
     """What each item adds for each unit of the longest item's length; 0 if length does not matter."""
     batch_size: int
-    """The size to take: the smallest with which items take no more than a tenth longer than with the best."""
+    """The size to take: the smallest with which items take no more than a tenth longer than with the best.
+    Where length matters, of batches of items of similar length, as the scheduler forms them."""
     gain: float
     """How many times faster items are in batches of this size than one by one."""
     measured: list[Measured] = field(default_factory=list)
@@ -94,7 +95,8 @@ class Profile:
             alone_ms = self.measured[0].item_ms
             why = f"an item takes {alone_ms:.3g} ms alone, and at best {best_ms:.3g} ms in a batch"
             return [f"Do not batch {self.name}: {why}."]
-        gains = f"items are {self.gain:.3g} times as fast as alone, and larger batches gain little"
+        which = "items of similar length" if self.length_ms else "items"
+        gains = f"{which} are {self.gain:.3g} times as fast as alone, and larger batches gain little"
         told = [
             f"A batch takes {self.batch_ms:.3g} ms, and {self.item_ms:.3g} ms for each item.",
             f"Take batch_size={self.batch_size}: {gains}.",
@@ -163,7 +165,10 @@ def _measured(  # noqa: PLR0913, PLR0917
         items = [row for item in items for row in _rows(trial, item)]
         lengths: list[float | None] = _lengths_of_rows(trial, items)
     else:
+        length = getattr(trial.options, "length", None)
         lengths = [length_of(item) for item in items]
+        if callable(length):
+            lengths = [length(*item) if trial.has_columns else length(item) for item in items]
     trial.run([trial.call(items[0])])  # what is done once, such as a compilation, is no cost of batches
     rows: list[tuple[int, float, float]] = []
     measured = []
@@ -180,11 +185,14 @@ def _measured(  # noqa: PLR0913, PLR0917
             progress(done, len(tried))
     fixed, each, per_length = _fitted(rows)
     usual = sum(longest for _, longest, _ in rows) / len(rows)
-    best = min(row.item_ms for row in measured)
-    knee = next(row for row in measured if row.item_ms <= _KNEE * best)
-    alone = next(
-        (row.item_ms for row in measured if row.size == 1), (fixed + each + per_length * usual) * 1000
-    )
+    curve = {row.size: row.item_ms for row in measured}
+    alone = curve.get(1, (fixed + each + per_length * usual) * 1000)
+    if per_length and (trial.is_of_arrays or trial.options.length is not None):
+        mean = sum(length or 0.0 for length in lengths) / len(lengths)
+        curve = {size: (fixed / size + each + per_length * mean) * 1000 for size in curve}
+        alone = (fixed + each + per_length * mean) * 1000
+    best = min(curve.values())
+    knee = next(size for size, item_ms in curve.items() if item_ms <= _KNEE * best)
 
     def cost_ms(size: int) -> float:
         return (fixed + (each + per_length * usual) * trial.size_of(size)) * 1000
@@ -194,10 +202,10 @@ def _measured(  # noqa: PLR0913, PLR0917
         fixed * 1000,
         each * 1000,
         per_length * 1000,
-        knee.size,
-        alone / knee.item_ms if knee.item_ms else 1.0,
+        knee,
+        alone / curve[knee] if curve[knee] else 1.0,
         measured,
-        [_expected(given, callers, knee.size, cost_ms) for callers in _CALLERS],
+        [_expected(given, callers, knee, cost_ms) for callers in _CALLERS],
     )
 
 

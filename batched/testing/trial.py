@@ -35,7 +35,7 @@ class Trial:
         self._collator = collator
         while (inner := getattr(collator, "inner", getattr(collator, "collator", None))) is not None:
             collator = inner
-        self._has_columns = isinstance(collator, ColumnCollator)
+        self.has_columns: bool = isinstance(collator, ColumnCollator)
         sizes = driver.options.batch_sizes
         self._sizes = None if sizes is None else SizeChoice(tuple(sizes))
 
@@ -45,7 +45,7 @@ class Trial:
         call: Call
         if self.is_of_arrays:
             call = self._collator.read(self._function, (item,), {}, now)
-        elif self._has_columns and isinstance(item, tuple | list):
+        elif self.has_columns and isinstance(item, tuple | list):
             call = self._collator.one(self._function, tuple(item), {}, now)
         else:
             call = self._collator.one(self._function, (item,), {}, now)

@@ -94,6 +94,39 @@ def test_the_advice_follows_from_the_costs() -> None:
     assert json.loads(json.dumps(found.as_dict()))["pays"]
 
 
+@pytest.mark.parametrize(("length", "pays"), [("auto", True), (None, False)])
+def test_batches_of_items_of_similar_length_may_pay_where_others_do_not(length: Any, pays: bool) -> None:
+    """As the scheduler forms them, unless it is told not to."""
+    function = Costly(0.002, 0.0001, 0.00002)
+    texts = ["x" * ((at * 37 + 99) % 200 + 1) for at in range(200)]
+    decorated = batched.dynamically(function, length=length, name="costly")
+    found = profile(decorated, texts, sizes=[1, 2, 4, 8, 16, 32], clock=function.clock)
+    assert found.pays is pays
+    assert found.advice()[0].startswith("Do not batch") is not pays
+    if pays:
+        assert found.batch_size == 8
+        assert found.gain == pytest.approx(4.11 / 2.36, rel=0.05)
+        assert "items of similar length are" in found.advice()[1]
+
+
+def test_lengths_are_those_that_the_option_measures() -> None:
+    """Of items that have none themselves, and of some columns."""
+    function = Costly(0.002, 0.0001, 0.00005)
+
+    @batched.dynamically(length=lambda number: number)
+    def one(numbers: list[int]) -> list[Any]:
+        return function(["x" * number for number in numbers])
+
+    @batched.dynamically(length=lambda text, number: number)
+    def two(texts: list[str], numbers: list[int]) -> list[Any]:
+        return function(["x" * number for number in numbers])
+
+    sizes = range(1, 65)
+    for decorated, items in ((one, list(sizes)), (two, [("same", number) for number in sizes])):
+        found = profile(decorated, items, clock=function.clock)
+        assert found.length_ms == pytest.approx(0.05, rel=0.05)
+
+
 def test_what_gains_nothing_is_not_to_be_batched() -> None:
     """It is said in so many words."""
     function = Costly(0.0, 0.001)

@@ -50,7 +50,10 @@ def add_top(commands: Any) -> None:
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(each) for each in text.split(",")]
+    try:
+        return [int(each) for each in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"sizes are numbers such as 1,8,64, got {text!r}") from None
 
 
 def _say(command: str, why: object) -> int:
@@ -63,9 +66,11 @@ def _profile(given: argparse.Namespace) -> int:
     from batched.profile import profile  # noqa: PLC0415  other commands do without
 
     try:
-        function = found(given.function)
+        function = _function(given.function)
         items = _items(Path(given.items), function)
         show = print if given.json else _shown()
+        if given.plot is not None:
+            _plot_into(given.plot)
     except (UsageError, ImportError, OSError, ValueError) as error:
         return _say("profile", error)
     with _progress(is_shown=not given.json) as progress:
@@ -73,10 +78,18 @@ def _profile(given: argparse.Namespace) -> int:
             told = profile(function, items, sizes=given.sizes, repeats=given.repeats, progress=progress)
         except (TypeError, ValueError) as error:
             return _say("profile", error)
+    show(json.dumps(told.as_dict(), indent=2) if given.json else told)
     if given.plot is not None:
         _plot(told, given.plot)
-    show(json.dumps(told.as_dict(), indent=2) if given.json else told)
     return 0
+
+
+def _function(text: str) -> Any:
+    """Return the function that `MODULE:FUNCTION` names."""
+    function = found(text)
+    if not callable(function):
+        raise UsageError(f"{text} is no function, but {type(function).__name__}")
+    return function
 
 
 def _items(file: Path, function: object) -> list[Any]:
@@ -197,6 +210,18 @@ def _shown() -> Callable[[Any], None]:
             console.print(sentence, highlight=False)
 
     return show
+
+
+def _plot_into(file: str) -> None:
+    """Raise an error if no picture can be drawn into a file: it would be too late after all batches."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415
+    except ModuleNotFoundError as missing:
+        raise ImportError(f"--plot needs {missing.name}: pip install matplotlib") from None
+    mpl.use("Agg")
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    Figure().savefig(file)
 
 
 def _plot(told: Any, file: str) -> None:

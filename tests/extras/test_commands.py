@@ -98,6 +98,7 @@ def test_files_of_another_kind_are_refused(
     ("function", "line", "says"),
     [
         ("module_of_commands:embd", '"a"', "has no embd"),
+        ("module_of_commands:batched", '"a"', "is no function, but module"),
         ("module_of_commands:embed", "no json", "is no JSON"),
         ("module_of_commands:embed", "", "at least one"),
         ("module_of_commands:fail", '"a"', "the function's own"),
@@ -109,6 +110,23 @@ def test_what_cannot_be_measured_is_one_line(
     """And a status that is not 0."""
     items.write_text(line)
     assert status_of("profile", function, "--items", items) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("--plot=there is no such folder/curve.png", "No such file or directory"),
+        ("--plot=curve.xyz", "Format 'xyz' is not supported"),
+        ("--sizes=1,b", "sizes are numbers such as 1,8,64, got '1,b'"),
+    ],
+)
+def test_options_that_cannot_be_are_one_line_before_anything_runs(
+    items: Path, capsys: pytest.CaptureFixture[str], option: str, says: str
+) -> None:
+    """What was measured would be lost."""
+    pytest.importorskip("matplotlib")
+    assert status_of("profile", "module_of_commands:fail", "--items", items, option) == 2
     assert says in capsys.readouterr().err
 
 

@@ -87,6 +87,12 @@ def test_no_page_and_no_extra_names_an_exact_version() -> None:
     assert not [each for requirements in EXTRAS.values() for each in requirements if "==" in each]
 
 
+def test_what_needs_a_library_has_an_extra_that_the_page_on_installing_names() -> None:
+    """And it names none that there is not."""
+    named = {*re.findall(r"\.\[(\w+)\]", (ROOT / "docs" / "install.md").read_text("utf-8"))}
+    assert {"opentelemetry", "profile", "prometheus", "top"} <= named <= EXTRAS.keys()
+
+
 def test_torch_is_in_the_extras_of_the_tests_and_of_the_examples_only() -> None:
     """Users have the torch that they want."""
     named = [(extra, each) for extra in EXTRAS for each in EXTRAS[extra] if each.startswith("torch")]

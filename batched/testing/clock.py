@@ -81,11 +81,11 @@ def manual_clock(
 
     Args:
         function: A decorated function that does not stream.
-        takes_ms: The milliseconds of the clock that a batch takes; or a function that returns these for a
-            number of items.
+        takes_ms: The milliseconds of the clock that a batch takes, at least 0; or a function that returns
+            these for a number of items.
 
     Raises:
-        TypeError: The function streams.
+        TypeError: The function streams, or is not decorated.
 
     """
     return ManualClock(function, takes_ms)
@@ -97,6 +97,8 @@ class ManualClock:
     def __init__(
         self, function: DecoratedFunction[Any], takes_ms: float | Callable[[int], float] = 0.0
     ) -> None:
+        if not isinstance(function, DecoratedFunction):
+            raise TypeError(f"manual_clock is for decorated functions, got {function!r}")
         shared = function._shared  # noqa: SLF001
         self._name: str = function._name  # noqa: SLF001
         if shared.streams:
@@ -163,7 +165,7 @@ class ManualClock:
 
     def turn(self, ms: float) -> list[Ran]:
         """Turn the clock on; return the batches that have ended meanwhile."""
-        if ms < 0:
+        if not ms >= 0:
             raise ValueError(f"ms must be at least 0, got {ms}: a clock is not turned back")
         end = round(self._now_s + ms / 1000, 9)
         before = len(self.ran)
@@ -212,6 +214,8 @@ class ManualClock:
         batch = self._driver.pop(self._now_s)
         items = [item for call, start, stop in batch.slices for item in self._items(call)[start:stop]]
         takes_ms = self._takes_ms(batch.size) if callable(self._takes_ms) else self._takes_ms
+        if not takes_ms >= 0:
+            raise ValueError(f"takes_ms must be at least 0, got {takes_ms}: a batch ends after its start")
         found: Any
         try:
             found = run_at_once(batch, self._collator, result_of)

@@ -186,12 +186,19 @@ def test_arrays_methods_and_coroutine_functions() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    """The answer of a call that has none, a clock that runs backwards, and streams."""
+    """The answer of a call that has none, what runs backwards, streams, and plain functions."""
     clock = manual_clock(batched.dynamically(double))
     with pytest.raises(RuntimeError, match="turn the clock"):
         clock.call(1).result()
-    with pytest.raises(ValueError, match="at least 0, got -1"):
-        clock.turn(ms=-1)
+    for wrong in (-1, float("nan")):
+        with pytest.raises(ValueError, match=f"ms must be at least 0, got {wrong}"):
+            clock.turn(ms=wrong)
+    backwards = manual_clock(batched.dynamically(double, timeout_ms=0), takes_ms=-5)
+    backwards.call(1)
+    with pytest.raises(ValueError, match="takes_ms must be at least 0, got -5"):
+        backwards.turn(ms=1)
+    with pytest.raises(TypeError, match="for decorated functions, got <function double"):
+        manual_clock(double)  # type: ignore[arg-type]
 
     def pieces(items: list[int]) -> Any:
         yield items

@@ -6,15 +6,24 @@ import json
 import re
 import shutil
 import subprocess
+import threading
+import urllib.parse
+import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, start_http_server
 
+import batched
 from batched._policy.window import StartReason
 from batched.prometheus import Collector
+from tests.kit.page import free_port
 from tests.kit.script import ROOT
+from tests.kit.service import until
 
 DASHBOARD = ROOT / "examples" / "embedding_service_dashboard.json"
 ALERTS = ROOT / "examples" / "embedding_service_alerts.yml"
@@ -119,3 +128,93 @@ def test_prometheus_takes_the_alerts() -> None:
         ["promtool", "check", "rules", ALERTS], capture_output=True, text=True, timeout=50, check=False
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+CONFIGURATION = """
+global: {{scrape_interval: 200ms, evaluation_interval: 200ms}}
+rule_files: [{alerts}]
+scrape_configs: [{{job_name: service, static_configs: [{{targets: ["127.0.0.1:{port}"]}}]}}]
+"""
+NOT_KNOWN_HERE = ("batched_fitting_items", "batched_learned_")
+"""Gauges that may have no series: memory has never run out, and batches of no time teach nothing."""
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Debian's Prometheus, which reads the page of this process, and the alerts; it is asked by a path."""
+    registry = CollectorRegistry()
+    Collector(registry)
+    port, its = free_port(), free_port()
+    server, thread = start_http_server(port, "127.0.0.1", registry)
+    (tmp_path / "prometheus.yml").write_text(CONFIGURATION.format(alerts=ALERTS, port=port))
+    options = ("config.file=prometheus.yml", "storage.tsdb.path=data", f"web.listen-address=127.0.0.1:{its}")
+    with (tmp_path / "log").open("w") as log:
+        command = ["prometheus", *(f"--{option}" for option in options)]
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
+
+    def ask(path: str, **query: str) -> Any:
+        url = f"http://127.0.0.1:{its}/{path}?{urllib.parse.urlencode(query)}"
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return answer.read()
+
+    def is_ready() -> bool:
+        try:
+            return bool(ask("-/ready"))
+        except OSError:
+            return process.poll() is not None
+
+    try:
+        until(is_ready)
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        yield lambda path, **query: json.loads(ask(f"api/v1/{path}", **query))["data"]
+    finally:
+        process.kill()
+        process.wait()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.libraries
+@pytest.mark.timeout(200)
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="there is no Prometheus")
+def test_a_prometheus_answers_all_that_the_dashboard_asks(dashboard: Any, prometheus: Any) -> None:
+    """Of a service under load; and the alerts are evaluated."""
+    over = threading.Event()
+    worker = batched.Workers(1, name="a-worker")
+    fns = [
+        batched.dynamically(list, batch_sizes=(4, 8), cache={}, workers=worker, name="dashboard-sized"),
+        batched.dynamically(list, prepare=list, finish=list, name="dashboard-stages"),
+    ]
+
+    def call() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            for fn in fns:
+                fn(number)
+
+    queries = [
+        each.replace("$name", ".*").replace("$__rate_interval", "10s") for each in expressions(dashboard)
+    ]
+
+    def unanswered() -> list[str]:
+        asked = {query: prometheus("query", query=query)["result"] for query in queries}
+        return [query for query in asked if not asked[query] and not any(map(query.count, NOT_KNOWN_HERE))]
+
+    with ThreadPoolExecutor(4) as callers:
+        for _ in range(4):
+            callers.submit(call)
+        try:
+            until(lambda: not unanswered())
+            until(lambda: {each["health"] for each in rules(prometheus)} == {"ok"})
+            assert len(rules(prometheus)) == 6
+        finally:
+            over.set()
+    for fn in fns:
+        fn.shutdown()
+    worker.shutdown()
+
+
+def rules(prometheus: Any) -> list[Any]:
+    return [rule for group in prometheus("rules")["groups"] for rule in group["rules"]]

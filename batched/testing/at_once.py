@@ -16,9 +16,10 @@ from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.change import Change
+from batched._core.options import Options
 from batched._drivers.arrivals import Entry, put
 from batched._drivers.current_batch import IN_THREAD, RUNNING
-from batched._drivers.current_worker import cause_of
+from batched._drivers.current_worker import OF_THREAD, Worker, cause_of
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.event_loop import LoopDriver
@@ -43,6 +44,8 @@ _tasks: set[asyncio.Task[None]] = set()  # of work that goes on: a loop keeps it
 _turns: dict[tuple[asyncio.AbstractEventLoop, Driver], asyncio.Semaphore] = {}
 _running: dict[Batch, Driver] = {}
 _answering: WeakKeyDictionary[Call, _Inline] = WeakKeyDictionary()
+_workers: WeakKeyDictionary[Any, Worker] = WeakKeyDictionary()
+_making_state = threading.RLock()
 
 
 @contextmanager
@@ -133,12 +136,13 @@ class _Inline(Dispatcher):
         self.driver: ThreadDriver | LoopDriver = driver
         self.batches: set[Batch] = set()
         self._batch: Batch | None = None
+        self._worker: Worker | None = None
 
     # -- work, and what it awaits ---------------------------------------------------------------------------
 
     def advance(self, work: Work, found: Any = None, error: BaseException | None = None) -> Any:
         """Go on with what was awaited, or failed; return what is to be awaited next, None at the end."""
-        with _current(self._batch):
+        with _current(self._batch, self._worker):
             try:
                 return work.send(found) if error is None else work.throw(error)
             except StopIteration:
@@ -149,7 +153,8 @@ class _Inline(Dispatcher):
         awaited = self.advance(work)
         while awaited is not None:
             try:
-                found = result_of(self._value(awaited))
+                with _current(self._batch, self._worker):
+                    found = result_of(self._value(awaited))
             except BaseException as error:  # noqa: BLE001  for the work
                 awaited = self.advance(work, error=error)
             else:
@@ -203,6 +208,8 @@ class _Inline(Dispatcher):
         self.batches.add(batch)
         _running[batch] = self.driver
         try:
+            if isinstance(self.driver, ThreadDriver):
+                self._worker = OF_THREAD[_thread.get_ident()] = stand_in_of(self.driver.options)
             if self.streams:
                 yield from self._run_stream(batch)
             else:
@@ -217,6 +224,8 @@ class _Inline(Dispatcher):
             _running.pop(batch, None)
         if isinstance(failure, RestartWorker):
             failure = cause_of(failure)
+            if (workers := self.driver.options.workers) is not None:
+                _workers.pop(workers.pool, None)
         with self as batcher:
             if failure is None:
                 batcher.finish(batch, parts, monotonic())
@@ -276,40 +285,58 @@ def outputs_of(found: Any) -> Work:
     return outputs if found.finishes is None else (yield from _known(found.finish(outputs)))
 
 
-def run_at_once(batch: Batch, collator: Any, wait: Callable[[Any], Any]) -> Any:
+def run_at_once(batch: Batch, collator: Any, wait: Callable[[Any], Any], worker: Worker | None = None) -> Any:
     """Return what a batch has come to, in this thread; `wait` is given what is to be awaited."""
-    with _current(batch):
+    with _current(batch, worker):
         work = outputs_of(batch.run(collator))
-    try:
-        with _current(batch):
+        try:
             awaited = next(work)
-        while True:
-            try:
-                value = wait(_inside(batch, awaited))
-            except BaseException as error:  # noqa: BLE001  for the work
-                with _current(batch):
+            while True:
+                try:
+                    value = wait(_inside(batch, awaited))
+                except BaseException as error:  # noqa: BLE001  for the work
                     awaited = work.throw(error)
-            else:
-                with _current(batch):
+                else:
                     awaited = work.send(value)
-    except StopIteration as end:
-        return end.value
+        except StopIteration as end:
+            return end.value
+
+
+def stand_in_of(options: Options) -> Worker:
+    """Return what is there for a worker of a function: the first one, with a state that is made here."""
+    workers: Any = options.workers
+    if workers is None:
+        return Worker(0, "0")
+    pool, name = workers.pool, workers.names[0]
+    with _making_state:
+        if pool not in _workers:
+            state = None if pool.initializer is None else pool.initializer(name)
+            state = result_of(_awaited(state)) if hasattr(state, "__await__") else state
+            _workers[pool] = Worker(0, name, state)
+        return _workers[pool]
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
 
 
 @contextmanager
-def _current(batch: Batch | None) -> Iterator[None]:
-    """Have a batch be what `current_batch` finds, in this thread."""
+def _current(batch: Batch | None, worker: Worker | None) -> Iterator[None]:
+    """Have a batch and a worker be what `current_batch` and `current_worker` find, in this thread."""
     me = _thread.get_ident()
-    outer = IN_THREAD.get(me)
-    if batch is not None:
-        IN_THREAD[me] = batch
+    known: tuple[tuple[dict[int, Any], Any], ...] = (IN_THREAD, batch), (OF_THREAD, worker)
+    outer = [of.get(me) for of, _ in known]
+    for of, its in known:
+        if its is not None:
+            of[me] = its
     try:
         yield
     finally:
-        if outer is None:
-            IN_THREAD.pop(me, None)
-        else:
-            IN_THREAD[me] = outer
+        for (of, _), before in zip(known, outer, strict=True):
+            if before is None:
+                of.pop(me, None)
+            else:
+                of[me] = before
 
 
 async def _inside(batch: Batch, awaited: Any) -> Any:

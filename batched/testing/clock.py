@@ -13,10 +13,11 @@ from batched._api.function import DecoratedFunction
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._drivers.manual_clock import ManualDriver
+from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import error_of, own_errors
 from batched._parts.stack import join
 from batched.errors import raise_as_was
-from batched.testing.at_once import result_of, run_at_once
+from batched.testing.at_once import result_of, run_at_once, stand_in_of
 
 __all__ = ["ManualClock", "Pending", "Ran", "manual_clock"]
 
@@ -119,6 +120,7 @@ class ManualClock:
         while hasattr(self._inmost, "inner"):
             self._inmost = self._inmost.inner
         self._driver = ManualDriver(driver.options, queue, driver.collator, self._name)
+        self._worker = stand_in_of(driver.options) if isinstance(driver, ThreadDriver) else None
         self._most = driver.options.max_concurrent_batches
         self._takes_ms = takes_ms
         self._now_s = 0.0
@@ -218,7 +220,7 @@ class ManualClock:
             raise ValueError(f"takes_ms must be at least 0, got {takes_ms}: a batch ends after its start")
         found: Any
         try:
-            found = run_at_once(batch, self._collator, result_of)
+            found = run_at_once(batch, self._collator, result_of, self._worker)
         except BaseException as error:  # noqa: BLE001  for its callers
             found = _Raised(error)
         ends_at = self._now_s + takes_ms / 1000

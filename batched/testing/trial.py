@@ -14,8 +14,9 @@ from batched._core.call import DONE, Call
 from batched._core.change import NO_CHANGE, NOT_TOLD, Change
 from batched._core.options import ArrayOptions, Options
 from batched._drivers.generators import run_steps, walk_steps
+from batched._drivers.thread import ThreadDriver
 from batched._policy.size_choice import SizeChoice
-from batched.testing.at_once import result_of, run_at_once
+from batched.testing.at_once import result_of, run_at_once, stand_in_of
 
 
 class Trial:
@@ -29,6 +30,7 @@ class Trial:
         self._function: Any = function
         self._streams: bool = function._shared.streams  # noqa: SLF001
         self._wait = wait or result_of
+        self._worker = stand_in_of(driver.options) if isinstance(driver, ThreadDriver) else None
         collator: Any = driver.collator
         while hasattr(collator, "inner") and not isinstance(collator, CopyingCollator):
             collator = collator.inner  # a cache would answer in the place of the function
@@ -68,7 +70,7 @@ class Trial:
                 last = len(slices) - 1
                 has_copy = self._collator.can_repeat(Batch(slices[last:], 1))
                 batch.copies = copies, ((last, 0) if has_copy else None)
-            outputs = run_at_once(batch, self._collator, self._wait)
+            outputs = run_at_once(batch, self._collator, self._wait, self._worker)
             if self._streams:
                 self._exhaust(outputs)
                 continue

@@ -10,7 +10,7 @@ import pytest
 
 import batched
 import batched.inference
-from batched.testing import Ran, manual_clock
+from batched.testing import Ran, assert_independent, manual_clock
 
 
 def double(items: list[int]) -> list[int]:
@@ -236,3 +236,16 @@ def test_layers_caches_and_stages() -> None:
     call = staged.call(1)
     staged.turn(ms=1)
     assert call.result() == 4
+
+
+def test_a_function_finds_the_first_of_its_workers() -> None:
+    """With its state; and so it does where its items are tried alone and together."""
+    workers = batched.Workers(["cuda:0"], initializer=len)
+    fn = batched.dynamically(
+        lambda items: [item + batched.current_worker().state for item in items], workers=workers, timeout_ms=0
+    )
+    clock = manual_clock(fn)
+    call = clock.call(1)
+    clock.turn(ms=1)
+    assert call.result() == 7
+    assert_independent(fn, [1, 2, 3])

@@ -347,3 +347,37 @@ def test_stages_and_the_current_batch() -> None:
     with inline():
         assert batched.dynamically(sized)([1, 2]) == [3, 4]
         assert staged([1, 2]) == [3, 5]
+
+
+def test_a_function_finds_the_first_of_its_workers_and_its_state() -> None:
+    """Which is made once, and anew when the function says so; without workers there is a first one, too."""
+    made: list[str] = []
+
+    async def load(name: str) -> int:
+        made.append(name)
+        return len(made)
+
+    def states(items: list[int]) -> list[Any]:
+        if items == [13]:
+            raise batched.RestartWorker from ValueError("broken")
+        worker = batched.current_worker()
+        return [(worker.name, worker.state)] * len(items)
+
+    async def names(items: list[int]) -> list[str]:
+        return [batched.current_worker().name for _ in items]
+
+    workers = batched.Workers(["cuda:0", "cuda:1"], initializer=load)
+    fn = batched.dynamically(states, workers=workers)
+    with inline():
+        assert fn([1, 2]) == [("cuda:0", 1)] * 2
+        with pytest.raises(ValueError, match="broken"):
+            fn(13)
+        assert fn(1) == ("cuda:0", 2)
+        alone = batched.dynamically(states)
+        with pytest.raises(ValueError, match="broken"):
+            alone(13)
+        assert alone(1) == ("0", None)
+        assert batched.dynamically(names, workers=workers)(1) == "cuda:0"
+        with pytest.raises(RuntimeError, match="outside a worker"):
+            batched.current_worker()
+    assert made == ["cuda:0"] * 2

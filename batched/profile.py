@@ -18,6 +18,8 @@ from typing import Any
 from batched._api.function import DecoratedFunction
 from batched._api.lists import dynamically
 from batched._collate.item_length import length_of
+from batched._policy.batch_cost import TOO_SHORT_S
+from batched._policy.length_cost import LengthCost
 from batched.testing.clock import ManualClock
 from batched.testing.trial import Trial
 
@@ -25,8 +27,8 @@ __all__ = ["Expected", "Measured", "Profile", "profile"]
 
 _LEAST_GAIN = 1.1
 _KNEE = 1.1
-_LENGTH = 2
 _LEAST_SHARE = 0.1
+_LESSONS = 60
 _CALLERS = (1, 8, 32, 128)
 _ROUNDS = 30
 
@@ -269,64 +271,38 @@ def _seconds(trial: Trial, batch: list[Any], repeats: int, clock: Callable[[], f
 
 
 def _fitted(rows: list[tuple[int, float, float]]) -> tuple[float, float, float]:
-    """Return the costs that explain the times best, relative to these: of a batch, an item, a unit of length.
+    """Return the costs that the scheduler would learn from these: of a batch, an item, a unit of length.
 
-    A cost is left out where it explains next to nothing, or would be negative.
+    Length is left out where it explains next to nothing.
     """
-    columns: list[Callable[[int, float], float]] = [
-        lambda *_: 1.0,
-        lambda size, _: float(size),
-        lambda size, longest: size * longest,
-    ]
-    used = [0, 1, 2] if len({longest for _, longest, _ in rows}) > 1 else [0, 1]
-    while True:
-        found = _least_squares(
-            [[columns[at](size, longest) for at in used] for size, longest, _ in rows], rows
-        )
-        costs = dict(zip(used, found, strict=True))
-        negative = [at for at in used if costs[at] < 0.0]
-        if negative:
-            used.remove(min(negative, key=costs.__getitem__))
-            continue
-        if _LENGTH in used and _share(costs, rows) < _LEAST_SHARE:
-            used.remove(_LENGTH)
-            continue
-        return costs.get(0, 0.0), costs.get(1, 0.0), costs.get(_LENGTH, 0.0)
+    if len({longest for _, longest, _ in rows}) > 1:
+        costs = _learned(rows)
+        if _share(costs.per_length, rows) >= _LEAST_SHARE:
+            return costs.fixed, costs.each_alone, costs.per_length
+    costs = _learned([(size, 0.0, took) for size, _, took in rows])
+    return costs.fixed, costs.each_alone, 0.0
 
 
-def _share(costs: dict[int, float], rows: list[tuple[int, float, float]]) -> float:
+def _learned(rows: list[tuple[int, float, float]]) -> LengthCost:
+    """Return what is learned if such batches run again and again."""
+    costs = LengthCost()
+    for _ in range(_LESSONS):
+        for size, longest, took in rows:
+            costs.add(size, longest, took)
+    if costs.fixed <= TOO_SHORT_S:  # no batch is told to cost less
+        costs.fixed = 0.0
+    return costs
+
+
+def _share(per_length: float, rows: list[tuple[int, float, float]]) -> float:
     """Return how much of the time of a batch the lengths that were tried change, where they change most."""
     shares = [0.0]
     for size in {size for size, _, _ in rows}:
         same = [(longest, took) for its, longest, took in rows if its == size]
         spread = max(longest for longest, _ in same) - min(longest for longest, _ in same)
         took = max(took for _, took in same)
-        shares.append(costs[_LENGTH] * size * spread / took if took else 0.0)
+        shares.append(per_length * size * spread / took if took else 0.0)
     return max(shares)
-
-
-def _least_squares(matrix: list[list[float]], rows: list[tuple[int, float, float]]) -> list[float]:
-    """Return the solution with the least relative errors, by the normal equations."""
-    weighted = [
-        [value / took if took else value for value in line]
-        for line, (_, _, took) in zip(matrix, rows, strict=True)
-    ]
-    width = len(matrix[0])
-    system = [
-        [sum(line[at] * line[other] for line in weighted) for other in range(width)]
-        + [sum(line[at] for line in weighted)]
-        for at in range(width)
-    ]
-    for at in range(width):
-        pivot = max(range(at, width), key=lambda row: abs(system[row][at]))
-        system[at], system[pivot] = system[pivot], system[at]
-        if not system[at][at]:
-            continue
-        for row in range(width):
-            if row != at:
-                factor = system[row][at] / system[at][at]
-                system[row] = [mine - factor * its for mine, its in zip(system[row], system[at], strict=True)]
-    return [system[at][-1] / system[at][at] if system[at][at] else 0.0 for at in range(width)]
 
 
 def _expected(function: Any, callers: int, size: int, cost_ms: Callable[[int], float]) -> Expected:

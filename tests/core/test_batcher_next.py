@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import batched
 from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._core.queue import Queue
@@ -16,6 +17,7 @@ from batched._drivers.manual_clock import ManualDriver
 from batched._features.waiting import Waiting
 from batched._policy.adaptive import AdaptiveWindow
 from batched._policy.lengths import Lengths
+from batched.testing import manual_clock
 from tests.kit.batcher_rules import COLLATOR
 from tests.kit.calls import single
 from tests.kit.lengths import call_of, known
@@ -72,25 +74,19 @@ def test_a_list_beside_single_calls_goes_in_chunks(queue: Any) -> None:
 
 def test_the_capacity_is_that_of_batches_which_fit_into_memory() -> None:
     """Also where lengths are known, so that no best size is learned."""
-    lengths = Lengths(reorders=True, padded=False)
-    driver = ManualDriver(
-        Options(batch_size=8, timeout_ms=1), partial(LengthQueue, lengths=lengths), COLLATOR
-    )
-    now = 0.0
+
+    def fits_two(texts: list[str]) -> list[str]:
+        if len(texts) > 2:
+            raise MemoryError
+        return texts
+
+    clock = manual_clock(batched.dynamically(fits_two, batch_size=8, timeout_ms=1, length=len), takes_ms=10)
     for _ in range(60):
         for _ in range(5):
-            call = call_of([9])
-            call.arrived = now
-            driver.push(call)
-        while (delay := driver.delay(now)) is not None:
-            now += delay
-            batch = driver.pop(now)
-            now += 0.01
-            if batch.size > 2:
-                driver.fail(batch, MemoryError(), now)
-            else:
-                driver.run(batch, now)
-    stats = driver.stats(now)
+            clock.call("x" * 9)
+        while clock.step() is not None:
+            pass
+    stats = clock.stats
     assert stats.learned is not None
     assert stats.fits_memory == 2
     assert stats.learned.capacity == pytest.approx(2 / 0.01, rel=0.1)

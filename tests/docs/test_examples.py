@@ -76,6 +76,23 @@ def test_embed_features_measures_all_four_ways_and_verifies_the_answers() -> Non
     assert "All 40 answers verified" in example.stdout
 
 
+@pytest.mark.model
+@pytest.mark.timeout(300)
+def test_a_text_of_the_service_has_one_vector_whatever_shares_its_batch() -> None:
+    """Alone, in pairs, in any order, padded beside longer ones."""
+    texts = ["a", "opening hours", "where is my parcel, it was to come on Monday", "how do I reset it?"]
+    program = (
+        "import embedding_service_model; from batched.testing import assert_independent; "
+        f"assert_independent(embedding_service_model.embed, {texts}, rtol=1e-3, atol=1e-5)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        env={**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(EXAMPLES.parent), str(EXAMPLES)])},
+        timeout=TIME_LIMIT_S,
+    )
+
+
 @needs_torch
 @pytest.mark.timeout(120)
 def test_generate_text_streams_to_every_caller_what_it_would_get_alone() -> None:

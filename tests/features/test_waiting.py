@@ -1,4 +1,4 @@
-"""Which delay policy the options ask for."""
+"""Whether a wait is learned, by the options."""
 
 from __future__ import annotations
 
@@ -6,35 +6,20 @@ from typing import Any
 
 import pytest
 
-from batched._core.options import Options
-from batched._drivers.manual_clock import ManualDriver
-from batched._features.waiting import Waiting
-from batched._policy.adaptive import AdaptiveWindow
-from batched._policy.window import Window
-from tests.kit.calls import single
+import batched
+from batched.testing import manual_clock
 
 
 @pytest.mark.parametrize(
-    ("options", "kind"),
-    [
-        ({}, AdaptiveWindow),
-        ({"adaptive": False}, Window),
-        ({"timeout_ms": 0}, Window),
-        ({"batch_size": 1}, Window),
-    ],
+    ("options", "learns"),
+    [({}, True), ({"adaptive": False}, False), ({"timeout_ms": 0}, False), ({"batch_size": 1}, False)],
 )
-def test_without_learning_there_is_the_plain_window(options: dict[str, Any], kind: type[Window]) -> None:
+def test_only_a_wait_that_may_pay_is_learned(options: dict[str, Any], learns: bool) -> None:
     """And nothing is kept of what happens."""
-    driver = ManualDriver(Options(**{"timeout_ms": 0.1, **options}))
-    now = 0.0
-    for _ in range(20):
-        call = single()
-        call.arrived = now
-        driver.push(call)
-        now += driver.delay(now) or 0.0
-        assert driver.delay(now) == 0.0
-        batch = driver.pop(now)
-        now += 0.001
-        assert driver.finish(batch, now) == [call]
-    assert type(driver.batcher.feature(Waiting).window) is kind
-    assert (driver.stats(now).learned is None) == (kind is Window)
+    fn = batched.dynamically(list, **{"timeout_ms": 0.1, **options})
+    clock = manual_clock(fn, takes_ms=1)
+    for item in range(20):
+        call = clock.call(item)
+        clock.step()
+        assert call.result() == item
+    assert (clock.stats.learned is not None) == learns

@@ -28,7 +28,10 @@ Figures = dict[tuple[str, str, str], float]
 """Each figure, by its metric, the name of its function, and the bound of a bucket, "" for none."""
 
 _PATIENCE_S = 5.0
+_DAY_S = 86_400
 _NAME = 12  # characters of the name of a function, however narrow the terminal is
+
+_NONE = "has no figures of batched functions: serve those of batched.prometheus.Collector there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +170,11 @@ def top(  # noqa: PLR0913
 
     Raises:
         OSError: The page cannot be read at the first look. Later it is tried again.
-        ValueError: `every_s` is not above 0.
+        ValueError: `every_s` is not above 0, or more than a day.
 
     """
-    if not every_s > 0:
-        raise ValueError(f"every_s must be above 0, got {every_s:g}")
+    if not 0 < every_s <= _DAY_S:
+        raise ValueError(f"every_s must be above 0, and at most {_DAY_S} (a day), got {every_s:g}")
     get = _get if fetch is None else fetch
     before, then = read(get(url)), time.monotonic()
     with Live(table([], url), console=console or Console(), auto_refresh=False) as live:
@@ -182,7 +185,8 @@ def top(  # noqa: PLR0913
             except (OSError, ValueError, HTTPException) as error:
                 live.update(escape(f"{url} cannot be read: {error}"), refresh=True)
                 continue
-            live.update(table(rows(before, now, max(at - then, 1e-6)), url), refresh=True)
+            found = rows(before, now, max(at - then, 1e-6))
+            live.update(table(found, url) if found else f"{escape(url)} {_NONE}", refresh=True)
             before, then = now, at
 
 

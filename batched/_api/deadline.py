@@ -14,7 +14,7 @@ from batched._core.option_checks import a_time
 from batched._drivers.arrivals import with_each
 
 _inmost: ContextVar[Block | None] = ContextVar("batched.deadline", default=None)
-_check = a_time(or_zero=False)
+_check = a_time(or_zero=False, or_none=False)
 _lock = threading.Lock()
 _is_used = False
 

@@ -68,7 +68,7 @@ def an_int(at_least: int) -> Check:
     return check
 
 
-def a_time(*, or_zero: bool) -> Check:
+def a_time(*, or_zero: bool, or_none: bool = True) -> Check:
     """Return a check for milliseconds, a week at most; a numpy number becomes Python's own."""
 
     def check(name: str, value: Any) -> float:
@@ -83,7 +83,7 @@ def a_time(*, or_zero: bool) -> Check:
         if number > _LONGEST_MS:
             raise ValueError(f"{name} must be at most {_LONGEST_MS:g} (a week), got {number:g}")
         if not number and not or_zero:
-            raise ValueError(f"{name} must be more than 0, got 0 (None means no deadline)")
+            raise ValueError(f"{name} must be more than 0, got 0" + " (None means no deadline)" * or_none)
         return number
 
     return check

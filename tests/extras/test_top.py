@@ -77,8 +77,18 @@ def test_what_cannot_be_read_at_first_is_an_error() -> None:
 
     with pytest.raises(ConnectionError):
         top("URL", fetch=fetch)
-    with pytest.raises(ValueError, match="above 0, got 0"):
-        top("URL", every_s=0)
+    for wrong in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"every_s must be above 0, and at most .*, got {wrong}"):
+            top("URL", every_s=wrong)
+
+
+def test_a_page_of_others_is_said_to_have_no_figures() -> None:
+    """With what is to be served there."""
+    out = io.StringIO()
+    page = "# TYPE up gauge\nup 1.0\n"
+    console = Console(file=out, width=160)
+    top("URL", looks=1, console=console, fetch=lambda _: page, sleep=lambda _: None)
+    assert "URL has no figures of batched functions: serve those of batched.prometheus" in out.getvalue()
 
 
 def test_a_service_that_has_restarted_is_shown_as_idle() -> None:

@@ -249,7 +249,7 @@ def test_work_after_the_answer_has_no_deadline() -> None:
         async def work() -> None:
             await answered.wait()
             later = asyncio.ensure_future(fn.acall("later"))
-            await asyncio.sleep(0.05)
+            await asyncio.wait([later], timeout=0.05)  # it waits beyond the deadline of the request
             gate.open()
             found.append(await later)
 
@@ -338,9 +338,10 @@ def test_a_body_is_not_asked_for_before_the_application_asks() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.libraries
 def test_a_server_that_is_not_asked_for_a_body_does_not_ask_its_client() -> None:
     """The server uvicorn says `100 Continue` when the body is read."""
-    uvicorn = pytest.importorskip("uvicorn")
+    import uvicorn
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == "/read":

@@ -9,24 +9,12 @@ from pathlib import Path
 import pytest
 
 import batched
+from batched._metrics import COUNTERS
 from tests.kit.gate import PATIENCE_S
 from tests.kit.page import free_port
 from tests.kit.service import until
 
-pytest.importorskip("rotel")
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-
-import rotel
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-from batched._metrics import COUNTERS
-from batched.opentelemetry import instrument, uninstrument
-
+# Libraries are imported where they are used: this module is read where they are not installed.
 pytestmark = [pytest.mark.libraries, pytest.mark.timeout(200)]
 
 
@@ -34,6 +22,8 @@ class Collector:
     """A collector in a process of its own, with a log of what it receives."""
 
     def __init__(self, folder: Path) -> None:
+        import rotel
+
         self.log = folder / "log"
         http, grpc = free_port(), free_port()
         self.url = f"http://127.0.0.1:{http}/v1"
@@ -75,6 +65,15 @@ def field(span: str, name: str) -> str:
 
 def test_a_collector_gets_spans_with_their_links_and_all_metrics(collector: Collector) -> None:
     """A batch with its stages inside, and the request that it is linked to."""
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    from batched.opentelemetry import instrument, uninstrument
+
     traces = TracerProvider()
     traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{collector.url}/traces")))
     meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter(f"{collector.url}/metrics"))])

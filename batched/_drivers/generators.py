@@ -9,6 +9,10 @@ from typing import Any
 from batched._core.change import NOT_TOLD, Change
 
 _END = object()
+_CANNOT_BE_TOLD = (
+    "with continuous=True a function is told what has changed: `change = yield pieces`; what it has after "
+    "`yield from` must be a generator, which is told instead"
+)
 _UNCLOSED = "%s: could not close the generator"
 
 _logger = logging.getLogger("batched")
@@ -24,6 +28,10 @@ def run_steps(steps: Any, step: Callable[[Any], Change[Any] | None], name: str) 
                 pieces = next(steps) if send is None or change is NOT_TOLD else send(change)
             except StopIteration:
                 break
+            except AttributeError as error:
+                if error.name == "send":
+                    error.add_note(_CANNOT_BE_TOLD)
+                raise
     finally:
         close = getattr(steps, "close", None)
         if close is not None:

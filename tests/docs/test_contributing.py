@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import tomllib
 from importlib.util import find_spec
 
@@ -81,6 +82,31 @@ def test_a_file_of_tests_is_named_after_its_module(room: str) -> None:
     starts = tuple(f"test_{module}_" for module in modules)
     files = [path.stem for path in (ROOT / "tests" / room).glob("test_*.py")]
     assert [file for file in files if not f"{file}_".startswith(starts)] == []
+
+
+def asked_for(body: list[ast.stmt]) -> set[str]:
+    """Return the libraries that tests ask for with `importorskip`: at once, or in a test that has no mark."""
+    found = set()
+    mark = re.compile(r"mark\.(model|ray|redis|soak|pages|editors|libraries|pages_alone)\b")
+    is_marked = any(isinstance(node, ast.Assign) and mark.search(ast.unparse(node)) for node in body)
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            is_run = node.name.startswith("test_") and not is_marked
+            if not is_run or any(mark.search(ast.unparse(each)) for each in node.decorator_list):
+                continue
+        if "torch." not in ast.unparse(node):  # without torch it is skipped before
+            found |= set(re.findall(r"importorskip\('(\w+)", ast.unparse(node)))
+    return found
+
+
+def test_tests_without_a_mark_ask_for_no_library_but_those_of_the_extra_test() -> None:
+    """Nothing else is there on other Pythons, where a test that is skipped for that fails the session."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    has = [each for extra in ("demo", "msgpack", "prometheus", "test") for each in extras[extra]]
+    names = tuple(re.sub(r"[^a-z].*", "", each.replace("-", "").replace("_", "")) for each in has)
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        for name in asked_for(ast.parse(file.read_text("utf-8")).body) - sys.stdlib_module_names:
+            assert any(each.startswith(name.replace("_", "")) for each in names), f"{file}: {name}"
 
 
 def test_test_modules_import_no_other_and_do_not_sleep() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import batched
 import batched.inference
 from batched.testing import assert_independent
-from tests.kit.optional import torch
+from tests.kit.optional import needs_torch, torch
 
 TEXTS = ["one", "a longer text", "x", "some more words here"]
 
@@ -213,6 +214,19 @@ def test_batch_normalization_in_training_mode_is_found() -> None:
         assert_independent(run, items)
     model.eval()
     assert_independent(run, items)
+
+
+@needs_torch
+def test_tensors_are_compared_without_numpy_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of floating point and whole numbers, also beside plain ones."""
+    items = [torch.tensor([number, 2.0]) for number in range(3)]
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert_independent(lambda rows: torch.stack(rows) * 2, items)
+    assert_independent(lambda rows: [(row > 1).sum() for row in rows], items)
+    with pytest.raises(AssertionError, match="depends on the other items"):
+        assert_independent(lambda rows: torch.stack(rows) * len(rows), items)
+    with pytest.raises(AssertionError, match="depends on the other items"):
+        assert_independent(lambda rows: [row if len(rows) == 1 else row.tolist()[:1] for row in rows], items)
 
 
 def test_padding_of_arrays_that_leaks_is_found() -> None:

@@ -167,9 +167,9 @@ def _measured(  # noqa: PLR0913, PLR0917
         items = [row for item in items for row in _rows(trial, item)]
         lengths: list[float | None] = _lengths_of_rows(trial, items)
     else:
-        length = getattr(trial.options, "length", None)
+        length: Callable[..., float] | str | None = getattr(trial.options, "length", None)
         lengths = [length_of(item) for item in items]
-        if callable(length):
+        if length is not None and not isinstance(length, str):
             lengths = [length(*item) if trial.has_columns else length(item) for item in items]
     trial.run([trial.call(items[0])])  # what is done once, such as a compilation, is no cost of batches
     rows: list[tuple[int, float, float]] = []

@@ -324,7 +324,7 @@ async def _awaited(value: Any) -> Any:
 def _current(batch: Batch | None, worker: Worker | None) -> Iterator[None]:
     """Have a batch and a worker be what `current_batch` and `current_worker` find, in this thread."""
     me = _thread.get_ident()
-    known: tuple[tuple[dict[int, Any], Any], ...] = (IN_THREAD, batch), (OF_THREAD, worker)
+    known: list[tuple[Any, Any]] = [(IN_THREAD, batch), (OF_THREAD, worker)]
     outer = [of.get(me) for of, _ in known]
     for of, its in known:
         if its is not None:

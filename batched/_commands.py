@@ -225,10 +225,7 @@ def _plot_into(file: str) -> None:
 
 
 def _plot(told: Any, file: str) -> None:
-    """Draw what an item takes, by the size of its batch."""
-    import matplotlib as mpl  # noqa: PLC0415
-
-    mpl.use("Agg")
+    """Draw what an item takes, by the size of its batch; `_plot_into` has made sure that it can."""
     from matplotlib import pyplot as plt  # noqa: PLC0415
     from matplotlib.ticker import LogLocator, NullLocator  # noqa: PLC0415
 

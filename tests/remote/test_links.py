@@ -149,7 +149,7 @@ def test_calls_wait_for_a_server_that_starts(bind: str) -> None:
 
 
 def test_deadlines_pass_while_a_server_is_awaited(bind: str) -> None:
-    """In time, whoever waits: a thread, a task, a future."""
+    """In time, whether a thread, a task or a future waits for it."""
     client = batched.connect(bind, wait_s=PATIENCE_S)
     late = client.double.options(deadline_ms=50)
     begun = time.monotonic()

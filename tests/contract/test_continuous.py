@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import inspect
 import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
@@ -377,13 +376,13 @@ def test_of_several_shared_workers_one_is_given_back(streaming: Flavour) -> None
 
 def test_what_cannot_be_told_of_a_change_says_so(streaming: Flavour) -> None:
     """An iterator after `yield from`, in Python's words and with a note."""
+    if streaming.name == "aio":
+        pytest.skip("an `async def` function has no `yield from`")
 
     def pieces(items: list[int]) -> Iterator[list[int]]:
         yield from [items, items]
 
     fn = decorate(streaming, pieces, timeout_ms=0)
-    if inspect.isasyncgenfunction(fn.__wrapped__):
-        pytest.skip("an `async def` function has no `yield from`")
     with pytest.raises(AttributeError, match="no attribute 'send'") as caught:
         streaming.call(fn, 1)
     assert "change = yield pieces" in "".join(caught.value.__notes__)

@@ -178,13 +178,18 @@ class History:
         return told
 
 
+def printable(name: str) -> str:
+    """Return a name as UTF-8 can say it, which pages and protocols are in."""
+    return name.encode(errors="backslashreplace").decode()
+
+
 def read() -> tuple[dict[str, Live], dict[Counters, str]]:
     """Return the live batchers by name, and the name of each one's counters."""
     batchers: dict[str, Live] = {}
     counters: dict[Counters, str] = {}
     for batcher in live():
         if isinstance(batcher, ThreadDriver | LoopDriver):
-            name = batcher.name.encode(errors="backslashreplace").decode()  # the page is UTF-8
+            name = printable(batcher.name)
             counters[batcher.counters] = name
             try:
                 stats = batcher.stats

@@ -16,13 +16,15 @@ from typing import Any
 
 from batched._api.function import DecoratedFunction
 from batched._core.batch import Batch
-from batched._metrics import COUNTERS, GAUGES, LABELLED, History, Totals, read
+from batched._core.batch_record import BatchRecord
+from batched._drivers.listeners import ignore, listen
+from batched._metrics import COUNTERS, GAUGES, HISTOGRAMS, LABELLED, History, Totals, printable, read
 from batched._parts.stages import Steps
 
 try:
     from opentelemetry import metrics, trace
     from opentelemetry.context import Context
-    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+    from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
     from opentelemetry.trace import Link, Span, StatusCode, Tracer, TracerProvider
 except ModuleNotFoundError as _missing:
     raise ImportError(
@@ -34,6 +36,7 @@ __all__ = ["BatchedInstrumentor", "instrument", "uninstrument"]
 _END = object()
 _lock = threading.Lock()
 _own_run: list[Callable[..., Any]] = []
+_told: list[Callable[[BatchRecord], object]] = []
 
 
 def instrument(
@@ -48,7 +51,7 @@ def instrument(
 
     Args:
         tracer_provider: Where spans go; the global one by default.
-        meter_provider: Where metrics go. They are those of `batched.prometheus`, but for histograms.
+        meter_provider: Where metrics go. They are those of `batched.prometheus`.
 
     """
     with _lock:
@@ -57,14 +60,18 @@ def instrument(
         tracer = trace.get_tracer("batched", tracer_provider=tracer_provider)
         _own_run.append(Batch.run)
         Batch.run = _traced(Batch.run, tracer)  # type: ignore[method-assign, assignment]
-        _measure(meter_provider)
+        meter = metrics.get_meter("batched", meter_provider=meter_provider)
+        _measure(meter)
+        _told.append(_histograms(meter))
+        listen(_told[0])
 
 
 def uninstrument() -> None:
-    """Trace no further batches. Metrics end with their provider."""
+    """Trace no further batches, and tell histograms of none. Other metrics end with their provider."""
     with _lock:
         if _own_run:
             Batch.run = _own_run.pop()  # type: ignore[method-assign]
+            ignore(_told.pop())
 
 
 class BatchedInstrumentor:
@@ -314,8 +321,8 @@ class _Figures:
         return [Observation(figure, {"name": name}) for name, figure in found.items() if figure is not None]
 
 
-def _measure(provider: MeterProvider | None) -> None:
-    meter = metrics.get_meter("batched", meter_provider=provider)
+def _measure(meter: Meter) -> None:
+    """Have the metrics that can be read at any time read when they are collected."""
     figures = _Figures()
     for at, (metric, (text, _)) in enumerate(COUNTERS.items()):
         reads = at == 0  # instruments are asked in the order in which they were made
@@ -330,3 +337,28 @@ def _measure(provider: MeterProvider | None) -> None:
         meter.create_observable_gauge(
             f"batched.{metric}", [partial(figures.gauges, metric)], description=text
         )
+
+
+def _histograms(meter: Meter) -> Callable[[BatchRecord], None]:
+    """Return what notes a batch in the histograms."""
+    waits, seconds, sizes = (
+        _histogram(meter, f"batched.{metric}", text, bounds)
+        for metric, (text, bounds, _) in HISTOGRAMS.items()
+    )
+
+    def note(record: BatchRecord) -> None:
+        labels = {"name": printable(record.name)}
+        for wait_ms in record.waits_ms:
+            waits.record(wait_ms / 1000, labels)
+        seconds.record(record.took_ms / 1000, labels)
+        sizes.record(record.size, labels)
+
+    return note
+
+
+def _histogram(meter: Meter, name: str, text: str, bounds: list[float]) -> Histogram:
+    """Return a histogram that has these bounds, unless a view says others; the oldest APIs have no bounds."""
+    try:
+        return meter.create_histogram(name, description=text, explicit_bucket_boundaries_advisory=bounds)
+    except TypeError:
+        return meter.create_histogram(name, description=text)

@@ -19,6 +19,8 @@ class BatchRecord:
     """Why it started, as `stats.closed` has it: `"full"`, `"window"` and others."""
     waited_ms: float
     """How long its oldest call waited, in milliseconds, from the call to the start of the batch."""
+    waits_ms: tuple[float, ...]
+    """The same of each call that began with it: of none in a retry, of those that joined in a step."""
     took_ms: float
     """How long it ran, in milliseconds."""
     failed: int

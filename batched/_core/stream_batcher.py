@@ -115,9 +115,10 @@ class StreamBatcher(Batcher):
         places = max(self.queue.batch_size, batch.size)  # fewer since `configure`, perhaps
         self.counters.stepped(batch, started, now, places if self.queue.items else None)
         self._joining.stepped(batch.size, live.fresh, now - started)
-        live.fresh = 0
+        answered = sum(not call.missing for call in batch.calls)
         for ended in self._ended:
-            ended(Run(batch, started, now, sum(not call.missing for call in batch.calls), None))
+            ended(Run(batch, started, now, answered, None, joined=_joined(batch, live)))
+        live.fresh = 0
         batch.search = None  # what has begun does not run again
         batch.reason = StartReason.STEP
 
@@ -228,7 +229,7 @@ class StreamBatcher(Batcher):
             if error is not None and batch.slices:
                 self.counters.stepped(batch, started, now, None)
                 for ended in self._ended:
-                    ended(Run(batch, started, now, len(done), error))
+                    ended(Run(batch, started, now, len(done), error, joined=_joined(batch, live)))
             self._leave(batch, range(len(batch.slices)))
         finally:
             self._live.pop(batch, None)
@@ -249,6 +250,11 @@ class StreamBatcher(Batcher):
 
 def _never() -> bool:
     return False
+
+
+def _joined(batch: Batch, live: _Live) -> int | None:
+    """Return how many of the items of a step joined at it; None if it is the first."""
+    return live.fresh if batch.reason == StartReason.STEP else None
 
 
 def _has_ended(call: Call) -> bool:

@@ -44,9 +44,7 @@ class Driver(ABC):
     def _begin_anew(self) -> None:
         """Start with a free lock, and nothing counted."""
         self.counters: Counters = Counters()
-        on_batch = self.options.on_batch
-        self.teller: Teller | None = None if on_batch is None else Teller(self.name, on_batch)
-        """What tells `on_batch` of batches."""
+        self.teller: Teller = Teller(self.name, self.options.on_batch)
         self.lock: StepLock = new_step_lock()
         self._amid_step: Stats | None = None  # the figures in the middle of the present step, if asked for
 
@@ -65,7 +63,7 @@ class Driver(ABC):
             streams=self.streams,
             in_stages=has_stages(self.options),
             workers=self._worker_times(),
-            tell=None if self.teller is None else self.teller.tell,
+            teller=self.teller,
         )
         kind = StreamBatcher if self.streams else Batcher
         return kind(

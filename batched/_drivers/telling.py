@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
 from batched._core.batch_record import BatchRecord
 from batched._drivers.fork_and_exit import start_thread
@@ -16,20 +17,30 @@ _IDLE_S = 1.0
 _LONGEST_S = 5.0
 _MOST = 10_000
 
+OnBatch: TypeAlias = Callable[[BatchRecord], object]
+
+of_all: list[OnBatch] = []
+"""What is told of the batches of all functions, besides the `on_batch` of each: `listeners` changes it."""
+
 _logger = logging.getLogger("batched")
 
 
 class Teller:
     """Tells `on_batch` of batches, one after another, in a thread that runs while there are some."""
 
-    def __init__(self, name: str, on_batch: Callable[[BatchRecord], object]) -> None:
+    def __init__(self, name: str, on_batch: OnBatch | None) -> None:
         self._name = name
-        self._on_batch = on_batch
+        self._own = [] if on_batch is None else [on_batch]
         self._queue: SimpleQueue[BatchRecord | threading.Event] = SimpleQueue()
         self._has_thread = False
-        self._has_failed = False
+        self._failed: set[int] = set()
         self._has_dropped = False
         self._ident: int | None = None
+
+    @property
+    def listens(self) -> bool:
+        """Whether anything is told."""
+        return bool(self._own or of_all)
 
     def tell(self, record: BatchRecord) -> None:
         """Have `on_batch` told soon. It may be called with a lock held, and in the middle of anything."""
@@ -83,10 +94,11 @@ class Teller:
             del record
 
     def _call(self, record: BatchRecord) -> None:
-        try:
-            self._on_batch(record)
-        except BaseException:
-            if not self._has_failed:
-                self._has_failed = True
-                with contextlib.suppress(Exception):  # of a handler of the log
-                    _logger.exception("%s: on_batch failed; further failures are not logged", self._name)
+        for on_batch in (*self._own, *of_all):
+            try:
+                on_batch(record)
+            except BaseException:
+                if id(on_batch) not in self._failed:
+                    self._failed.add(id(on_batch))
+                    with contextlib.suppress(Exception):  # of a handler of the log
+                        _logger.exception("%s: on_batch failed; further failures are not logged", self._name)

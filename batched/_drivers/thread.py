@@ -309,8 +309,7 @@ class ThreadDriver(Driver):
         self.workers.end()
         if wait:
             self.workers.join()
-            if self.teller is not None:
-                self.teller.flush()
+            self.teller.flush()
 
     async def aclose(self) -> None:
         """As `shutdown()`, without blocking the event loop."""
@@ -319,7 +318,7 @@ class ThreadDriver(Driver):
         ended = loop.create_future()
         if self.workers.call_when_ended(partial(ask, loop, set_unless_done, ended)):
             await ended
-        if self.teller is not None:
+        if self.teller.listens:
             await asyncio.to_thread(self.teller.flush)
 
     def end_streams(self) -> None:

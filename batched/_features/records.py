@@ -2,32 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from batched._core.batch_record import BatchRecord
 from batched._core.hooks import Feature, Run
+from batched._core.options import Options
+from batched._core.river import River
+from batched._policy.window import StartReason
+
+_TELLS = ("ended",)
+
+
+class Tells(Protocol):
+    """What is told of batches."""
+
+    @property
+    def listens(self) -> bool:
+        """Whether it wants to be told."""
+        ...
+
+    def tell(self, record: BatchRecord) -> None:
+        """Take note of a batch that has run."""
+        ...
 
 
 class Records(Feature):
-    """Tells of each batch that has run."""
+    """Tells of each batch that has run, while anything listens."""
 
-    hooks = ("ended",)
-
-    def __init__(self, name: str, tell: Callable[[BatchRecord], None]) -> None:
+    def __init__(self, name: str, teller: Tells) -> None:
         self._name = name
-        self._tell = tell
+        self._teller = teller
+
+    def begin(self, river: River, options: Options) -> None:
+        """Begin anew."""
+        super().begin(river, options)
+        self.hooks = _TELLS if self._teller.listens else ()
+
+    def configure(self, options: Options) -> None:  # noqa: ARG002  as each feature's
+        """Find out anew whether anything listens."""
+        self.have(*_TELLS if self._teller.listens else ())
 
     def ended(self, run: Run) -> None:
         """Tell of a batch."""
         batch, started = run.batch, run.started
-        oldest = min((call.arrived for call in batch.calls), default=started)
-        self._tell(
+        calls = {id(call.whole): max(started - call.arrived, 0.0) * 1000 for call in batch.calls}
+        waits_ms = tuple(calls.values())
+        if batch.reason == StartReason.RETRY:
+            begun: tuple[float, ...] = ()
+        else:
+            begun = waits_ms if run.joined is None else waits_ms[len(waits_ms) - run.joined :]
+        self._teller.tell(
             BatchRecord(
                 name=self._name,
                 size=run.size,
-                calls=len({id(call.whole) for call in batch.calls}),
+                calls=len(calls),
                 reason=str(batch.reason),
-                waited_ms=max(started - oldest, 0.0) * 1000,
+                waited_ms=max(waits_ms, default=0.0),
+                waits_ms=begun,
                 took_ms=(run.now - started) * 1000,
                 failed=batch.failed,
                 error=run.error,

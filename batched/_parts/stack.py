@@ -11,7 +11,6 @@ from batched._collate.columns import ColumnCollator, parameters_of, takes_column
 from batched._collate.copies import CopyingCollator
 from batched._collate.item_length import length_in_columns, length_in_list
 from batched._collate.lists import ListCollator
-from batched._core.batch_record import BatchRecord
 from batched._core.batcher import NewQueue
 from batched._core.collator import Collator
 from batched._core.hooks import Feature
@@ -29,7 +28,7 @@ from batched._features.isolation import Isolation
 from batched._features.learned_lengths import LearnedLengths
 from batched._features.memory import FitsMemory
 from batched._features.overlap import Overlap
-from batched._features.records import Records
+from batched._features.records import Records, Tells
 from batched._features.waiting import Waiting
 from batched._parts.cache import CachingCollator
 from batched._parts.layers import Grouping, Layer, LayeredCollator, Measuring, Sharing
@@ -124,11 +123,11 @@ def features(
     streams: bool = False,
     in_stages: bool = False,
     workers: KnowsWorkers | None = None,
-    tell: Callable[[BatchRecord], None] | None = None,
+    teller: Tells | None = None,
 ) -> list[Feature]:
     """Return the features of a batcher, in the order in which they are asked and told.
 
-    Its `workers` are given if it shares them; `tell` is called with each batch that has run.
+    Its `workers` are given if it shares them, and its `teller` if batches are told of.
     """
     waiting = Waiting()
     deadlines = Deadlines()
@@ -139,7 +138,7 @@ def features(
     sizes = FixedSizes(streams=streams)
     memory = FitsMemory(sizes)
     overlap = [Overlap(backlog)] if in_stages else []
-    records = [Records(name, tell)] if tell is not None else []
+    records = [Records(name, teller)] if teller is not None else []
     return [
         memory,  # before items are to blame
         Isolation(sizes),  # before what sees the batch that runs, of which it may make less

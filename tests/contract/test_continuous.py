@@ -417,6 +417,7 @@ def test_each_step_is_a_batch_in_all_figures(streaming: Flavour) -> None:
     stats = fn.stats
     until(lambda: len(records) == stats.total_batches)
     assert [record.size for record in records] == list(map(len, rows.live))
+    assert sum(len(record.waits_ms) for record in records) == stats.wait.count == 3
     assert sum(stats.closed.values()) == stats.total_batches
     assert stats.closed["step"] == stats.total_batches - len(rows.began)
     assert stats.avg_batch_size == stats.batch_size.mean

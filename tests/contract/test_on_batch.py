@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import batched
+from batched._drivers.listeners import ignore, listen
 from batched.logging import fields, log_batch
 from tests.kit.flavours import Flavour
-from tests.kit.gate import PATIENCE_S, until
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 
 def double(items: list[int]) -> list[int]:
@@ -31,6 +32,47 @@ def test_each_batch_is_told_once(flavour: Flavour) -> None:
     ]
     assert told[0].reason == "full"
     assert all(each.waited_ms >= 0 and each.took_ms >= 0 and each.error is None for each in told)
+    assert all(each.waits_ms == (each.waited_ms,) for each in told)
+
+
+def test_the_wait_of_each_call_is_told_once(flavour: Flavour) -> None:
+    """Not again with a part of its batch, which runs as another call has failed."""
+    told: list[batched.BatchRecord] = []
+    gate = Gate(lambda items: [1 / item for item in items], shut=True)
+    fn = flavour.decorate(gate, timeout_ms=0, on_batch=told.append)
+    futures = [flavour.start(fn, 1)]
+    gate.wait_for_batch()
+    futures += [flavour.start(fn, item) for item in (1, 0, 1)]
+    gate.open()
+    assert [future.exception(PATIENCE_S) is None for future in futures] == [True, True, False, True]
+    flavour.close(fn)
+    until(lambda: sum(not each.runs_again for each in told) >= 3)
+    assert [len(each.waits_ms) for each in told[:2]] == [1, 3]
+    assert [each.waited_ms for each in told[:2]] == [max(each.waits_ms) for each in told[:2]]
+    assert [each.waits_ms for each in told[2:]] == [() for each in told[2:]]
+    assert {each.reason for each in told[2:]} == {"retry"}
+
+
+def test_all_functions_can_be_told_of(flavour: Flavour) -> None:
+    """Those that have run before, and those that are decorated later; until it is ignored."""
+    told: list[batched.BatchRecord] = []
+    own: list[batched.BatchRecord] = []
+    before = flavour.decorate(double, timeout_ms=0, name="before")
+    assert flavour.call(before, 0) == 0
+    listen(told.append)
+    try:
+        after = flavour.decorate(double, timeout_ms=0, name="after", on_batch=own.append)
+        assert flavour.call(before, 1) == 2
+        assert flavour.call(after, 2) == 4
+        until(lambda: len(told) == 2)
+    finally:
+        ignore(told.append)
+    assert flavour.call(before, 3) == 6
+    assert flavour.call(after, 4) == 8
+    for fn in (before, after):
+        flavour.close(fn)
+    until(lambda: len(own) == 2)
+    assert sorted(record.name for record in told) == ["after", "before"]
 
 
 def test_errors_are_told(flavour: Flavour) -> None:
@@ -128,6 +170,7 @@ def test_a_batch_that_fails_is_a_warning(caplog: pytest.LogCaptureFixture) -> No
                 calls=1,
                 reason="full",
                 waited_ms=0.0,
+                waits_ms=(0.0,),
                 took_ms=1.0,
                 failed=0,
                 error=None,

@@ -11,17 +11,18 @@ import pytest
 
 import batched
 from batched import aio
-from tests.kit.gate import Gate
+from tests.kit.gate import PATIENCE_S, Gate
 
 pytest.importorskip("opentelemetry.sdk")
 
 from opentelemetry import trace
-from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics import Meter, MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from batched._metrics import HISTOGRAMS
 from batched.opentelemetry import BatchedInstrumentor, instrument, uninstrument
 
 
@@ -40,16 +41,27 @@ class Traces:
         """Return the spans of a name that have ended."""
         return [span for span in self.exporter.get_finished_spans() if span.name == name]
 
+    def histograms(self, function: str) -> dict[str, Any]:
+        """Return the histograms of a function."""
+        return {
+            metric.name: point
+            for metric in self._metrics()
+            for point in metric.data.data_points
+            if point.attributes == {"name": function} and hasattr(point, "explicit_bounds")
+        }
+
+    def _metrics(self) -> list[Any]:
+        data: Any = self.reader.get_metrics_data()
+        scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics]
+        return [metric for scope in scopes for metric in scope.metrics]
+
     def figures(self) -> dict[tuple[str, str], float]:
         """Return each figure by metric and name of the function."""
-        data: Any = self.reader.get_metrics_data()
         return {
             (metric.name, point.attributes["name"]): point.value
-            for resource in data.resource_metrics
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
+            for metric in self._metrics()
             for point in metric.data.data_points
-            if set(point.attributes) == {"name"}
+            if set(point.attributes) == {"name"} and hasattr(point, "value")
         }
 
 
@@ -312,6 +324,46 @@ def test_metrics_are_those_of_prometheus(traces: Traces) -> None:
     fn(4)
     assert traces.figures()["batched.processed_items", "counted"] == 4
     fn.shutdown()
+
+
+def test_histograms_are_those_of_prometheus() -> None:
+    """With its bounds; also of a function that has run before, and until instrumenting ends."""
+    traces = Traces()
+    fn = batched.dynamically(same, batch_size=2, timeout_ms=0, name="before")
+    fn([1, 2, 3, 4, 5])
+    instrument(tracer_provider=traces.provider, meter_provider=traces.meters)
+    fn([1, 2, 3])
+    fn(4)
+    uninstrument()
+    fn(5)
+    fn.shutdown()
+    found = traces.histograms("before")
+    assert {name: (each.count, list(each.explicit_bounds)) for name, each in found.items()} == {
+        f"batched.{metric}": (3, bounds) for metric, (_, bounds, _) in HISTOGRAMS.items()
+    }
+    sizes = found["batched.batch_size_items"]
+    assert (sizes.sum, sizes.min, sizes.max) == (4, 1, 2)
+    assert 0 < found["batched.execution_seconds"].sum < PATIENCE_S
+    assert 0 < found["batched.wait_seconds"].sum < PATIENCE_S
+
+
+def test_an_api_that_knows_no_bounds_has_histograms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then they have those that the SDK gives them."""
+    create = Meter.create_histogram
+
+    def without_bounds(meter: Any, name: str, unit: str = "", description: str = "") -> Any:
+        return create(meter, name, unit, description)
+
+    monkeypatch.setattr(Meter, "create_histogram", without_bounds)
+    found = Traces()
+    instrument(tracer_provider=found.provider, meter_provider=found.meters)
+    try:
+        fn = batched.dynamically(same, timeout_ms=0, name="plain")
+        fn(1)
+        fn.shutdown()
+        assert {each.count for each in found.histograms("plain").values()} == {1}
+    finally:
+        uninstrument()
 
 
 def test_callers_without_a_span_have_no_link_and_instrumenting_may_end() -> None:

@@ -195,22 +195,22 @@ class Batch:
         owners: dict[int, Call | None] | None = None
         for piece, part in zip(self.slices, parts, strict=True):
             call, start, stop = piece
+            items = stop - start
             is_error = isinstance(part, BaseException)
             if is_error or call.keep_errors:
                 if owners is None:
                     owners = self._owners(parts)
                 _note_owner(call, part, owners)
-            if is_error or (stop - start < call.size and not call.many):
+            if items == call.size and not is_error:
+                if call.missing:  # else its caller has left
+                    call.results = part
+                    call.missing = 0
+                    done.append(call)
+            elif is_error or not call.many:
                 if self._answer_part(piece, part, collator):
                     done.append(call)
-            elif not call.missing:  # its caller has left
-                pass
-            elif stop - start == call.size:
-                call.results = part
-                call.missing = 0
-                done.append(call)
-            else:
-                call.missing -= stop - start
+            elif call.missing:
+                call.missing -= items
                 if not call.missing:
                     done.append(call)
         return done

@@ -35,6 +35,8 @@ from batched._core.stats import Stats
 from batched._policy.window import AtOnce, StartReason, Window
 from batched.errors import QueueFullError, without_own_frames
 
+_OF_ALIKE = 8  # of so many runs in the midst of lists, features that hear of answers hear of one
+
 FeatureT = TypeVar("FeatureT", bound=Feature)
 
 NewQueue: TypeAlias = Callable[[int, int], Queue | KeyedQueues]
@@ -60,6 +62,7 @@ class Batcher(Inbox):
     _took: tuple[Callable[[Batch, float], None], ...]
     _failed: tuple[Callable[[Batch, BaseException, float, float], bool], ...]
     _ended: tuple[Callable[[Run], None], ...]
+    _answered: tuple[Callable[[Run], None], ...]
     _lesson: tuple[Callable[[Run], None], ...]
 
     def __init__(  # noqa: PLR0913
@@ -106,6 +109,7 @@ class Batcher(Inbox):
         """An error of this library, while it queued calls."""
         self._in_hand: list[Call] = []  # these calls
         self._has_first = False  # whether the next batch is a part, as `plan` has found
+        self._amid_lists = 0  # runs that have answered no call, nor begun a list
         self._aside_ran = False  # last: then calls that are due have a turn
         self.window: Window = AtOnce(StartReason.NO_GAIN)
         """Says until when a batch that is not full is held back."""
@@ -118,9 +122,12 @@ class Batcher(Inbox):
 
     def hook(self) -> None:
         """Ask and tell the features that have a hook at present, in their order."""
-        for name in HOOKS:
-            found = [getattr(feature, name) for feature in self._features if name in feature.hooks]
-            setattr(self, f"_{name}", tuple(found))
+        found: dict[str, list[Any]] = {name: [] for name in HOOKS}
+        for feature in self._features:
+            for name in feature.hooks:
+                found[name].append(getattr(feature, name))
+        for name, methods in found.items():
+            setattr(self, f"_{name}", tuple(methods))
         # Most often it is one, and then a caller need not pass another frame.
         self.door: Callable[[Call, float], None] = self._door[0] if len(self._door) == 1 else self._ask_doors
         """Raise if a call that has a deadline would be late. Needs no lock."""
@@ -387,7 +394,7 @@ class Batcher(Inbox):
         a chance to call again, or to leave: then 0.0, and this is to be asked after that. Raises a fault of
         this library that calls met while they were queued; the driver then has to `give_up`.
         """
-        waits = self.arriving or self.leaving or self.later or self.queue.items or self.first
+        waits = self.queue.items or self.arriving or self.leaving or self.later or self.first
         if not (waits or self.fault or self.admission.awaiting_room):
             self.wake_after = 1
             self.effects.has_moved = False
@@ -620,15 +627,15 @@ class Batcher(Inbox):
         at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
         for part in reversed(parts):
             self.first.insert(at, part)
-        run = Run(batch, started, now, 0, error, is_divided=True)
-        for ended in self._ended:
-            ended(run)
+        self._learn(Run(batch, started, now, 0, error, is_divided=True), self._answered)
 
     def report(self, error: BaseException) -> None:
         """Have `error` told, which a batch has raised though each of its items works."""
         self.effects.gone.append(BatchFault(self._name, error, self.counters))
 
-    def _end(self, batch: Batch, done: list[Call], now: float, error: BaseException | None = None) -> None:
+    def _end(  # noqa: C901  one more call costs each batch a frame
+        self, batch: Batch, done: list[Call], now: float, error: BaseException | None = None
+    ) -> None:
         """Count `batch`, which has answered the calls `done`, or raised `error`, and learn from it."""
         started = self.running.pop(batch, None)
         try:
@@ -641,8 +648,13 @@ class Batcher(Inbox):
                 ):  # what has waited for this end, while a worker sleeps
                     self.effects.has_moved = True
                 is_lesson = self._gate.opens(batch, started, now)
-                if is_lesson or self._ended:
-                    self._learn(Run(batch, started, now, len(done), error, is_lesson=is_lesson))
+                told = self._answered
+                if told and not done and batch.slices[0][1]:
+                    self._amid_lists += 1
+                    if self._amid_lists % _OF_ALIKE:
+                        told = ()
+                if is_lesson or told or self._ended:
+                    self._learn(Run(batch, started, now, len(done), error, is_lesson=is_lesson), told)
         finally:  # also after a fault of this library
             if self._has_parts or self.admission.awaiting_room:
                 self.answer(done)
@@ -654,11 +666,11 @@ class Batcher(Inbox):
             elif batch.failed or len(slices) > 1 or not slices[0][0].missing:  # else it is amid a list
                 self._release(batch)
 
-    def _learn(self, run: Run) -> None:
-        """Tell the features of a run; and those that learn from it, if it is a lesson."""
+    def _learn(self, run: Run, answered: Sequence[Callable[[Run], None]]) -> None:
+        """Tell the features of a run, those that `answered` names too; and learners, if it is a lesson."""
         lessons = self._lesson  # as they were when the batch ended
-        for ended in self._ended:
-            ended(run)
+        for tell in (*self._ended, *answered):
+            tell(run)
         if run.is_lesson:
             for lesson in lessons:
                 lesson(run)

@@ -11,6 +11,7 @@
 | `took(batch, now)` | a batch is about to run, from the queue or from `River.first`; it may become less |
 | `failed(batch, error, started, now)` | asked whether its items run again; then no other is asked |
 | `ended(run)` | a run has ended |
+| `answered(run)` | likewise; of runs in the midst of lists, which answer no call, of one in eight |
 | `lesson(run)` | likewise, if it is one to learn from |
 
 All but `door` with the lock. A batcher keeps, for each hook, the methods of the features that have it;
@@ -26,7 +27,7 @@ from batched._core.batch import Batch
 from batched._core.options import Options
 from batched._core.river import River
 
-HOOKS = ("door", "queued", "look", "urgent", "start", "room", "took", "failed", "ended", "lesson")
+HOOKS = ("door", "queued", "look", "urgent", "start", "room", "took", "failed", "ended", "answered", "lesson")
 
 
 class Run:

@@ -224,11 +224,16 @@ class Queue:
         """
         slices: list[Slice] = []
         self.taking = slices
-        small_items = self.items - self._large_items
+        large_items = self._large_items
+        small_items = self.items - large_items
         self._credit = min(self._most_saved, self._credit + room * RESERVE)
         self._without_small = 0 if small_items else self._without_small + 1
-        if small_items >= room and not self._large_items:
+        if small_items >= room and not large_items:
             taken = self._small.take(room, slices)
+        elif not small_items and self.large_limit is None:
+            taken = self._large.take(room, slices)
+            self._large_items = large_items - taken
+            self._credit = self._credit - taken if self._credit > taken else 0.0
         else:
             taken = self._take_of_both(room, small_items, slices)
         self.items -= taken

@@ -15,8 +15,6 @@ from batched._policy.length_cost import LengthCost
 from batched._policy.several import SeveralWindow
 from batched._policy.window import AtOnce, StartReason, Window
 
-_OF_ALIKE = 8  # of so many batches in the midst of lists, the window hears of one
-
 
 class Waiting(Feature):
     """Has the window of a batcher learn. While that is suspended, batches start at once."""
@@ -31,7 +29,6 @@ class Waiting(Feature):
         """Begin with a new window."""
         super().begin(river, options)
         self._ended = 0.0  # when the last run ended
-        self._amid_lists = 0  # runs that have answered no call, nor begun a list
         self._cost: LengthCost | None = None
         self.use(new_window(options, river.running))
 
@@ -67,23 +64,18 @@ class Waiting(Feature):
             window.came.clear()
             self.have("lesson")
         else:
-            self.have("queued", "ended")
+            self.have("queued", "answered")
 
     def queued(self, calls: list[Call]) -> None:
         """Note when they came; not the calls: an idle batcher keeps none."""
         self.window.came += [call.arrived for call in calls]
 
-    def ended(self, run: Run) -> None:
+    def answered(self, run: Run) -> None:
         """Tell the window of a run, and how many calls it has answered."""
         window, batch = self.window, run.batch
         if run.is_divided:
             window.let_go(run.started)
             return
-        if not run.answered and batch.slices[0][1]:
-            self._ended = run.now
-            self._amid_lists += 1
-            if self._amid_lists % _OF_ALIKE:
-                return
         has_worked = batch.failed < run.size
         window.done(run.size, len(batch.slices), run.answered, run.started, run.now, has_worked)
         self.river.queue.large_limit = window.large_limit

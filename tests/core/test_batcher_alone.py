@@ -11,7 +11,7 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call, Slice
 from batched._core.counters import Counters
-from batched._core.hooks import HOOKS
+from batched._core.hooks import HOOKS, Feature, Run
 from batched._core.lessons import NOTHING
 from batched._core.options import Options
 from batched._core.queue import Queue
@@ -388,3 +388,30 @@ def test_the_calls_of_a_batch_that_a_fault_has_broken_off_are_answered_and_other
     assert [call.error for call in calls] == [fault] * 4 + [None] * 2
     assert (alone.batcher.running, alone.batcher.waiting()) == ({}, calls[4:])
     assert alone.counted == {"accepted": 6, "processed": 4, "failed": 4}
+
+
+class Hears(Feature):
+    """Writes down the runs that it hears of, by the hook."""
+
+    hooks = ("ended", "answered")
+
+    def __init__(self) -> None:
+        self.heard: dict[str, list[int]] = {"ended": [], "answered": []}
+
+    def ended(self, run: Run) -> None:
+        """Note where in its list a run began."""
+        self.heard["ended"].append(run.batch.slices[0][1])
+
+    def answered(self, run: Run) -> None:
+        """Note where in its list a run began."""
+        self.heard["answered"].append(run.batch.slices[0][1])
+
+
+def test_of_runs_in_the_midst_of_lists_features_that_wait_for_answers_hear_of_one_in_eight() -> None:
+    """Of the first of a list, and of the last, in any case; others hear of each."""
+    feature = Hears()
+    alone = Alone(features=[feature])
+    alone.arrive(listed(4 * 20))
+    for _ in range(20):
+        alone.finish(alone.next())
+    assert feature.heard == {"ended": [*range(0, 80, 4)], "answered": [0, 32, 64, 76]}

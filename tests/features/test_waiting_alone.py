@@ -19,7 +19,7 @@ from tests.kit.river import StandInRiver, batch_of, run_of, run_of_list
 
 OPTIONS = Options(timeout_ms=4.0, batch_size=16)
 PLAIN = Options(adaptive=False)
-HEARS_ALL = ("queued", "ended")
+HEARS_ALL = ("queued", "answered")
 SUSPENDED = ("lesson",)
 
 
@@ -137,26 +137,15 @@ def test_the_window_finds_when_calls_came() -> None:
 @pytest.mark.parametrize(("failed", "has_worked"), [(0, True), (2, True), (3, False)])
 def test_the_window_hears_of_a_run_and_whether_an_item_has_worked(failed: int, has_worked: bool) -> None:
     feature, _ = alone(window=(window := Heard()))
-    feature.ended(run_of(3, 0.5, failed=failed))
+    feature.answered(run_of(3, 0.5, failed=failed))
     assert window.heard("done") == [(3, 3, 3, 10.0, 10.5, has_worked)]
-
-
-def test_of_a_list_the_window_hears_of_the_first_and_last_batch_and_of_one_in_eight_between() -> None:
-    """Those between answer no call."""
-    feature, _ = alone(window=(window := Heard()))
-    feature.ended(run_of_list(0, 3, arrived=1.0))
-    for _ in range(16):
-        feature.ended(run_of_list(2, 5, arrived=1.0))
-    feature.ended(run_of_list(9, 10, arrived=1.0))
-    middle = (3, 1, 0, 10.0, 10.5, True)
-    assert window.heard("done") == [middle, middle, middle, (1, 1, 1, 10.0, 10.5, True)]
 
 
 @pytest.mark.parametrize("size", [2, 0])
 def test_of_a_run_that_is_divided_the_window_hears_when_it_started(size: int) -> None:
     """Also if no caller wants any of its items any more."""
     feature, _ = alone(window=(window := Heard()))
-    feature.ended(Run(batch_of(size), 10.0, 10.5, 0, ValueError(), is_divided=True))
+    feature.answered(Run(batch_of(size), 10.0, 10.5, 0, ValueError(), is_divided=True))
     assert window.said == [("let_go", 10.0)]
 
 
@@ -164,18 +153,18 @@ def test_the_queue_knows_the_limit_on_large_calls_that_the_window_has_learned() 
     feature, river = alone(window=(window := Heard()))
     for limit in (5, None):
         window.large_limit = limit
-        feature.ended(run_of(3))
+        feature.answered(run_of(3))
         assert river.queue.large_limit == limit
 
 
 def test_a_window_that_is_suspended_hears_of_lessons_alone() -> None:
     """From the run on with which that is so; what had come, and was not looked at, is forgotten."""
     feature, river = alone(window=(window := Heard()))
-    feature.ended(run_of(3))
+    feature.answered(run_of(3))
     assert (feature.hooks, river.windows[-1]) == (HEARS_ALL, window)
     window.turns = True
     feature.queued([single()])
-    feature.ended(run_of(3))
+    feature.answered(run_of(3))
     assert (feature.hooks, type(river.windows[-1])) == (SUSPENDED, AtOnce)
     assert window.came == []
 
@@ -221,7 +210,7 @@ def test_a_suspended_window_hears_nothing_of_a_run_of_which_no_item_worked() -> 
 def test_a_run_before_the_window_was_suspended_is_company_too() -> None:
     feature, _ = alone(window=(window := Heard()))
     window.turns = True
-    feature.ended(run_of(3))
+    feature.answered(run_of(3))
     feature.lesson(run_of_list(0, 3, arrived=9.0))
     assert window.heard("ran_suspended") == [(3, 0.5, True)]
 

@@ -596,7 +596,7 @@ class Batcher(Inbox):
         """Answer the calls of `batch`, which raised `error`, unless it runs again in halves."""
         error = without_own_frames(error)
         started = self.running.get(batch)
-        if started is not None and not batch.begun:
+        if started is not None:
             for failed in self._failed:
                 if failed(batch, error, started, now):
                     return

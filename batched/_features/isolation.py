@@ -92,6 +92,9 @@ class Isolation(Feature):
 
     def failed(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
         """Have `batch`, which raised `error`, run again in parts, if an item may be to blame."""
+        return not batch.begun and self._divide(batch, error, started, now)
+
+    def _divide(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
         if self.hooks != _WATCHES:
             self.have(*_WATCHES)
         if hasattr(batch, "blames_worker"):

@@ -32,10 +32,14 @@ class KnowsSizes(Protocol):
 
 
 class FitsMemory(Feature):
-    """Knows the size that fits into memory, once a batch has run out of it."""
+    """Knows the size that fits into memory, once a batch has run out of it.
 
-    def __init__(self, sizes: KnowsSizes) -> None:
+    Of functions that stream no larger size is tried later: a batch that has begun cannot run again.
+    """
+
+    def __init__(self, sizes: KnowsSizes, *, streams: bool = False) -> None:
         self._sizes = sizes
+        self._streams = streams
         self.memory: MemoryLimit = MemoryLimit()
 
     def begin(self, river: River, options: Options) -> None:
@@ -51,19 +55,19 @@ class FitsMemory(Feature):
     def _follow(self) -> None:
         limit = self.memory.limit
         self.limit = None if limit is None else self._sizes.at_most(limit)
-        hooks = ("failed",) if self.limit is None else ("failed", "ended")
+        hooks = ("failed",) if self.limit is None or self._streams else ("failed", "ended")
         if hooks != self.hooks:
             self.have(*hooks)
 
     def failed(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
-        """Have `batch` run again in halves if it did not fit."""
+        """Have `batch` run again in halves if it did not fit, and can."""
         size = self._sizes.size_of(batch.size)
         if size == self._sizes.smallest or batch.is_misanswered or not is_out_of_memory(error):
             return False
         self.memory.exceeded(size)
         self._follow()
         self.river.resize()
-        if not self.river.can_repeat(batch):
+        if batch.begun or not self.river.can_repeat(batch):
             return False
         self.river.prune(batch, started)
         self.river.run_again(batch, self._parts_of(batch, error, size), error, started, now)

@@ -136,7 +136,7 @@ def features(
         backlog = SharedBacklog(deadlines, name, workers, streams=streams)
     lengths = LearnedLengths(waiting)  # the window takes what batches cost from them, where they are used
     sizes = FixedSizes(streams=streams)
-    memory = FitsMemory(sizes)
+    memory = FitsMemory(sizes, streams=streams)
     overlap = [Overlap(backlog)] if in_stages else []
     records = [Records(name, teller)] if teller is not None else []
     return [

@@ -388,6 +388,31 @@ def test_what_cannot_be_told_of_a_change_says_so(streaming: Flavour) -> None:
     assert "change = yield pieces" in "".join(caught.value.__notes__)
 
 
+def test_out_of_memory_amid_a_batch_teaches_how_many_items_fit(streaming: Flavour) -> None:
+    """What is in it fails, as it has begun; later batches have no more items, however many steps fit."""
+
+    def hungry(item: int, step: int) -> Any:
+        if len(rows.live[-1]) > 3:
+            raise MemoryError
+        return so_many(item, step)
+
+    rows = Refilled(hungry, shut=True)
+    fn = decorate(streaming, rows, batch_size=4)
+    ahead = streaming.stream(fn, 0)
+    rows.wait_for_step()
+    streams = [streaming.stream(fn, 3) for _ in range(4)]  # which join together as that one ends
+    rows.open()
+    assert list(ahead) == []
+    for stream in streams:
+        with pytest.raises(MemoryError):
+            list(stream)
+    assert fn.stats.fits_memory == 2
+    seen = len(rows.live)
+    assert read(streaming, fn, [200] * 4) == [pieces_of(200)] * 4
+    assert max(map(len, rows.live[seen:])) == 2
+    assert fn.stats.fits_memory == 2
+
+
 def test_shutdown_runs_what_waits(streaming: Flavour) -> None:
     """In the batch that runs; then no more joins."""
     rows = Refilled(so_many, shut=True)

@@ -200,7 +200,7 @@ def test_out_of_memory_before_the_first_piece_divides_the_batch(streaming: Flavo
     else:
         assert [list(stream) for stream in streams] == [[item, item] for item in range(4)]
         assert steps.batches == [[0, 1, 2, 3], [0, 1], [2, 3]]
-        assert fn.stats.fits_memory == 2
+    assert fn.stats.fits_memory == 2
 
 
 def test_an_item_that_fails_before_the_first_piece_fails_alone(streaming: Flavour) -> None:

@@ -215,7 +215,9 @@ class ServerRules(RuleBasedStateMachine):
         if self.outside:
             assert delay == 0.0
             assert self.driver.queue.items
-        assert (delay is None) == (not self.driver.queue.items and not self.again())
+        batcher = self.driver.batcher
+        may_start = any(part.behind not in batcher.running for part in batcher.first)
+        assert (delay is None) == (not batcher.queue.items and not may_start)
 
     @invariant()
     def no_key_is_kept(self) -> None:

@@ -23,9 +23,9 @@ PROBE_AFTER = 64
 class Alone:
     """The feature, and what it sees."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST, *, streams: bool = False) -> None:
         self.river: Any = StandInRiver()
-        self.feature = FitsMemory(FixedSizes())
+        self.feature = FitsMemory(FixedSizes(), streams=streams)
         self.feature.begin(self.river, Options(batch_size=most))
 
     def fail(self, batch: Batch, error: BaseException | None = None) -> bool:
@@ -56,6 +56,16 @@ def test_a_batch_that_did_not_fit_runs_again_in_halves_and_later_ones_have_no_mo
     assert [part.error for part in parts] == [error, error]
     assert (alone.feature.limit, alone.feature.lessons()) == (4, {"fits": 4})
     assert (alone.feature.hooks, alone.river.hooked - hooked, alone.river.resized) == (LIMITED, 1, 1)
+
+
+def test_a_stream_that_has_begun_does_not_run_again_and_no_larger_batch_is_tried() -> None:
+    """It would cost all of the batch their pieces."""
+    alone = Alone(streams=True)
+    batch = batch_of(8)
+    batch.begun = True
+    assert not alone.fail(batch)
+    assert (alone.river.again, alone.feature.limit, alone.river.resized) == ([], 4, 1)
+    assert alone.feature.hooks == AT_REST
 
 
 def test_a_half_that_does_not_fit_lowers_the_limit_and_stays_in_its_search() -> None:

@@ -28,6 +28,8 @@ nox.options.sessions = ["lint", "types", "docs", "tests"]
 
 WORKERS = ("-n", "2", "--dist", "worksteal")
 THOROUGH = "--hypothesis-profile=soak"
+NUMBERS = re.compile(r"from hypothesis|kit\.effort|kit\.batcher_rules")
+"""What a file imports if the profile says how much its tests do."""
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 COUNTED = ("--cov", "--cov-report=", "--cov-fail-under=0")
 PACKAGE = Path("batched")
@@ -53,7 +55,9 @@ SHARED = [
         "policy",
     )
 ]
-"""Rooms of tests that run the package itself, not pages or benchmarks."""
+"""Rooms of tests that run the package itself, in one process."""
+EACH_PYTHON = [f"--ignore=tests/{room}" for room in ("benchmarks", "docs")]
+"""All rooms but those of pages and benchmarks, which one Python runs."""
 FEATURES = ("FitsMemory", "Isolation", "FixedSizes", "Waiting", "LearnedLengths", "WithDeadlines", "Backlog")
 PYTHONS = Path("/var/tmp/batched-pythons")  # noqa: S108  as `.ci/pythons` has it
 """Where `.ci/pythons` has the Pythons that it gets."""
@@ -123,19 +127,15 @@ def must_pass(session: nox.Session, command: str, *options: str, **named: dict[s
 
 def run_tests(session: nox.Session, *run: str, **named: dict[str, str]) -> Counted:
     """Run tests on two processes, and few that failed once more; return what became of them."""
-    is_good, ran, failed, skipped = True, 0, list[str](), Counter[str]()
+    is_good = True
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         try:
             session.run(*run, f"--junitxml={report}", *WORKERS, external=True, **named)
         except CommandFailed:
             is_good = False
-        for test in ET.parse(report).iter("testcase") if report.exists() else ():  # noqa: S314  our own
-            skips = [str(each.get("message")) for each in test.iter("skipped")]
-            skipped.update(skips)
-            ran += not skips
-            if test.find("failure") is not None or test.find("error") is not None:
-                failed.append(str(test.get("name")))
+        counted = counted_in(report)
+        failed = counted.delayed
         if not is_good and 0 < len(failed) <= FEW:
             try:
                 append = ["--cov-append"] if "--cov" in run else []
@@ -143,7 +143,19 @@ def run_tests(session: nox.Session, *run: str, **named: dict[str, str]) -> Count
                 is_good = True
             except CommandFailed:
                 pass
-    return Counted(is_good and ran > 0, ran, len(failed), skipped, failed if is_good else [])
+    return counted._replace(is_good=is_good and counted.ran > 0, delayed=failed if is_good else [])
+
+
+def counted_in(report: Path) -> Counted:
+    """Return what became of the tests of a report; those that failed are named as delayed ones."""
+    ran, failed, skipped = 0, list[str](), Counter[str]()
+    for test in ET.parse(report).iter("testcase") if report.exists() else ():  # noqa: S314  our own
+        skips = [str(each.get("message")) for each in test.iter("skipped")]
+        skipped.update(skips)
+        ran += not skips
+        if test.find("failure") is not None or test.find("error") is not None:
+            failed.append(str(test.get("name")))
+    return Counted(ran > 0 and not failed, ran, len(failed), skipped, failed)
 
 
 @nox.session
@@ -177,7 +189,10 @@ def without(session: nox.Session) -> None:
 
 @nox.session
 def pythons(session: nox.Session) -> None:
-    """The default suite on this Python and the others that `.ci/pythons` finds or gets; counts the tests."""
+    """The default suite on this Python; what runs the package on others that `.ci/pythons` finds or gets.
+
+    It counts the tests.
+    """
     found = session.run(".ci/pythons", silent=True, stderr=None, external=True)
     constraint = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
     if not RAN:  # else the session coverage has just run it
@@ -186,7 +201,8 @@ def pythons(session: nox.Session) -> None:
         version, command = line.split()
         install(session, command)
         try_to_install(session, command, "--no-index", "--no-deps", constraint)  # else it may be gigabytes
-        suite(session, command)
+        rooms = SHARED if version.endswith("t") else EACH_PYTHON
+        suite(session, command, *(() if session.posargs else rooms))
     for version, counted in RAN.items():
         session.log(f"Python {version}: {counted}")
     failed = [version for version, counted in RAN.items() if not counted.is_good]
@@ -360,10 +376,18 @@ def libraries(session: nox.Session) -> None:
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """Lines and branches of the package that the default suite runs, of each room and of all."""
+    """Lines and branches of the package that the default suite runs, of each room and of all.
+
+    `.ci/run` has them counted as it runs the suite by the command of the README, in the folder `TESTED`.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        data = {"COVERAGE_FILE": str(Path(folder, "coverage"))}
-        suite(session, sys.executable, *COUNTED, env=data)
+        tested = os.environ.get("TESTED")
+        data = {"COVERAGE_FILE": str(Path(tested or folder, "coverage"))}
+        if tested:
+            counted = counted_in(Path(tested, "report.xml"))
+            RAN[version_of(session, sys.executable)] = counted._replace(is_good=True)  # else it had ended
+        else:
+            suite(session, sys.executable, *COUNTED, env=data)
         if not all(counted.is_good for counted in RAN.values()):
             session.error("the suite failed")
         rooms = sorted({file.parent for file in PACKAGE.rglob("*.py")})
@@ -389,9 +413,15 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """What happens rarely: the long tests, and all others with their full numbers."""
-    python(session, "pytest", "-m", "soak", *session.posargs)
-    must_pass(session, sys.executable, THOROUGH, *session.posargs)
+    """What happens rarely: the long tests, and those that do a part by default with their full numbers."""
+    python(session, "pytest", "-m", "soak", *WORKERS, *session.posargs)
+    must_pass(session, sys.executable, THOROUGH, *(session.posargs or with_numbers()))
+
+
+def with_numbers() -> list[str]:
+    """Return the files of tests of which the profile says how much they do."""
+    files = sorted(Path("tests").glob("*/test_*.py"))
+    return [str(file) for file in files if NUMBERS.search(file.read_text(encoding="utf-8"))]
 
 
 @nox.session

@@ -56,6 +56,7 @@ def recompilations(batches: int, *, fixed: bool, backend: str) -> int:
 
 
 @needs_torch
+@pytest.mark.model
 def test_nothing_is_traced_anew_after_a_warm_up_and_without_fixed_sizes_nearly_each_batch_is() -> None:
     """Of graphs alone: no compiler is needed."""
     assert recompilations(1000, fixed=True, backend="eager") == 0

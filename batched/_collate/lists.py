@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from batched._collate.owned import are_plain, owned
+from batched._collate.owned import PLAIN, are_plain, owned
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
@@ -96,7 +96,8 @@ class ListCollator:
         if len(rows) != batch.size:
             batch.returned = len(rows)
             raise BatchError(self._miscounted(len(rows), batch.size))
-        is_plain = are_plain(rows)  # neither views nor exceptions
+        # Neither views nor exceptions; a lone row, the most frequent case, is looked at here.
+        is_plain = type(rows[0]) in PLAIN if batch.size == 1 else are_plain(rows)
         if not is_plain:
             rows = owned(rows)
         if not batch.has_lists:

@@ -17,7 +17,7 @@ from batched._collate.nested import with_children
 Copier: TypeAlias = Callable[[Any], Any]
 """Returns a row as it may be handed out: itself, or a copy."""
 
-_PLAIN = frozenset({int, float, bool, str, bytes, complex, type(None)})
+PLAIN = frozenset({int, float, bool, str, bytes, complex, type(None)})
 _NUMBERS = frozenset({int, float, bool})
 _LONG = 16  # so many numbers are added up, which takes a fifth of a look at each
 _DEEPEST = 3  # lists, tuples, dicts and dataclasses, one in the other
@@ -46,7 +46,7 @@ class _Rows:
             if len(ids) == len(rows) and self._met.isdisjoint(ids):
                 self._met |= ids
                 return library.own(rows)
-        copiers = {kind: None if kind in _PLAIN else self._copier(kind, depth) for kind in kinds}
+        copiers = {kind: None if kind in PLAIN else self._copier(kind, depth) for kind in kinds}
         if not any(copiers.values()):
             return rows
         return [row if (own := copiers[type(row)]) is None else own(row) for row in rows]
@@ -89,7 +89,7 @@ class _Rows:
         """Return an instance of a dataclass; a copy of it if some of what is in it is copied."""
         names = [name for name in type(row).__dataclass_fields__ if hasattr(row, name)]
         values = [getattr(row, name) for name in names]
-        if _PLAIN.issuperset(map(type, values)):
+        if PLAIN.issuperset(map(type, values)):
             return row
         copied = self.each(values, depth)
         if not any(map(is_not, copied, values)):
@@ -120,7 +120,7 @@ def are_plain(rows: Sequence[Any]) -> bool:
                 return True
         except Exception:  # noqa: BLE001, S110  one of them is no number
             pass
-    return _PLAIN.issuperset(map(type, rows))
+    return PLAIN.issuperset(map(type, rows))
 
 
 def _memory(row: memoryview) -> memoryview:

@@ -14,12 +14,12 @@ from tests.kit.script import run_script
 
 FRAMES = {
     # kind of call: frames of the package for its caller, and for the worker or the loop
-    "fn(x)": (9, 31),
-    "fn(x), a deadline": (13, 56),
-    "await fn.acall(x)": (15, 34),
-    "await fn(x), aio": (52, 0),
+    "fn(x)": (9, 30),
+    "fn(x), a deadline": (13, 55),
+    "await fn.acall(x)": (15, 33),
+    "await fn(x), aio": (51, 0),
 }
-FILES = {"fn(x)": 16, "await fn(x), aio": 18}
+FILES = {"fn(x)": 15, "await fn(x), aio": 17}
 """The modules of the package in which these frames are."""
 
 COUNT = """

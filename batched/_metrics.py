@@ -16,7 +16,7 @@ from batched._core.stats import Distribution, Stats
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.fork_and_exit import live
 from batched._drivers.thread import ThreadDriver
-from batched._drivers.worker_pool import Served
+from batched._drivers.worker_pool import Served, WorkerPool
 from batched._policy.lengths import Choice
 from batched._policy.window import StartReason
 
@@ -198,6 +198,25 @@ def read() -> tuple[dict[str, Live], dict[Counters, str]]:
             else:
                 batchers.setdefault(name, []).append((batcher, stats))
     return batchers, counters
+
+
+def read_workers() -> tuple[Counter[tuple[str, str, str, str]], Counter[tuple[str, str]]]:
+    """Return the figures of shared workers, those of the same name added up, and how many are ready.
+
+    By metric, the name of the workers, of the worker, and of the function; by the name of the workers, and of
+    the worker.
+    """
+    totals: Counter[tuple[str, str, str, str]] = Counter()
+    ready: Counter[tuple[str, str]] = Counter()
+    for pool in live():
+        if not isinstance(pool, WorkerPool):
+            continue
+        for worker in pool.workers:
+            ready[pool.name, worker.name] += worker.current is not None
+            for function, served in [*worker.served.items()]:
+                for metric, (_, figure_of) in WORKERS.items():
+                    totals[metric, pool.name, worker.name, function] += figure_of(served)  # type: ignore[assignment]
+    return totals, ready
 
 
 def _last_stats(counters: Counters) -> Stats:

@@ -7,7 +7,6 @@ batch passes stages, each of them has a span inside of it.
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator
 from contextvars import Context as Variables
 from functools import partial
@@ -18,7 +17,20 @@ from batched._api.function import DecoratedFunction
 from batched._core.batch import Batch
 from batched._core.batch_record import BatchRecord
 from batched._drivers.listeners import ignore, listen
-from batched._metrics import COUNTERS, GAUGES, HISTOGRAMS, LABELLED, History, Totals, printable, read
+from batched._metrics import (
+    COUNTERS,
+    GAUGES,
+    HISTOGRAMS,
+    LABELLED,
+    READY,
+    READY_TEXT,
+    WORKERS,
+    History,
+    Totals,
+    printable,
+    read,
+    read_workers,
+)
 from batched._parts.stages import Steps
 
 try:
@@ -306,13 +318,14 @@ class _Figures:
             self.read()
         return [Observation(totals[metric, ""], {"name": name}) for name, totals in self._totals.items()]
 
-    def labelled(self, metric: str, label: str, _: CallbackOptions) -> Iterable[Observation]:
+    def labelled(
+        self, metric: str, label: str, values: list[str], _: CallbackOptions
+    ) -> Iterable[Observation]:
         """Return a counter of each name and value of a label."""
         return [
-            Observation(count, {"name": name, label: str(value)})
+            Observation(totals[metric, value], {"name": name, label: value})
             for name, totals in self._totals.items()
-            for (of, value), count in Counter(totals).items()
-            if of == metric
+            for value in values
         ]
 
     def gauges(self, metric: str, _: CallbackOptions) -> Iterable[Observation]:
@@ -329,14 +342,36 @@ def _measure(meter: Meter) -> None:
         meter.create_observable_counter(
             f"batched.{metric}", [partial(figures.counters, metric, reads=reads)], description=text
         )
-    for metric, (text, label, _, _) in LABELLED.items():
-        meter.create_observable_counter(
-            f"batched.{metric}", [partial(figures.labelled, metric, label)], description=text
-        )
+    for metric, (text, label, values, _) in LABELLED.items():
+        told = partial(figures.labelled, metric, label, [*map(str, values)])
+        meter.create_observable_counter(f"batched.{metric}", [told], description=text)
     for metric, (text, _) in GAUGES.items():
         meter.create_observable_gauge(
             f"batched.{metric}", [partial(figures.gauges, metric)], description=text
         )
+
+    for metric, (text, _) in WORKERS.items():
+        meter.create_observable_counter(f"batched.{metric}", [partial(_of_workers, metric)], description=text)
+    meter.create_observable_gauge(f"batched.{READY}", [_ready_workers], description=READY_TEXT)
+
+
+def _of_workers(metric: str, _: CallbackOptions) -> Iterable[Observation]:
+    """Return a counter of each shared worker, by function."""
+    totals, _ready = read_workers()
+    return [
+        Observation(figure, {"workers": workers, "worker": worker, "name": name})
+        for (of, workers, worker, name), figure in totals.items()
+        if of == metric
+    ]
+
+
+def _ready_workers(_: CallbackOptions) -> Iterable[Observation]:
+    """Return which shared workers have their state."""
+    _totals, ready = read_workers()
+    return [
+        Observation(number, {"workers": workers, "worker": worker})
+        for (workers, worker), number in ready.items()
+    ]
 
 
 def _histograms(meter: Meter) -> Callable[[BatchRecord], None]:

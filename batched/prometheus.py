@@ -20,12 +20,9 @@ collectors. So have each worker serve a page on its own port, and have Prometheu
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
-from batched._drivers.fork_and_exit import live
-from batched._drivers.worker_pool import WorkerPool
 from batched._metrics import (
     COUNTERS,
     GAUGES,
@@ -38,6 +35,7 @@ from batched._metrics import (
     Live,
     Totals,
     read,
+    read_workers,
 )
 
 try:
@@ -74,7 +72,7 @@ class Collector:
 
     def describe(self) -> Iterable[Metric]:
         """Return the metrics without any figures, so that registering reads nothing."""
-        return [*_families({}, {}), *_families_of_workers([])]
+        return [*_families({}, {}), *_families_of_workers({}, {})]
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics of all live batchers. A batcher that cannot be read is logged and left out."""
@@ -83,8 +81,7 @@ class Collector:
         with history.lock:
             batchers, counters = read()
             families = [*_families(batchers, history.totals(batchers, counters))]
-        pools = [each for each in live() if isinstance(each, WorkerPool)]
-        return [*families, *_families_of_workers(pools)]
+        return [*families, *_families_of_workers(*read_workers())]
 
 
 def _families(batchers: dict[str, Live], totals: dict[str, Totals]) -> Iterator[Metric]:
@@ -112,16 +109,10 @@ def _families(batchers: dict[str, Live], totals: dict[str, Totals]) -> Iterator[
         yield gauge
 
 
-def _families_of_workers(pools: list[WorkerPool]) -> Iterator[Metric]:
-    """Return the metrics of shared workers; those of the same name are added up."""
-    totals: Counter[tuple[str, str, str, str]] = Counter()
-    ready: Counter[tuple[str, str]] = Counter()
-    for pool in pools:
-        for worker in pool.workers:
-            ready[pool.name, worker.name] += worker.current is not None
-            for function, served in [*worker.served.items()]:
-                for metric, (_, figure_of) in WORKERS.items():
-                    totals[metric, pool.name, worker.name, function] += figure_of(served)  # type: ignore[assignment]
+def _families_of_workers(
+    totals: Mapping[tuple[str, str, str, str], float], ready: Mapping[tuple[str, str], int]
+) -> Iterator[Metric]:
+    """Return the metrics of shared workers."""
     for metric, (text, _) in WORKERS.items():
         counter = CounterMetricFamily(f"batched_{metric}", text, labels=["workers", "worker", "name"])
         for (of, *labels), figure in totals.items():

@@ -11,7 +11,7 @@ import pytest
 
 import batched
 from batched import aio
-from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.gate import PATIENCE_S, Gate, until
 
 pytest.importorskip("opentelemetry.sdk")
 
@@ -45,12 +45,13 @@ class Traces:
         """Return the histograms of a function."""
         return {
             metric.name: point
-            for metric in self._metrics()
+            for metric in self.metrics()
             for point in metric.data.data_points
             if point.attributes == {"name": function} and hasattr(point, "explicit_bounds")
         }
 
-    def _metrics(self) -> list[Any]:
+    def metrics(self) -> list[Any]:
+        """Return all metrics of one collection."""
         data: Any = self.reader.get_metrics_data()
         scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics]
         return [metric for scope in scopes for metric in scope.metrics]
@@ -59,7 +60,7 @@ class Traces:
         """Return each figure by metric and name of the function."""
         return {
             (metric.name, point.attributes["name"]): point.value
-            for metric in self._metrics()
+            for metric in self.metrics()
             for point in metric.data.data_points
             if set(point.attributes) == {"name"} and hasattr(point, "value")
         }
@@ -324,6 +325,23 @@ def test_metrics_are_those_of_prometheus(traces: Traces) -> None:
     fn(4)
     assert traces.figures()["batched.processed_items", "counted"] == 4
     fn.shutdown()
+
+
+def test_metrics_have_the_names_of_those_of_prometheus(traces: Traces) -> None:
+    """All of them: those of workers that functions share, too."""
+    pytest.importorskip("prometheus_client")
+    from batched.prometheus import Collector
+
+    with batched.Workers(["a"], name="gpus") as workers:
+        fn = batched.dynamically(same, timeout_ms=0, name="shared", workers=workers)
+        fn(1)
+        until(lambda: workers.stats.functions)
+        names = {metric.name for metric in traces.metrics()}
+        shown = [family.name for family in Collector(None).collect() if family.samples]
+        assert names == {f"batched.{each.removeprefix('batched_')}" for each in shown}
+        found = [each for each in traces.metrics() if each.name == "batched.worker_batches"]
+        (point,) = [each for each in found[0].data.data_points if each.attributes["workers"] == "gpus"]
+        assert (point.value, point.attributes["worker"], point.attributes["name"]) == (1, "a", "shared")
 
 
 def test_histograms_are_those_of_prometheus() -> None:

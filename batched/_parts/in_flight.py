@@ -336,7 +336,8 @@ class InFlight:
                 call.left = run.left
                 call.note = notes.get(call, call.note)
                 self.landing.append(call)  # its items are about to forget it
-                call.fail(call.failure[1])
+                call.failed_at, failure = call.failure
+                call.fail(failure)
                 done.append(call)
                 unwanted += call.leave()
         miss.release()
@@ -368,6 +369,8 @@ class InFlight:
 
 def _note(run: Call, at: int, call: Call, place: int) -> str | None:
     """Return what is known of the error of `run` if its item `at` has it, which is at a `place` of `call`."""
+    if run.left is not None:  # it is late, say: no item has failed
+        return None
     note: str | None = getattr(run, "note", None)
     if run.size > 1 and (note is None or run.failed_at != at):
         return None

@@ -76,6 +76,25 @@ def test_the_run_has_the_latest_deadline_of_its_calls(
     assert run.deadline == kept
 
 
+def test_what_is_late_of_a_call_fails_it_and_is_no_fault_of_an_item() -> None:
+    """Where another call has the other item in flight; that one, and the batcher, go on."""
+    driver, collator, in_front = driver_of(Options(timeout_ms=0, cache={}))
+    other = collator.read(same, ("a",), {}, 0.0)
+    driver.batcher.admit(other, wait=False)
+    assert driver.delay(0.0) == 0.0
+    batch = driver.pop(0.0)
+    call = in_front.read(same, (["a", "b"],), {}, 0.0)
+    driver.batcher.admit(call, wait=False)
+    driver.delay(0.0)
+    (late,) = driver.queue.waiting_calls()
+    driver.batcher.expire(late, TimeoutError("late"))
+    assert driver.take_answered() == [call]
+    assert (str(call.error), call.note, call.left) == ("late", None, "expired")
+    assert driver.run(batch, 0.0) == [other]
+    assert other.results == "a"
+    assert kept_by(driver.batcher.in_flight, Item) == []
+
+
 def test_one_cache_has_one_collator_as_long_as_it_is_used() -> None:
     """Views that are made for each call find it."""
     options = Options()

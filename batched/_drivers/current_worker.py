@@ -36,8 +36,8 @@ def cause_of(restart: RestartWorker) -> BaseException:
     their local variables.
     """
     me = _thread.get_ident()
-    BROKEN[me] = repr(restart.__cause__ or restart)
-    if (worker := OF_THREAD.get(me)) is not None:
+    if (worker := OF_THREAD.get(me)) is not None:  # an event loop has none
+        BROKEN[me] = repr(restart.__cause__ or restart)
         worker.state = None
     for error in (restart, restart.__cause__, restart.__context__):
         if error is not None:

@@ -268,7 +268,7 @@ class WorkerPool:
         if not self.closed:
             with self.lock.later, self.lock:
                 for worker in self.workers:
-                    if worker.thread is None:
+                    if worker.thread not in self.members:  # one that has failed may still be ending
                         self._start_thread(worker)
                     if worker.current is None:
                         gate = _thread.allocate_lock()

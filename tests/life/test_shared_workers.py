@@ -130,6 +130,34 @@ def test_start_makes_all_states_and_raises_the_first_error() -> None:
         assert all(worker.is_ready for worker in workers.stats.workers)
 
 
+def test_start_tries_again_while_the_worker_that_failed_ends() -> None:
+    """Else it would raise an error that a call has had already."""
+    tries: list[str] = []
+
+    def load(name: str) -> None:
+        tries.append(name)
+        if len(tries) == 1:
+            raise OSError(f"no {name}")
+
+    with batched.Workers(["a"], initializer=load) as workers, ThreadPoolExecutor(1) as other:
+        gate = Gate(shut=True)
+        fn = batched.dynamically(list, workers=workers)
+        future = fn.submit(1)
+
+        def wait_at_gate(_: object) -> None:  # in the worker that has failed
+            gate([])
+
+        future.add_done_callback(wait_at_gate)
+        try:
+            gate.entered.acquire(timeout=PATIENCE_S)
+            other.submit(workers.start).result(PATIENCE_S)
+        finally:
+            gate.open()
+        assert isinstance(future.exception(PATIENCE_S), OSError)
+        assert tries == ["a", "a"]
+        assert fn(2) == 2
+
+
 def test_a_broken_state_is_gone_before_the_new_one_is_made() -> None:
     """The device has no memory for two."""
 

@@ -29,7 +29,7 @@ from batched._core.batch import Batch
 from batched._core.halves import Aside
 from batched._core.shared_turns import Account, Seat, SharedTurns
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD
-from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
+from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker, forget_variables
 from batched._drivers.fork_and_exit import register, start_thread
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
 from batched._drivers.runners import new_runner
@@ -367,6 +367,7 @@ class WorkerPool:
                 f"raised by {what}({worker.name!r}), the initializer of the workers {self.name!r}; the next "
                 f"call that finds no worker tries again"
             )
+        forget_variables(error)  # such as half of a model, in memory that the next try may need
         now = monotonic()
         worker.error = error
         worker.not_before = now + max(_AGAIN * (now - began), _LEAST_PAUSE_S)

@@ -188,6 +188,40 @@ def test_a_broken_state_is_gone_before_the_new_one_is_made() -> None:
         assert left == [0, 0]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_an_initializer_that_failed_had_made_is_gone_before_the_next_try(is_async: bool) -> None:
+    """Even if its error is kept, by a caller and by the stats: half of a model takes memory, too."""
+
+    class Half:
+        pass
+
+    halves: list[weakref.ref[Half]] = []
+    left: list[Any] = []
+
+    def load(_: str) -> str:
+        left.extend(half() for half in halves)
+        half = Half()
+        halves.append(weakref.ref(half))
+        if len(halves) == 1:
+            try:
+                raise MemoryError("on the device")
+            except MemoryError as error:
+                raise OSError("cannot load") from error
+        return "loaded"
+
+    async def load_on_loop(name: str) -> str:
+        return load(name)
+
+    initializer: Any = load_on_loop if is_async else load
+    with batched.Workers(["npu"], initializer=initializer) as workers:
+        fn = batched.dynamically(list, workers=workers)
+        with pytest.raises(OSError, match="cannot load") as caught:
+            fn(1)
+        assert fn(1) == 1
+    assert left == [None]
+    assert caught.traceback[-1].name == "load"
+
+
 def test_a_lone_caller_wakes_no_second_worker_for_its_batch() -> None:
     """A burst that fits one batch is not divided among idle workers."""
     gate = Gate(shut=True)

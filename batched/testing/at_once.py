@@ -28,6 +28,7 @@ from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.stream_wakeups import Bell
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import FUTURE, resolve_on_loop, settle
+from batched._drivers.worker_pool import WorkerPool
 from batched._parts.stages import Steps
 from batched.errors import RestartWorker
 
@@ -97,10 +98,14 @@ def _answer(dispatcher: _Inline, call: Call, *, of_map: bool, is_awaited: bool) 
     driver = dispatcher.driver
     driver.check()
     outer = RUNNING.get(None) or IN_THREAD.get(_thread.get_ident())
-    if outer is not None and _running.get(outer) is driver:
+    running: Any = None if outer is None else _running.get(outer)
+    if running is driver:
         raise RuntimeError(
             f"{driver.name} was called from inside its own batch function, where it would wait for itself"
         )
+    outer_pool: WorkerPool | None = getattr(running, "pool", None)
+    if isinstance(driver, ThreadDriver) and outer_pool is not None and outer_pool is driver.pool:
+        raise driver.inside_error(outer_pool)
     call.deadline = None
     _answering[call] = dispatcher
     work = dispatcher.answer(call, of_map=of_map)

@@ -218,6 +218,29 @@ def test_a_function_that_calls_itself_is_told_so() -> None:
     run(main)
 
 
+def test_a_function_that_calls_another_on_the_same_workers_is_told_so() -> None:
+    """As ever: a worker would wait for itself. On other workers it may."""
+    workers, others = batched.Workers(1, name="pool"), batched.Workers(1)
+    inner = batched.dynamically(list, workers=workers)
+
+    def ask(items: list[int]) -> list[int]:
+        return [inner(item) for item in items]
+
+    async def ask_awaiting(items: list[int]) -> list[int]:
+        return [await inner.acall(item) for item in items]
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="called from a worker of 'pool', on which it runs itself"):
+            await batched.dynamically(ask_awaiting, workers=workers).acall(1)
+
+    with inline():
+        with pytest.raises(RuntimeError, match="called from a worker of 'pool', on which it runs itself"):
+            batched.dynamically(ask, workers=workers)(1)
+        assert batched.dynamically(ask, workers=others)(1) == 1
+        assert batched.dynamically(ask)(1) == 1
+    run(main)
+
+
 def test_errors_of_coroutine_functions_reach_their_callers() -> None:
     """After a wait, too; items that fail are isolated."""
 

@@ -19,7 +19,7 @@ from batched._core.change import Change
 from batched._core.options import Options
 from batched._drivers.arrivals import Entry, put
 from batched._drivers.current_batch import IN_THREAD, RUNNING
-from batched._drivers.current_worker import OF_THREAD, Worker, cause_of
+from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.event_loop import LoopDriver
@@ -228,14 +228,12 @@ class _Inline(Dispatcher):
             self.batches.discard(batch)
             _running.pop(batch, None)
         if isinstance(failure, RestartWorker):
-            failure = cause_of(failure)
-            if (workers := self.driver.options.workers) is not None:
-                _workers.pop(workers.pool, None)
+            forget_stand_in(self.driver.options)
         with self as batcher:
             if failure is None:
                 batcher.finish(batch, parts, monotonic())
             else:
-                batcher.fail(batch, failure, monotonic())
+                self.fail(batch, failure, monotonic())
         failure = None
         batch.clear()
 
@@ -319,6 +317,12 @@ def stand_in_of(options: Options) -> Worker:
             state = result_of(_awaited(state)) if hasattr(state, "__await__") else state
             _workers[pool] = Worker(0, name, state)
         return _workers[pool]
+
+
+def forget_stand_in(options: Options) -> None:
+    """Have the state of the first worker of a function be made anew."""
+    if (workers := options.workers) is not None:
+        _workers.pop(workers.pool, None)
 
 
 async def _awaited(value: Any) -> Any:

@@ -395,7 +395,7 @@ def test_a_function_finds_the_first_of_its_workers_and_its_state() -> None:
         assert fn([1, 2]) == [("cuda:0", 1)] * 2
         with pytest.raises(ValueError, match="broken"):
             fn(13)
-        assert fn(1) == ("cuda:0", 2)
+        assert fn(1) == ("cuda:0", 3)  # its batch has run once more
         alone = batched.dynamically(states)
         with pytest.raises(ValueError, match="broken"):
             alone(13)
@@ -403,4 +403,20 @@ def test_a_function_finds_the_first_of_its_workers_and_its_state() -> None:
         assert batched.dynamically(names, workers=workers)(1) == "cuda:0"
         with pytest.raises(RuntimeError, match="outside a worker"):
             batched.current_worker()
-    assert made == ["cuda:0"] * 2
+    assert made == ["cuda:0"] * 3
+
+
+def test_a_batch_that_breaks_its_worker_runs_once_more() -> None:
+    """As in a service, with a new state: no caller notices."""
+    made: list[str] = []
+
+    def run(items: list[int]) -> list[int]:
+        if len(made) == 1:
+            raise batched.RestartWorker from ValueError("broken")
+        return items
+
+    workers = batched.Workers(1, initializer=made.append)
+    fn = batched.dynamically(run, workers=workers)
+    with inline():
+        assert fn([1, 2]) == [1, 2]
+    assert len(made) == 2

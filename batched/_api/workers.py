@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from operator import index
 from typing import Any, Generic, Self, TypeVar, overload
 from weakref import WeakValueDictionary
@@ -180,7 +181,9 @@ class Workers(Generic[StateT]):
         """
         if isinstance(weight, bool) or not isinstance(weight, int | float):
             raise TypeError(f"weight must be a number, got {weight!r}")
-        if not 0 < weight < float("inf"):
+        if not isfinite(weight):
+            raise ValueError(f"weight must be a finite number, got {weight}")
+        if weight <= 0:
             raise ValueError(f"weight must be more than 0, got {weight}")
         view = object.__new__(type(self))
         view._show(self._handle, self._token, float(weight))

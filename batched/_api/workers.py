@@ -11,6 +11,7 @@ from typing import Any, Generic, Self, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from batched._clock import monotonic
+from batched._core.batch_fault import in_words
 from batched._drivers.worker_pool import PoolWorker, Served, WorkerPool
 
 StateT = TypeVar("StateT")
@@ -43,7 +44,7 @@ class WorkerStats:
     restarts: int
     """How often a function has raised `RestartWorker` on it."""
     error: str | None
-    """Why its last start failed; None if it did not."""
+    """Why its last start failed: the type of the error and its first line; None if it did not."""
     functions: Mapping[str, FunctionShare]
     """What it has run, by the name of the function."""
 
@@ -291,7 +292,7 @@ def _stats(worker: PoolWorker, since: float, now: float) -> WorkerStats:
         is_ready=worker.current is not None,
         busy=min(busy_s / (now - since), 1.0) if now > since else 0.0,
         restarts=worker.restarts,
-        error=None if worker.error is None else f"{type(worker.error).__qualname__}: {worker.error}",
+        error=None if (error := worker.error) is None else in_words(error),
         functions=served,
     )
 

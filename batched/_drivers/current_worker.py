@@ -7,6 +7,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
+from batched._core.batch_fault import in_words
 from batched.errors import RestartWorker
 
 
@@ -37,7 +38,7 @@ def cause_of(restart: RestartWorker) -> BaseException:
     """
     me = _thread.get_ident()
     if (worker := OF_THREAD.get(me)) is not None:  # an event loop has none
-        BROKEN[me] = repr(restart.__cause__ or restart)
+        BROKEN[me] = in_words(restart.__cause__ or restart)
         worker.state = None
     forget_variables(restart)
     if restart.__cause__ is not None or restart.args:

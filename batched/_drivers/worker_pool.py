@@ -361,8 +361,8 @@ class WorkerPool:
 
     def _could_not_start(self, worker: PoolWorker, error: BaseException, began: float) -> None:
         """Note that there is no state for `worker`; answer the calls that wait, if no other worker will."""
-        what = getattr(self.initializer, "__qualname__", repr(self.initializer))
-        with contextlib.suppress(Exception):  # a class may refuse attributes
+        with contextlib.suppress(Exception):  # a class may refuse attributes, or have a broken `__repr__`
+            what = getattr(self.initializer, "__qualname__", None) or repr(self.initializer)
             error.add_note(
                 f"raised by {what}({worker.name!r}), the initializer of the workers {self.name!r}; the next "
                 f"call that finds no worker tries again"

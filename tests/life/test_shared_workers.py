@@ -130,6 +130,58 @@ def test_start_makes_all_states_and_raises_the_first_error() -> None:
         assert all(worker.is_ready for worker in workers.stats.workers)
 
 
+class Wordless(Exception):
+    """An error that cannot be printed."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+    __repr__ = __str__
+
+
+class WordlessLoad(Wordless):
+    """An initializer that cannot be printed either."""
+
+    def __call__(self, name: str) -> None:
+        raise Wordless
+
+
+def test_the_table_of_the_stats_has_one_line_for_an_error() -> None:
+    """As those of CUDA have several; and an error without words is named."""
+
+    def load(name: str) -> None:
+        raise (
+            Wordless if name == "a" else RuntimeError(f"no memory on {name}\nmore is said\nin further lines")
+        )
+
+    with batched.Workers(["a", "b"], initializer=load) as workers:
+        with pytest.raises((Wordless, RuntimeError)):
+            workers.start()
+        until(lambda: all(worker.error for worker in workers.stats.workers))
+        assert [worker.error for worker in workers.stats.workers] == [
+            "Wordless",
+            "RuntimeError: no memory on b",
+        ]
+        assert len(str(workers.stats).splitlines()) == 4
+
+
+def test_what_cannot_be_printed_loses_no_call() -> None:
+    """Neither an initializer, nor the error that it raises, nor one for which a worker is made anew."""
+    runs: list[list[int]] = []
+
+    def run(items: list[int]) -> list[int]:
+        runs.append(items)
+        if len(runs) == 1:
+            raise batched.RestartWorker from Wordless
+        return items
+
+    future = batched.dynamically(list, workers=batched.Workers(1, initializer=WordlessLoad())).submit(1)
+    with pytest.raises(Wordless):
+        future.result(PATIENCE_S)
+    assert batched.dynamically(run, workers=batched.Workers(1)).submit(1).result(PATIENCE_S) == 1
+    assert runs == [[1], [1]]
+
+
 def test_start_tries_again_while_the_worker_that_failed_ends() -> None:
     """Else it would raise an error that a call has had already."""
     tries: list[str] = []

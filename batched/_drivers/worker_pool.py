@@ -98,6 +98,8 @@ class PoolWorker:
         self.thread: threading.Thread | None = None
         self.current: Worker | None = None
         """What `current_worker()` returns, with the state; None until that is made."""
+        self.loop_of_state: asyncio.Runner | None = None
+        """On which an `async def` initializer has made the state, which ends with it."""
         self.busy_since: float | None = None
         self.runs: Account | None = None
         """The function that it runs, or has run last."""
@@ -335,8 +337,10 @@ class WorkerPool:
         began = monotonic()
         try:
             state = None if self.initializer is None else self.initializer(worker.name)
+            worker.loop_of_state = None
             if hasattr(state, "__await__"):
-                state = self._runner().run(_awaited(state))
+                worker.loop_of_state = runner = self._runner()
+                state = runner.run(_awaited(state))
         except BaseException as error:  # noqa: BLE001  for the callers that wait
             self._could_not_start(worker, error, began)
             return False
@@ -437,11 +441,15 @@ class WorkerPool:
                 served.batches += 1
                 served.items += size
                 served.seconds += seconds
-        if (why := BROKEN.pop(me, None)) is not None:
+        why = BROKEN.pop(me, None)
+        if why is not None:
+            worker.restarts += 1
+        elif worker.loop_of_state is not None and worker.loop_of_state is not self.runners.get(me):
+            why = "an error that ended its event loop"
+        if why is not None:
             _logger.warning("%s: restarting the worker %r after %s", account.name, worker.name, why)
             OF_THREAD.pop(me, None)
             worker.current = None
-            worker.restarts += 1
         self.asking[seat] = None
         if seat.dispatcher.driver.closed:
             self.wake()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import threading
@@ -401,8 +402,6 @@ def test_a_worker_s_event_loop_is_closed_at_its_end() -> None:
     loops: list[Any] = []
 
     async def run(items: list[int]) -> list[int]:
-        import asyncio
-
         loops.append(asyncio.get_running_loop())
         return items
 
@@ -412,3 +411,29 @@ def test_a_worker_s_event_loop_is_closed_at_its_end() -> None:
         assert loops[0] is loops[1]
         assert not loops[0].is_closed()
     assert loops[0].is_closed()
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
+def test_a_state_that_was_made_on_an_event_loop_is_made_anew_with_the_loop(
+    error: type[BaseException],
+) -> None:
+    """An error that is no `Exception` ends the loop; a client that belongs to it would fail ever after."""
+    made: list[asyncio.AbstractEventLoop] = []
+
+    async def load(_: str) -> asyncio.AbstractEventLoop:
+        made.append(asyncio.get_running_loop())
+        return made[-1]
+
+    async def run(items: list[int]) -> list[bool]:
+        if items == [13]:
+            raise error
+        return [batched.current_worker().state is asyncio.get_running_loop() for _ in items]
+
+    with batched.Workers(1, initializer=load) as workers:
+        fn = batched.dynamically(run, timeout_ms=0, workers=workers)
+        assert fn(1) is True
+        with pytest.raises(error):
+            fn(13)
+        assert fn(1) is True
+        assert len(made) == 2
+        assert workers.stats.workers[0].restarts == 0

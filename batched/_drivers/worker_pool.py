@@ -141,6 +141,7 @@ class WorkerPool:
         self.renew_locks()
         self.members: set[threading.Thread] = set()
         """The threads that may take a batch."""
+        self._failed: set[PoolWorker] = set()  # to start, since a worker was ready
         self._ended: deque[tuple[Account, float | None]] = deque()  # of which the turns have yet to learn
         self.asking: dict[SharedWorkers, None] = {}
         self._for_others: dict[SharedWorkers, None] = {}  # with batches that not each worker may run
@@ -244,6 +245,19 @@ class WorkerPool:
                         self._start_thread(worker)
                     return
 
+    def _start_next(self) -> bool:
+        """Start a worker that has not failed since one was ready; return whether one starts. Needs the lock.
+
+        Once all have, the calls that wait get the error, and all may be tried for the next call.
+        """
+        for worker in self.workers:
+            if worker not in self._failed:
+                with contextlib.suppress(RuntimeError):  # the process has too many threads
+                    self._start_thread(worker)
+                    return True
+        self._failed.clear()
+        return False
+
     def _start_thread(self, worker: PoolWorker) -> None:
         """Start the thread of `worker`. Needs the lock."""
         name = f"batched: {self.name} {worker.name}"
@@ -345,6 +359,7 @@ class WorkerPool:
             self._could_not_start(worker, error, began)
             return False
         worker.error = None
+        self._failed.clear()
         worker.current = OF_THREAD[_thread.get_ident()] = Worker(worker.index, worker.name, state)
         self._tell_of_start(worker, None)
         return True
@@ -377,7 +392,8 @@ class WorkerPool:
         worker.not_before = now + max(_AGAIN * (now - began), _LEAST_PAUSE_S)
         with self.lock.later, self.lock:
             self.members.discard(threading.current_thread())
-            is_last = not self.members
+            self._failed.add(worker)
+            is_last = not self.members and not self._start_next()
         if is_last:
             self._turn_all_away(error)
         else:

@@ -361,7 +361,10 @@ class WorkerPool:
         worker.error = None
         self._failed.clear()
         worker.current = OF_THREAD[_thread.get_ident()] = Worker(worker.index, worker.name, state)
-        self._tell_of_start(worker, None)
+        with self.lock.later, self.lock:
+            told, worker.when_started = worker.when_started, []
+        for tell in told:
+            tell(None)
         return True
 
     def _runner(self) -> asyncio.Runner:
@@ -371,12 +374,6 @@ class WorkerPool:
         if runner is None:
             runner = self.runners[me] = new_runner()
         return runner
-
-    def _tell_of_start(self, worker: PoolWorker, error: BaseException | None) -> None:
-        with self.lock.later, self.lock:
-            told, worker.when_started = worker.when_started, []
-        for tell in told:
-            tell(error)
 
     def _could_not_start(self, worker: PoolWorker, error: BaseException, began: float) -> None:
         """Note that there is no state for `worker`; answer the calls that wait, if no other worker will."""
@@ -570,15 +567,17 @@ class WorkerPool:
                 _logger.exception("%s: could not close a worker's event loop", self.name)
         for known in (OF_THREAD, IN_THREAD):
             known.pop(me, None)
+        told: list[Callable[[BaseException | None], object]] = []
         with self.lock.later, self.lock:
             self.idents.discard(me)
             self.members.discard(threading.current_thread())
-            is_replaced = worker.thread is not threading.current_thread()
-            if not is_replaced:
+            if worker.thread is threading.current_thread():  # else another one has taken its place
                 worker.thread = worker.current = None
+                told, worker.when_started = worker.when_started, []
+            error = worker.error
             is_last = not self.members
-        if not is_replaced:
-            self._tell_of_start(worker, worker.error)
+        for tell in told:
+            tell(error)
         if self._wake.locked():
             self._look_again()  # the next one may have to end too
         if is_last and self.asking:

@@ -211,6 +211,38 @@ def test_start_tries_again_while_the_worker_that_failed_ends() -> None:
         assert fn(2) == 2
 
 
+def test_start_does_not_raise_the_error_of_a_worker_that_has_just_ended() -> None:
+    """It has started another one, and waits for that: at whatever moment it comes."""
+    tries: list[str] = []
+    first, second = threading.Event(), threading.Event()
+
+    def load(name: str) -> None:
+        tries.append(name)
+        if len(tries) == 1:
+            assert first.wait(PATIENCE_S)
+            raise OSError(f"no {name}")
+        assert second.wait(PATIENCE_S)
+
+    with batched.Workers(["a"], initializer=load) as workers, ThreadPoolExecutor(1) as other:
+        fn = batched.dynamically(list, workers=workers)
+        started: list[Any] = []
+        worker = workers.pool.workers[0]
+
+        def start_meanwhile() -> None:  # in the worker that has failed, once it has left the lock at its end
+            started.append(other.submit(workers.start))
+            until(lambda: worker.when_started)
+
+        future = fn.submit(1)
+        future.add_done_callback(lambda _: workers.pool.lock.later.append(start_meanwhile))
+        until(lambda: tries)
+        failing = worker.thread
+        first.set()
+        failing.join(PATIENCE_S)
+        assert isinstance(future.exception(PATIENCE_S), OSError)
+        second.set()
+        started[0].result(PATIENCE_S)
+
+
 def test_a_broken_state_is_gone_before_the_new_one_is_made() -> None:
     """The device has no memory for two."""
 

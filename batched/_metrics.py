@@ -136,7 +136,7 @@ GAUGES: dict[str, tuple[str, Callable[[Live], float | None]]] = {
     ),
     "learned_delay_seconds": ("How long recent batches waited for more calls", _mean_s("wait_ms")),
     "learned_capacity_items_per_second": (
-        "Items per second in full batches, back to back, calculated from the learned costs",
+        "Items per second in full batches, back to back in each worker, calculated from the learned costs",
         lambda live: _capacity([s.learned.capacity for _, s in live if s.learned is not None]),
     ),
     "fitting_items": (

@@ -101,9 +101,10 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
     def map(self, items: Iterable[Any], /, *more: Iterable[Any], with_items: bool = False) -> Iterator[Any]:
         """Yield the result of each item, in order; block for the next one.
 
-        `items` may be endless: at most three batches are read ahead of the consumer. Each element is one
-        item, even a list. The error of an item is raised in its place, and ends the map. With `with_items`
-        each result comes as a pair, `(item, result)`. The other rules are those of `amap`.
+        `items` may be endless: at most three batches are read ahead of the consumer, and one more for each
+        further worker. Each element is one item, even a list. The error of an item is raised in its place,
+        and ends the map. With `with_items` each result comes as a pair, `(item, result)`. The other rules are
+        those of `amap`.
         """
         return map_items(self, self._shared, self._open_map(), (items, *more), with_items=with_items)
 

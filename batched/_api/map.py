@@ -50,7 +50,9 @@ class ReadAhead(ABC):
             size = 1  # the deadline holds for each item
         if options.max_queue_size is not None:
             size = min(size, max(options.max_queue_size // 2, 1))  # as many as may wait (`Admission`)
-        return max(min(size, 3 * options.batch_size - self._items), 0)
+        # One batch in each worker, one that is next, and one of which the consumer takes the answers.
+        most = (options.max_concurrent_batches + 2) * options.batch_size
+        return max(min(size, most - self._items), 0)
 
     def take(self, elements: list[Any]) -> None:
         """Queue elements that have been read: as one call or, if one of them is refused, one by one.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from operator import index
 from typing import Any, Generic, Self, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from batched._clock import monotonic
+from batched._core.batch_fault import in_words
 from batched._drivers.worker_pool import PoolWorker, Served, WorkerPool
 
 StateT = TypeVar("StateT")
@@ -42,7 +44,7 @@ class WorkerStats:
     restarts: int
     """How often a function has raised `RestartWorker` on it."""
     error: str | None
-    """Why its last start failed; None if it did not."""
+    """Why its last start failed: the type of the error and its first line; None if it did not."""
     functions: Mapping[str, FunctionShare]
     """What it has run, by the name of the function."""
 
@@ -180,7 +182,9 @@ class Workers(Generic[StateT]):
         """
         if isinstance(weight, bool) or not isinstance(weight, int | float):
             raise TypeError(f"weight must be a number, got {weight!r}")
-        if not 0 < weight < float("inf"):
+        if not isfinite(weight):
+            raise ValueError(f"weight must be a finite number, got {weight}")
+        if weight <= 0:
             raise ValueError(f"weight must be more than 0, got {weight}")
         view = object.__new__(type(self))
         view._show(self._handle, self._token, float(weight))
@@ -288,7 +292,7 @@ def _stats(worker: PoolWorker, since: float, now: float) -> WorkerStats:
         is_ready=worker.current is not None,
         busy=min(busy_s / (now - since), 1.0) if now > since else 0.0,
         restarts=worker.restarts,
-        error=None if worker.error is None else f"{type(worker.error).__qualname__}: {worker.error}",
+        error=None if (error := worker.error) is None else in_words(error),
         functions=served,
     )
 

@@ -25,7 +25,7 @@ class BatchFault:
     def log(self) -> None:
         """Have the stats name the error, and the log if it is the first of its type. Not under a lock."""
         error = self._error
-        self._counters.batch_error = _in_words(error)
+        self._counters.batch_error = in_words(error)
         if self._is_new:
             _logger.warning(
                 "%s: a batch raised %s, but each of its items succeeded when retried alone or with fewer "
@@ -39,7 +39,7 @@ class BatchFault:
             )
 
 
-def _in_words(error: BaseException) -> str:
+def in_words(error: BaseException) -> str:
     """Return the type of `error` and the first line of its message."""
     try:
         line = str(error).strip().partition("\n")[0][:_MOST_LETTERS]

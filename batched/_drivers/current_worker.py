@@ -7,6 +7,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
+from batched._core.batch_fault import in_words
 from batched.errors import RestartWorker
 
 
@@ -36,15 +37,20 @@ def cause_of(restart: RestartWorker) -> BaseException:
     their local variables.
     """
     me = _thread.get_ident()
-    BROKEN[me] = repr(restart.__cause__ or restart)
-    if (worker := OF_THREAD.get(me)) is not None:
+    if (worker := OF_THREAD.get(me)) is not None:  # an event loop has none
+        BROKEN[me] = in_words(restart.__cause__ or restart)
         worker.state = None
-    for error in (restart, restart.__cause__, restart.__context__):
-        if error is not None:
-            traceback.clear_frames(error.__traceback__)
+    forget_variables(restart)
     if restart.__cause__ is not None or restart.args:
         return restart.__cause__ or restart
     return RestartWorker("the worker was broken; write `raise batched.RestartWorker from error` to say how")
+
+
+def forget_variables(error: BaseException) -> None:
+    """Have the frames of `error`, and of the errors that led to it, forget their local variables."""
+    for each in (error, error.__cause__, error.__context__):
+        if each is not None:
+            traceback.clear_frames(each.__traceback__)
 
 
 def current_worker() -> Worker:

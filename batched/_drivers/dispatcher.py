@@ -11,9 +11,11 @@ from batched._core.batcher import Batcher
 from batched._core.call import Call, release_inputs
 from batched._core.change import Change
 from batched._core.effects import Effects, log_faults
+from batched._drivers.current_worker import cause_of
 from batched._drivers.driver import Driver
 from batched._drivers.step_lock import StepLock
 from batched._parts.in_flight import store
+from batched.errors import RestartWorker
 
 if TYPE_CHECKING:
     from batched._core.stream_batcher import StreamBatcher
@@ -112,6 +114,13 @@ class Dispatcher(ABC):
             if not isinstance(error, Exception):
                 batcher.mend(error)
                 self._count_anew()
+
+    def fail(self, batch: Batch, error: BaseException, now: float) -> None:
+        """Have `batch` fail by `error`, or by what broke its worker. Needs the lock."""
+        if isinstance(error, RestartWorker):
+            error = cause_of(error)
+            batch.blames_worker = True
+        self.batcher.fail(batch, error, now)
 
     def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
         """Hand the callers of `batch`, which streams, their next pieces.

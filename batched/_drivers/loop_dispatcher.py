@@ -198,7 +198,7 @@ class LoopDispatcher(Dispatcher):
                         if error is None:
                             batcher.finish(batch, parts, monotonic())
                         else:
-                            batcher.fail(batch, error, monotonic())
+                            self.fail(batch, error, monotonic())
                 except BaseException as raised:
                     self.has_answered = True
                     if not self._gives_up(raised, batch):

@@ -323,7 +323,7 @@ class StagedThreadDispatcher(ThreadDispatcher):
             if passage.failure is None:
                 batcher.finish(batch, passage.outputs, now)
             else:
-                batcher.fail(batch, passage.failure, now)
+                self.fail(batch, passage.failure, now)
             if self._current is passage:
                 self._current = None
                 self._is_busy = False

@@ -153,15 +153,19 @@ class ThreadDriver(Driver):
             raise self.closed_error()
         if _thread.get_ident() in self.idents:
             if self.pool is not None:
-                raise RuntimeError(
-                    f"{self.name} was called from a worker of {self.pool.name!r}, on which it runs itself, "
-                    f"so it might wait for that worker forever: give it other workers, or call its plain "
-                    f"function, {self.name}.__wrapped__"
-                )
+                raise self.inside_error(self.pool)
             raise RuntimeError(
                 f"{self.name} was called from inside its own batch function, or from a callback of one of "
                 f"its futures, where it would wait for itself"
             )
+
+    def inside_error(self, pool: WorkerPool) -> RuntimeError:
+        """Return what a call raises in a worker of `pool`, its own."""
+        return RuntimeError(
+            f"{self.name} was called from a worker of {pool.name!r}, on which it runs itself, "
+            f"so it might wait for that worker forever: give it other workers, or call its plain "
+            f"function, {self.name}.__wrapped__"
+        )
 
     def check_outside(self) -> None:
         """Raise if this is a worker's own thread, which cannot wait for its own end."""

@@ -18,7 +18,7 @@ from batched._core.call import Call
 from batched._core.change import Change
 from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
-from batched._drivers.current_worker import OF_THREAD, Worker, cause_of
+from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.generators import run_steps, walk_steps
@@ -28,7 +28,6 @@ from batched._drivers.stream_wakeups import apart, tell
 from batched._drivers.wakeups import settle, wake
 from batched._drivers.worker_pool import SharedWorkers, WorkerPool, WorkerTimes
 from batched._drivers.workers import Workers
-from batched.errors import RestartWorker
 
 _logger = logging.getLogger("batched")
 
@@ -92,10 +91,7 @@ class ThreadDispatcher(Dispatcher):
             if failure is None:
                 batcher.finish(batch, parts, now)
             else:
-                if isinstance(failure, RestartWorker):
-                    failure = cause_of(failure)
-                    batch.blames_worker = True
-                batcher.fail(batch, failure, now)
+                self.fail(batch, failure, now)
             is_alone = workers.most == len(workers.members) == 1  # else another worker may have the turn
             if is_alone:
                 # A batch is taken only after callers that were answered, and callbacks of their futures, had

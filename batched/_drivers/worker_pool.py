@@ -29,7 +29,7 @@ from batched._core.batch import Batch
 from batched._core.halves import Aside
 from batched._core.shared_turns import Account, Seat, SharedTurns
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD
-from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
+from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker, forget_variables
 from batched._drivers.fork_and_exit import register, start_thread
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
 from batched._drivers.runners import new_runner
@@ -98,6 +98,8 @@ class PoolWorker:
         self.thread: threading.Thread | None = None
         self.current: Worker | None = None
         """What `current_worker()` returns, with the state; None until that is made."""
+        self.loop_of_state: asyncio.Runner | None = None
+        """On which an `async def` initializer has made the state, which ends with it."""
         self.busy_since: float | None = None
         self.runs: Account | None = None
         """The function that it runs, or has run last."""
@@ -139,6 +141,7 @@ class WorkerPool:
         self.renew_locks()
         self.members: set[threading.Thread] = set()
         """The threads that may take a batch."""
+        self._failed: set[PoolWorker] = set()  # to start, since a worker was ready
         self._ended: deque[tuple[Account, float | None]] = deque()  # of which the turns have yet to learn
         self.asking: dict[SharedWorkers, None] = {}
         self._for_others: dict[SharedWorkers, None] = {}  # with batches that not each worker may run
@@ -242,6 +245,19 @@ class WorkerPool:
                         self._start_thread(worker)
                     return
 
+    def _start_next(self) -> bool:
+        """Start a worker that has not failed since one was ready; return whether one starts. Needs the lock.
+
+        Once all have, the calls that wait get the error, and all may be tried for the next call.
+        """
+        for worker in self.workers:
+            if worker not in self._failed:
+                with contextlib.suppress(RuntimeError):  # the process has too many threads
+                    self._start_thread(worker)
+                    return True
+        self._failed.clear()
+        return False
+
     def _start_thread(self, worker: PoolWorker) -> None:
         """Start the thread of `worker`. Needs the lock."""
         name = f"batched: {self.name} {worker.name}"
@@ -268,7 +284,7 @@ class WorkerPool:
         if not self.closed:
             with self.lock.later, self.lock:
                 for worker in self.workers:
-                    if worker.thread is None:
+                    if worker.thread not in self.members:  # one that has failed may still be ending
                         self._start_thread(worker)
                     if worker.current is None:
                         gate = _thread.allocate_lock()
@@ -335,14 +351,20 @@ class WorkerPool:
         began = monotonic()
         try:
             state = None if self.initializer is None else self.initializer(worker.name)
+            worker.loop_of_state = None
             if hasattr(state, "__await__"):
-                state = self._runner().run(_awaited(state))
+                worker.loop_of_state = runner = self._runner()
+                state = runner.run(_awaited(state))
         except BaseException as error:  # noqa: BLE001  for the callers that wait
             self._could_not_start(worker, error, began)
             return False
         worker.error = None
+        self._failed.clear()
         worker.current = OF_THREAD[_thread.get_ident()] = Worker(worker.index, worker.name, state)
-        self._tell_of_start(worker, None)
+        with self.lock.later, self.lock:
+            told, worker.when_started = worker.when_started, []
+        for tell in told:
+            tell(None)
         return True
 
     def _runner(self) -> asyncio.Runner:
@@ -353,26 +375,22 @@ class WorkerPool:
             runner = self.runners[me] = new_runner()
         return runner
 
-    def _tell_of_start(self, worker: PoolWorker, error: BaseException | None) -> None:
-        with self.lock.later, self.lock:
-            told, worker.when_started = worker.when_started, []
-        for tell in told:
-            tell(error)
-
     def _could_not_start(self, worker: PoolWorker, error: BaseException, began: float) -> None:
         """Note that there is no state for `worker`; answer the calls that wait, if no other worker will."""
-        what = getattr(self.initializer, "__qualname__", repr(self.initializer))
-        with contextlib.suppress(Exception):  # a class may refuse attributes
+        with contextlib.suppress(Exception):  # a class may refuse attributes, or have a broken `__repr__`
+            what = getattr(self.initializer, "__qualname__", None) or repr(self.initializer)
             error.add_note(
                 f"raised by {what}({worker.name!r}), the initializer of the workers {self.name!r}; the next "
                 f"call that finds no worker tries again"
             )
+        forget_variables(error)  # such as half of a model, in memory that the next try may need
         now = monotonic()
         worker.error = error
         worker.not_before = now + max(_AGAIN * (now - began), _LEAST_PAUSE_S)
         with self.lock.later, self.lock:
             self.members.discard(threading.current_thread())
-            is_last = not self.members
+            self._failed.add(worker)
+            is_last = not self.members and not self._start_next()
         if is_last:
             self._turn_all_away(error)
         else:
@@ -436,11 +454,15 @@ class WorkerPool:
                 served.batches += 1
                 served.items += size
                 served.seconds += seconds
-        if (why := BROKEN.pop(me, None)) is not None:
+        why = BROKEN.pop(me, None)
+        if why is not None:
+            worker.restarts += 1
+        elif worker.loop_of_state is not None and worker.loop_of_state is not self.runners.get(me):
+            why = "an error that ended its event loop"
+        if why is not None:
             _logger.warning("%s: restarting the worker %r after %s", account.name, worker.name, why)
             OF_THREAD.pop(me, None)
             worker.current = None
-            worker.restarts += 1
         self.asking[seat] = None
         if seat.dispatcher.driver.closed:
             self.wake()
@@ -545,15 +567,17 @@ class WorkerPool:
                 _logger.exception("%s: could not close a worker's event loop", self.name)
         for known in (OF_THREAD, IN_THREAD):
             known.pop(me, None)
+        told: list[Callable[[BaseException | None], object]] = []
         with self.lock.later, self.lock:
             self.idents.discard(me)
             self.members.discard(threading.current_thread())
-            is_replaced = worker.thread is not threading.current_thread()
-            if not is_replaced:
+            if worker.thread is threading.current_thread():  # else another one has taken its place
                 worker.thread = worker.current = None
+                told, worker.when_started = worker.when_started, []
+            error = worker.error
             is_last = not self.members
-        if not is_replaced:
-            self._tell_of_start(worker, worker.error)
+        for tell in told:
+            tell(error)
         if self._wake.locked():
             self._look_again()  # the next one may have to end too
         if is_last and self.asking:

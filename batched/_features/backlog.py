@@ -58,6 +58,7 @@ class Backlog(Feature):
         self._deadlines = deadlines
         self._name = name
         self._streams = streams
+        self.slots: float = 1.0
         self.times: ServiceTime = ServiceTime()
         self._extra = ExtraRuns()
         self._ended = 0.0
@@ -85,7 +86,7 @@ class Backlog(Feature):
 
     def configure(self, options: Options) -> None:
         """Follow new options."""
-        self.slots: float = options.max_concurrent_batches
+        self.slots = options.max_concurrent_batches
         if self.times.is_known:
             self._free_at = self._next_end(self._now)
 

@@ -134,6 +134,7 @@ def features(
     backlog = Backlog(deadlines, name, streams=streams)
     if workers is not None:
         backlog = SharedBacklog(deadlines, name, workers, streams=streams)
+    waiting.at_once = backlog
     lengths = LearnedLengths(waiting)  # the window takes what batches cost from them, where they are used
     sizes = FixedSizes(streams=streams)
     memory = FitsMemory(sizes, streams=streams)

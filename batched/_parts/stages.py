@@ -15,6 +15,7 @@ from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper
 from batched._core.options import Options, has_stages
 from batched._parts.layers import Divisible
+from batched.errors import RestartWorker
 
 _IN_WORDS = {"prepare": "preparing", "function": "running", "finish": "finishing"}
 
@@ -189,6 +190,8 @@ def first_of(func: Any, options: Options, name: str, owner: object, *, bound: bo
 def note_stage(error: BaseException, stage: str, batch: Batch) -> None:
     """Note on `error` in which stage of `batch` it was raised; of one that is raised again, the last."""
     size = batch.size
+    if isinstance(error, RestartWorker):
+        error = error.__cause__ or error  # callers get that
     note = f"while {_IN_WORDS[stage]} a batch of {size} {'item' if size == 1 else 'items'}"
     try:
         notes = getattr(error, "__notes__", [])

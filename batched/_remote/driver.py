@@ -90,7 +90,13 @@ class RemoteDriver(Driver):
         collator: Any = self.collator
         collator.chunk_size = 1 if known.maps_singly else None
         self.max_pieces = known.max_pieces
-        self._follow({"batch_size": known.batch_size, "max_queue_size": known.max_queue_size})
+        self._follow(
+            {
+                "batch_size": known.batch_size,
+                "max_queue_size": known.max_queue_size,
+                "max_concurrent_batches": known.max_concurrent_batches,
+            }
+        )
 
     def check(self) -> None:
         """Raise if there are no calls any more."""

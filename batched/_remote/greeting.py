@@ -35,6 +35,7 @@ class Described:
     batch_size: int
     max_queue_size: int | None
     max_pieces: int
+    max_concurrent_batches: int = 1
 
 
 _KINDS: dict[str, Any] = {

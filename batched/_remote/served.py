@@ -85,6 +85,7 @@ class Served:
             batch_size=options.batch_size,
             max_queue_size=options.max_queue_size,
             max_pieces=getattr(options, "max_pieces", DEFAULT_MAX_PIECES),
+            max_concurrent_batches=options.max_concurrent_batches,
         )
 
     def call(self, wanted: Wanted, client: str) -> Call:

@@ -19,7 +19,7 @@ from batched._core.change import Change
 from batched._core.options import Options
 from batched._drivers.arrivals import Entry, put
 from batched._drivers.current_batch import IN_THREAD, RUNNING
-from batched._drivers.current_worker import OF_THREAD, Worker, cause_of
+from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.event_loop import LoopDriver
@@ -28,6 +28,7 @@ from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.stream_wakeups import Bell
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import FUTURE, resolve_on_loop, settle
+from batched._drivers.worker_pool import WorkerPool
 from batched._parts.stages import Steps
 from batched.errors import RestartWorker
 
@@ -97,10 +98,14 @@ def _answer(dispatcher: _Inline, call: Call, *, of_map: bool, is_awaited: bool) 
     driver = dispatcher.driver
     driver.check()
     outer = RUNNING.get(None) or IN_THREAD.get(_thread.get_ident())
-    if outer is not None and _running.get(outer) is driver:
+    running: Any = None if outer is None else _running.get(outer)
+    if running is driver:
         raise RuntimeError(
             f"{driver.name} was called from inside its own batch function, where it would wait for itself"
         )
+    outer_pool: WorkerPool | None = getattr(running, "pool", None)
+    if isinstance(driver, ThreadDriver) and outer_pool is not None and outer_pool is driver.pool:
+        raise driver.inside_error(outer_pool)
     call.deadline = None
     _answering[call] = dispatcher
     work = dispatcher.answer(call, of_map=of_map)
@@ -223,14 +228,12 @@ class _Inline(Dispatcher):
             self.batches.discard(batch)
             _running.pop(batch, None)
         if isinstance(failure, RestartWorker):
-            failure = cause_of(failure)
-            if (workers := self.driver.options.workers) is not None:
-                _workers.pop(workers.pool, None)
+            forget_stand_in(self.driver.options)
         with self as batcher:
             if failure is None:
                 batcher.finish(batch, parts, monotonic())
             else:
-                batcher.fail(batch, failure, monotonic())
+                self.fail(batch, failure, monotonic())
         failure = None
         batch.clear()
 
@@ -314,6 +317,12 @@ def stand_in_of(options: Options) -> Worker:
             state = result_of(_awaited(state)) if hasattr(state, "__await__") else state
             _workers[pool] = Worker(0, name, state)
         return _workers[pool]
+
+
+def forget_stand_in(options: Options) -> None:
+    """Have the state of the first worker of a function be made anew."""
+    if (workers := options.workers) is not None:
+        _workers.pop(workers.pool, None)
 
 
 async def _awaited(value: Any) -> Any:

@@ -12,12 +12,13 @@ from typing import Any, Generic, TypeVar
 from batched._api.function import DecoratedFunction
 from batched._core.batch import Batch
 from batched._core.call import Call
+from batched._drivers.current_worker import cause_of
 from batched._drivers.manual_clock import ManualDriver
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import error_of, own_errors
 from batched._parts.stack import join
-from batched.errors import raise_as_was
-from batched.testing.at_once import result_of, run_at_once, stand_in_of
+from batched.errors import RestartWorker, raise_as_was
+from batched.testing.at_once import forget_stand_in, result_of, run_at_once, stand_in_of
 
 __all__ = ["ManualClock", "Pending", "Ran", "manual_clock"]
 
@@ -120,7 +121,8 @@ class ManualClock:
         while hasattr(self._inmost, "inner"):
             self._inmost = self._inmost.inner
         self._driver = ManualDriver(driver.options, queue, driver.collator, self._name)
-        self._worker = stand_in_of(driver.options) if isinstance(driver, ThreadDriver) else None
+        self._has_worker = isinstance(driver, ThreadDriver)
+        self._options = driver.options
         self._most = driver.options.max_concurrent_batches
         self._takes_ms = takes_ms
         self._now_s = 0.0
@@ -220,7 +222,8 @@ class ManualClock:
             raise ValueError(f"takes_ms must be at least 0, got {takes_ms}: a batch ends after its start")
         found: Any
         try:
-            found = run_at_once(batch, self._collator, result_of, self._worker)
+            worker = stand_in_of(self._options) if self._has_worker else None
+            found = run_at_once(batch, self._collator, result_of, worker)
         except BaseException as error:  # noqa: BLE001  for its callers
             found = _Raised(error)
         ends_at = self._now_s + takes_ms / 1000
@@ -242,6 +245,10 @@ class ManualClock:
                 self._driver.finish(batch, now, found)
             except Exception as wrong:  # noqa: BLE001  results of another number, or kind
                 error = wrong
+        if isinstance(error, RestartWorker):
+            forget_stand_in(self._options)
+            error = cause_of(error)
+            batch.blames_worker = True
         if error is not None:
             self._driver.fail(batch, error, now)
         self.ran.append(Ran(items, size, reason, started * 1000, now * 1000, error))

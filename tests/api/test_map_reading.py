@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import batched
-from tests.kit.gate import PATIENCE_S, Gate, until
+import batched.aio
+from tests.kit.gate import PATIENCE_S, AsyncGate, Gate, until
 
 
 def test_map_reads_no_further_ahead_than_three_batches() -> None:
@@ -31,6 +32,40 @@ def test_map_reads_no_further_ahead_than_three_batches() -> None:
     assert accepted <= 10 + 3 * 4
     with pytest.raises(TypeError, match="not iterable"):
         fn.map(3)
+
+
+@pytest.mark.parametrize("are_shared", [False, True])
+def test_map_has_a_batch_for_each_worker(are_shared: bool) -> None:
+    """However many there are: all of them run at once, and one batch more is next."""
+    gate = Gate(shut=True)
+    workers: dict[str, Any] = {"workers": batched.Workers(5)} if are_shared else {"max_concurrent_batches": 5}
+    fn = batched.dynamically(gate, batch_size=4, timeout_ms=0, adaptive=False, **workers)
+    with fn, ThreadPoolExecutor(1) as pool:
+        answers = pool.submit(list, fn.map(range(100)))
+        try:
+            for _ in range(5):
+                gate.wait_for_batch()
+            until(lambda: fn.stats.total_accepted == 7 * 4)
+        finally:
+            gate.open()
+        assert answers.result(PATIENCE_S) == [*range(100)]
+
+
+def test_amap_has_a_batch_for_each_that_may_run_at_once() -> None:
+    gate = AsyncGate()
+    fn = batched.aio.dynamically(gate, batch_size=4, timeout_ms=0, max_concurrent_batches=5)
+
+    async def answers() -> list[int]:
+        return [answer async for answer in fn.amap(range(100))]
+
+    async def main() -> None:
+        reader = asyncio.create_task(answers())
+        for _ in range(5):
+            await gate.entered.acquire()
+        gate.opened.set()
+        assert await reader == [*range(100)]
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
 
 
 def test_amap_answers_a_slow_source_as_it_comes() -> None:

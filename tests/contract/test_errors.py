@@ -15,7 +15,7 @@ import numpy as np
 import pydantic
 import pytest
 
-from batched import BatchError
+from batched import BatchError, RestartWorker
 from tests.kit.errors import OwnError
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
@@ -165,6 +165,21 @@ class Stubborn(Exception):
 def stubborn(items: list[Any]) -> list[Any]:
     """Raise what cannot be copied."""
     raise Stubborn(len(items))
+
+
+def test_callers_of_a_function_that_has_its_worker_restarted_get_the_cause(flavour: Flavour) -> None:
+    """Also where no worker has a state, or batches run on an event loop; the batch runs once more."""
+    gate = Gate(lost)
+    fn = flavour.decorate(gate)
+    with pytest.raises(KeyError, match="lost"):
+        flavour.call(fn, 1)
+    assert gate.batches == [[1], [1]]
+    flavour.close(fn)
+
+
+def lost(items: list[Any]) -> list[Any]:
+    """Say that the worker is broken."""
+    raise RestartWorker from KeyError("lost")
 
 
 def test_an_error_that_cannot_be_copied_arrives_at_several_callers_as_a_batch_error(flavour: Flavour) -> None:

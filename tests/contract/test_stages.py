@@ -170,6 +170,26 @@ def test_an_item_that_fails_in_any_stage_fails_alone_and_its_error_names_the_sta
     flavour.close(fn)
 
 
+@pytest.mark.parametrize(
+    ("stage", "verb"), [("prepare", "preparing"), ("function", "running"), ("finish", "finishing")]
+)
+def test_a_restart_in_any_stage_reaches_callers_as_its_cause(flavour: Flavour, stage: str, verb: str) -> None:
+    """There is no worker to be made anew; the batch runs once more, and the error names the stage."""
+    runs = []
+
+    def fails(items: Any) -> Any:
+        runs.append(items)
+        raise batched.RestartWorker from KeyError("lost")
+
+    functions = {each: fails if each == stage else identity for each in ("prepare", "function", "finish")}
+    fn = flavour.decorate(functions.pop("function"), **functions)
+    with pytest.raises(KeyError, match="lost") as caught:
+        flavour.call(fn, 1)
+    assert caught.value.__notes__ == [f"while {verb} a batch of 1 item"]
+    assert runs == [[1], [1]]
+    flavour.close(fn)
+
+
 def test_the_number_of_results_is_judged_after_the_last_stage(flavour: Flavour) -> None:
     fn = flavour.decorate(identity, finish=lambda outputs: outputs[1:])
     with pytest.raises(batched.BatchError, match="one result per item"):

@@ -185,6 +185,32 @@ def test_a_worker_that_cannot_start_leaves_its_calls_to_the_others(
         until(lambda: "could not start the worker 'bad'" in caplog.text)
 
 
+def test_a_first_worker_that_cannot_start_leaves_its_calls_to_one_that_has_yet_to(flavour: Flavour) -> None:
+    """No call fails as long as there is a worker that can start; then each has been tried."""
+    broken = {"first", "second"}
+    tried: list[str] = []
+
+    def load(name: str) -> str:
+        tried.append(name)
+        if name in broken:
+            raise OSError(f"no device {name}")
+        return name
+
+    with batched.Workers(["first", "second", "third"], initializer=load) as gpus:
+        (fn,) = share(flavour, gpus, who_runs)
+        assert flavour.call(fn, 1) == (2, "third", "third")
+        assert tried == ["first", "second", "third"]
+    tried.clear()
+    with batched.Workers(["first", "second"], initializer=load) as gpus:
+        (fn,) = share(flavour, gpus, who_runs)
+        for _ in range(2):
+            with pytest.raises(OSError, match="no device"):
+                flavour.call(fn, 1)
+        assert sorted(tried) == ["first", "first", "second", "second"]
+        broken.clear()
+        assert flavour.call(fn, 1)[2] in {"first", "second"}
+
+
 def test_a_broken_worker_is_made_anew_and_its_batch_runs_once_more(flavour: Flavour) -> None:
     """No caller notices."""
     load = Load()

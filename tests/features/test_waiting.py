@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 import batched
+from batched._core.options import Options
+from batched._drivers.manual_clock import ManualDriver
+from batched._features.backlog import Backlog
 from batched.testing import manual_clock
+from tests.kit.calls import listed
 
 
 @pytest.mark.parametrize(
@@ -23,3 +27,36 @@ def test_only_a_wait_that_may_pay_is_learned(options: dict[str, Any], learns: bo
         clock.step()
         assert call.result() == item
     assert (clock.stats.learned is not None) == learns
+
+
+@pytest.mark.parametrize("options", [{"max_concurrent_batches": 4}, {"workers": batched.Workers(4)}])
+def test_the_capacity_is_that_of_all_batches_that_run_at_once(options: dict[str, Any]) -> None:
+    """It is said to be the most items a second, and four workers have four times as many."""
+    found = []
+    for its in ({}, options):
+        clock = manual_clock(batched.dynamically(list, batch_size=8, **its), takes_ms=lambda size: 4 + size)
+        for size in [8, 3, 5, 8, 1, 7] * 20:
+            call = clock.call([*range(size)])
+            while clock.step() is not None:
+                pass
+            assert call.result() == [*range(size)]
+        assert clock.stats.learned is not None
+        found.append(clock.stats.learned.capacity)
+    alone, of_four = found
+    assert alone == pytest.approx(8 / 0.012, rel=0.05)
+    assert of_four == pytest.approx(4 * alone, rel=0.05)
+
+
+def test_without_a_backlog_the_capacity_is_that_of_one_worker() -> None:
+    """As in a simulation that leaves it out: no other feature is needed for what this one tells."""
+    driver = ManualDriver(Options(batch_size=8), without=(Backlog,))
+    now = 0.0
+    for size in [8, 3, 5, 8, 1, 7] * 40:
+        driver.push(listed(size, now))
+        while (delay := driver.delay(now)) is not None:
+            batch = driver.pop(now + delay)
+            now += delay + 0.004 + 0.001 * batch.size
+            driver.run(batch, now)
+    learned = driver.stats(now).learned
+    assert learned is not None
+    assert learned.capacity == pytest.approx(8 / 0.012, rel=0.05)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from batched._policy.length_cost import LengthCost
 from batched._policy.several import SeveralWindow
 from batched._policy.window import AtOnce, StartReason, Window
 from tests.kit.calls import listed, single
+from tests.kit.figures import LEARNED
 from tests.kit.river import StandInRiver, batch_of, run_of, run_of_list
 
 OPTIONS = Options(timeout_ms=4.0, batch_size=16)
@@ -83,6 +87,15 @@ def test_with_several_batches_at_once_the_window_sees_which_run() -> None:
     window = feature.window
     assert (type(window), feature.hooks, river.windows) == (SeveralWindow, HEARS_ALL, [window])
     assert (window.workers, window.running) == (2, river.running)
+
+
+def test_the_capacity_counts_batches_that_run_at_once() -> None:
+    """Such as those in stages, as far as these overlap; an unknown one stays unknown."""
+    feature, _ = alone()
+    for capacity, found in ((None, None), (100.0, 250.0)):
+        feature.window = SimpleNamespace(cohorts=1, learned=partial(replace, LEARNED, capacity=capacity))
+        feature.at_once = SimpleNamespace(slots=2.5)
+        assert feature.lessons() == {"cohorts": 1, "learned": replace(LEARNED, capacity=found)}
 
 
 def test_with_more_or_fewer_batches_at_once_what_was_learned_stays() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import threading
@@ -130,6 +131,118 @@ def test_start_makes_all_states_and_raises_the_first_error() -> None:
         assert all(worker.is_ready for worker in workers.stats.workers)
 
 
+class Wordless(Exception):
+    """An error that cannot be printed."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+    __repr__ = __str__
+
+
+class WordlessLoad(Wordless):
+    """An initializer that cannot be printed either."""
+
+    def __call__(self, name: str) -> None:
+        raise Wordless
+
+
+def test_the_table_of_the_stats_has_one_line_for_an_error() -> None:
+    """As those of CUDA have several; and an error without words is named."""
+
+    def load(name: str) -> None:
+        raise (
+            Wordless if name == "a" else RuntimeError(f"no memory on {name}\nmore is said\nin further lines")
+        )
+
+    with batched.Workers(["a", "b"], initializer=load) as workers:
+        with pytest.raises((Wordless, RuntimeError)):
+            workers.start()
+        until(lambda: all(worker.error for worker in workers.stats.workers))
+        assert [worker.error for worker in workers.stats.workers] == [
+            "Wordless",
+            "RuntimeError: no memory on b",
+        ]
+        assert len(str(workers.stats).splitlines()) == 4
+
+
+def test_what_cannot_be_printed_loses_no_call() -> None:
+    """Neither an initializer, nor the error that it raises, nor one for which a worker is made anew."""
+    runs: list[list[int]] = []
+
+    def run(items: list[int]) -> list[int]:
+        runs.append(items)
+        if len(runs) == 1:
+            raise batched.RestartWorker from Wordless
+        return items
+
+    future = batched.dynamically(list, workers=batched.Workers(1, initializer=WordlessLoad())).submit(1)
+    with pytest.raises(Wordless):
+        future.result(PATIENCE_S)
+    assert batched.dynamically(run, workers=batched.Workers(1)).submit(1).result(PATIENCE_S) == 1
+    assert runs == [[1], [1]]
+
+
+def test_start_tries_again_while_the_worker_that_failed_ends() -> None:
+    """Else it would raise an error that a call has had already."""
+    tries: list[str] = []
+
+    def load(name: str) -> None:
+        tries.append(name)
+        if len(tries) == 1:
+            raise OSError(f"no {name}")
+
+    with batched.Workers(["a"], initializer=load) as workers, ThreadPoolExecutor(1) as other:
+        gate = Gate(shut=True)
+        fn = batched.dynamically(list, workers=workers)
+        future = fn.submit(1)
+
+        def wait_at_gate(_: object) -> None:  # in the worker that has failed
+            gate([])
+
+        future.add_done_callback(wait_at_gate)
+        try:
+            gate.entered.acquire(timeout=PATIENCE_S)
+            other.submit(workers.start).result(PATIENCE_S)
+        finally:
+            gate.open()
+        assert isinstance(future.exception(PATIENCE_S), OSError)
+        assert tries == ["a", "a"]
+        assert fn(2) == 2
+
+
+def test_start_does_not_raise_the_error_of_a_worker_that_has_just_ended() -> None:
+    """It has started another one, and waits for that: at whatever moment it comes."""
+    tries: list[str] = []
+    first, second = threading.Event(), threading.Event()
+
+    def load(name: str) -> None:
+        tries.append(name)
+        if len(tries) == 1:
+            assert first.wait(PATIENCE_S)
+            raise OSError(f"no {name}")
+        assert second.wait(PATIENCE_S)
+
+    with batched.Workers(["a"], initializer=load) as workers, ThreadPoolExecutor(1) as other:
+        fn = batched.dynamically(list, workers=workers)
+        started: list[Any] = []
+        worker = workers.pool.workers[0]
+
+        def start_meanwhile() -> None:  # in the worker that has failed, once it has left the lock at its end
+            started.append(other.submit(workers.start))
+            until(lambda: worker.when_started)
+
+        future = fn.submit(1)
+        future.add_done_callback(lambda _: workers.pool.lock.later.append(start_meanwhile))
+        until(lambda: tries)
+        failing = worker.thread
+        first.set()
+        failing.join(PATIENCE_S)
+        assert isinstance(future.exception(PATIENCE_S), OSError)
+        second.set()
+        started[0].result(PATIENCE_S)
+
+
 def test_a_broken_state_is_gone_before_the_new_one_is_made() -> None:
     """The device has no memory for two."""
 
@@ -158,6 +271,40 @@ def test_a_broken_state_is_gone_before_the_new_one_is_made() -> None:
         fn = batched.dynamically(run, timeout_ms=0, workers=workers)
         assert fn([1, 2]) == [1, 2]
         assert left == [0, 0]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_an_initializer_that_failed_had_made_is_gone_before_the_next_try(is_async: bool) -> None:
+    """Even if its error is kept, by a caller and by the stats: half of a model takes memory, too."""
+
+    class Half:
+        pass
+
+    halves: list[weakref.ref[Half]] = []
+    left: list[Any] = []
+
+    def load(_: str) -> str:
+        left.extend(half() for half in halves)
+        half = Half()
+        halves.append(weakref.ref(half))
+        if len(halves) == 1:
+            try:
+                raise MemoryError("on the device")
+            except MemoryError as error:
+                raise OSError("cannot load") from error
+        return "loaded"
+
+    async def load_on_loop(name: str) -> str:
+        return load(name)
+
+    initializer: Any = load_on_loop if is_async else load
+    with batched.Workers(["npu"], initializer=initializer) as workers:
+        fn = batched.dynamically(list, workers=workers)
+        with pytest.raises(OSError, match="cannot load") as caught:
+            fn(1)
+        assert fn(1) == 1
+    assert left == [None]
+    assert caught.traceback[-1].name == "load"
 
 
 def test_a_lone_caller_wakes_no_second_worker_for_its_batch() -> None:
@@ -287,8 +434,6 @@ def test_a_worker_s_event_loop_is_closed_at_its_end() -> None:
     loops: list[Any] = []
 
     async def run(items: list[int]) -> list[int]:
-        import asyncio
-
         loops.append(asyncio.get_running_loop())
         return items
 
@@ -298,3 +443,29 @@ def test_a_worker_s_event_loop_is_closed_at_its_end() -> None:
         assert loops[0] is loops[1]
         assert not loops[0].is_closed()
     assert loops[0].is_closed()
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
+def test_a_state_that_was_made_on_an_event_loop_is_made_anew_with_the_loop(
+    error: type[BaseException],
+) -> None:
+    """An error that is no `Exception` ends the loop; a client that belongs to it would fail ever after."""
+    made: list[asyncio.AbstractEventLoop] = []
+
+    async def load(_: str) -> asyncio.AbstractEventLoop:
+        made.append(asyncio.get_running_loop())
+        return made[-1]
+
+    async def run(items: list[int]) -> list[bool]:
+        if items == [13]:
+            raise error
+        return [batched.current_worker().state is asyncio.get_running_loop() for _ in items]
+
+    with batched.Workers(1, initializer=load) as workers:
+        fn = batched.dynamically(run, timeout_ms=0, workers=workers)
+        assert fn(1) is True
+        with pytest.raises(error):
+            fn(13)
+        assert fn(1) is True
+        assert len(made) == 2
+        assert workers.stats.workers[0].restarts == 0

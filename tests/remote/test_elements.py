@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import batched
-from tests.kit.gate import PATIENCE_S, until
+from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.remote_server import serving
 from tests.kit.serving import served
 
@@ -45,6 +45,26 @@ def test_an_element_that_is_refused_fails_alone() -> None:
                     assert [answer for answer in answers if not isinstance(answer, Exception)] == [
                         item for item in items if item
                     ]
+
+
+@needs_unix
+def test_a_map_has_a_batch_for_each_worker_of_the_server(tmp_path: Path) -> None:
+    """And one that is next, and one for its consumer, so that no worker is idle while elements are left."""
+    gate = Gate(shut=True)
+    function = batched.dynamically(gate, timeout_ms=0, batch_size=4, workers=batched.Workers(5))
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"f": function}), batched.connect(bind) as client:
+        first = client.f.submit(0)
+        gate.wait_for_batch()
+        gate.let_through()
+        assert first.result(PATIENCE_S) == 0  # now the client knows how many workers there are
+        with ThreadPoolExecutor(1) as pool:
+            answers = pool.submit(list, client.f.map(range(100)))
+            try:
+                until(lambda: client.f.stats.total_accepted == 1 + 7 * 4)
+            finally:
+                gate.open()
+            assert answers.result(PATIENCE_S) == [*range(100)]
 
 
 class Turns:

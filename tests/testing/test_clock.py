@@ -238,6 +238,48 @@ def test_layers_caches_and_stages() -> None:
     assert call.result() == 4
 
 
+def test_a_batch_that_breaks_its_worker_runs_once_more_with_a_new_state() -> None:
+    """As in a service; where that breaks too, callers get the cause."""
+    made: list[str] = []
+
+    def run(items: list[int]) -> list[int]:
+        if len(made) == 1 or 13 in items:
+            raise batched.RestartWorker from ValueError("broken")
+        return items
+
+    workers = batched.Workers(1, initializer=made.append)
+    clock = manual_clock(batched.dynamically(run, workers=workers, timeout_ms=0))
+    answer = clock.call(1)
+    clock.turn(ms=1)
+    assert answer.result() == 1
+    assert [type(ran.error) for ran in clock.ran] == [ValueError, type(None)]
+    assert len(made) == 2
+    broken = clock.call(13)
+    clock.turn(ms=1)
+    with pytest.raises(ValueError, match="broken"):
+        broken.result()
+
+
+def test_the_error_of_an_initializer_is_that_of_the_call() -> None:
+    """As in a service; the next call tries again."""
+    made: list[str] = []
+
+    def load(name: str) -> None:
+        made.append(name)
+        if len(made) == 1:
+            raise OSError("no device")
+
+    workers = batched.Workers(1, initializer=load)
+    clock = manual_clock(batched.dynamically(list, workers=workers, timeout_ms=0))
+    answer = clock.call(1)
+    clock.turn(ms=1)
+    with pytest.raises(OSError, match="no device"):
+        answer.result()
+    answer = clock.call(2)
+    clock.turn(ms=1)
+    assert answer.result() == 2
+
+
 def test_a_function_finds_the_first_of_its_workers() -> None:
     """With its state; and so it does where its items are tried alone and together."""
     workers = batched.Workers(["cuda:0"], initializer=len)

@@ -218,6 +218,29 @@ def test_a_function_that_calls_itself_is_told_so() -> None:
     run(main)
 
 
+def test_a_function_that_calls_another_on_the_same_workers_is_told_so() -> None:
+    """As ever: a worker would wait for itself. On other workers it may."""
+    workers, others = batched.Workers(1, name="pool"), batched.Workers(1)
+    inner = batched.dynamically(list, workers=workers)
+
+    def ask(items: list[int]) -> list[int]:
+        return [inner(item) for item in items]
+
+    async def ask_awaiting(items: list[int]) -> list[int]:
+        return [await inner.acall(item) for item in items]
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="called from a worker of 'pool', on which it runs itself"):
+            await batched.dynamically(ask_awaiting, workers=workers).acall(1)
+
+    with inline():
+        with pytest.raises(RuntimeError, match="called from a worker of 'pool', on which it runs itself"):
+            batched.dynamically(ask, workers=workers)(1)
+        assert batched.dynamically(ask, workers=others)(1) == 1
+        assert batched.dynamically(ask)(1) == 1
+    run(main)
+
+
 def test_errors_of_coroutine_functions_reach_their_callers() -> None:
     """After a wait, too; items that fail are isolated."""
 
@@ -372,7 +395,7 @@ def test_a_function_finds_the_first_of_its_workers_and_its_state() -> None:
         assert fn([1, 2]) == [("cuda:0", 1)] * 2
         with pytest.raises(ValueError, match="broken"):
             fn(13)
-        assert fn(1) == ("cuda:0", 2)
+        assert fn(1) == ("cuda:0", 3)  # its batch has run once more
         alone = batched.dynamically(states)
         with pytest.raises(ValueError, match="broken"):
             alone(13)
@@ -380,4 +403,20 @@ def test_a_function_finds_the_first_of_its_workers_and_its_state() -> None:
         assert batched.dynamically(names, workers=workers)(1) == "cuda:0"
         with pytest.raises(RuntimeError, match="outside a worker"):
             batched.current_worker()
-    assert made == ["cuda:0"] * 2
+    assert made == ["cuda:0"] * 3
+
+
+def test_a_batch_that_breaks_its_worker_runs_once_more() -> None:
+    """As in a service, with a new state: no caller notices."""
+    made: list[str] = []
+
+    def run(items: list[int]) -> list[int]:
+        if len(made) == 1:
+            raise batched.RestartWorker from ValueError("broken")
+        return items
+
+    workers = batched.Workers(1, initializer=made.append)
+    fn = batched.dynamically(run, workers=workers)
+    with inline():
+        assert fn([1, 2]) == [1, 2]
+    assert len(made) == 2

@@ -1,0 +1,43 @@
+"""What is said of arguments of `batched.Workers` that are none: the value, and what it must be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import batched
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ((0,), ValueError, "there must be at least 1 worker, got 0"),
+        (([],), ValueError, r"there must be at least 1 worker, got \[\]"),
+        (("cuda:0",), TypeError, "a number, or a list of names, got 'cuda:0'"),
+        ((True,), TypeError, "a number, or a list of names, got True"),
+        ((1.5,), TypeError, "a number, or a list of names, got 1.5"),
+        (([0],), TypeError, "the name of a worker must be a string, got 0"),
+        ((["a", "b", "a"],), ValueError, "names of workers must differ, 'a' was given twice"),
+    ],
+)
+def test_what_is_no_number_and_no_names(given: tuple[Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        batched.Workers(*given)
+
+
+@pytest.mark.parametrize(
+    ("weight", "error", "message"),
+    [
+        (0, ValueError, "more than 0, got 0"),
+        (-1.5, ValueError, "more than 0, got -1.5"),
+        (float("inf"), ValueError, "weight must be a finite number, got inf"),
+        (float("nan"), ValueError, "weight must be a finite number, got nan"),
+        ("3", TypeError, "weight must be a number, got '3'"),
+        (True, TypeError, "weight must be a number, got True"),
+    ],
+)
+def test_what_is_no_weight(weight: Any, error: type[Exception], message: str) -> None:
+    """Infinity is more than 0, so this is not what is wrong with it."""
+    with pytest.raises(error, match=message):
+        batched.Workers(1).weighted(weight)

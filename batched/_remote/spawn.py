@@ -89,6 +89,10 @@ class Spawn:
         if HAS_DAEMONS:  # it takes note of the end of the server, for the system
             threading.Thread(target=server.wait, name="batched server", daemon=True).start()
 
+    def cannot_start(self, why: OSError) -> DisconnectedError:
+        """Return the error that says why no server can be started."""
+        return DisconnectedError(f"the server of {', '.join(self.functions)} cannot be started: {why}")
+
     def failed(self) -> DisconnectedError:
         """Return the error that says why a server has ended before it was ready."""
         told = ""
@@ -124,10 +128,22 @@ class _Attempts:
             raise
         except OSError as error:
             broken = error
+        try:
+            found = self._started()
+        except DisconnectedError:
+            raise
+        except OSError as error:  # it would be the same at each attempt
+            raise self._spawn.cannot_start(error) from error
+        if found is None:
+            raise broken
+        return found
+
+    def _started(self) -> Any:
+        """Return a connected socket if there is a server by now; None while one starts, here or elsewhere."""
         held = self._spawn.lock()
         if held is None:
             self._waits = True
-            raise broken
+            return None
         try:
             if self._waits and not self._spawn.was_ready:
                 raise self._spawn.failed()
@@ -137,7 +153,7 @@ class _Attempts:
             self._waits = True
         finally:
             os.close(held)
-        raise broken
+        return None
 
 
 def _checked(function: str) -> str:

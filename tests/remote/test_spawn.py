@@ -239,6 +239,20 @@ def test_what_cannot_be_started_is_refused(address: str | None, spawn: Any, text
         batched.connect(address, spawn=spawn)
 
 
+def test_a_server_that_cannot_be_started_fails_at_once() -> None:
+    """Without a folder for its socket, say: no call waits for what cannot come, in threads or tasks."""
+    path = Path("missing").absolute() / "server.sock"
+    client = batched.connect(f"unix:{path}", spawn="functions:double")
+    text = f"the server of functions:double cannot be started: .*{path}"
+    with pytest.raises(batched.DisconnectedError, match=text):
+        client.double.submit(1).result(PATIENCE_S)
+    with pytest.raises(batched.DisconnectedError, match=text):
+        asyncio.run(asyncio.wait_for(client.double.acall(1), PATIENCE_S))
+    path.parent.mkdir()
+    assert client.double.submit(1).result(PATIENCE_S) == 2
+    client.close()
+
+
 def test_connect_needs_an_address_or_what_to_start() -> None:
     """And no address of a server."""
     with pytest.raises(TypeError, match="needs the address of a server, or spawn="):

@@ -116,10 +116,15 @@ def _inherited(number: int) -> socket.socket:
     return listener
 
 
-def _listen_at(path: str, mode: int, group: int | None) -> socket.socket:
+def check_replaceable(path: str) -> None:
+    """Raise `FileExistsError` if there is something at `path` that is no socket."""
     with contextlib.suppress(FileNotFoundError):  # one step: a server that ends may remove it at any moment
         if not stat.S_ISSOCK(Path(path).lstat().st_mode):
             raise FileExistsError(f"{path} is no socket, so it is not replaced by one: choose another path")
+
+
+def _listen_at(path: str, mode: int, group: int | None) -> socket.socket:
+    check_replaceable(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # Not by the number of the process: in containers that share a folder, both servers may have the same one.
     name = f"{path}.{secrets.token_hex(4)}"

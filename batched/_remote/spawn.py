@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from batched._drivers.private_python import HAS_DAEMONS
-from batched._remote.addresses import UNIX, Address, connected, parsed
+from batched._remote.addresses import UNIX, Address, check_replaceable, connected, parsed
 from batched.errors import DisconnectedError
 
 UNUSED_S = 2.0
@@ -58,6 +58,7 @@ class Spawn:
         """Return a descriptor that holds the lock, None if a server, or a process that starts one, has it."""
         import fcntl  # noqa: PLC0415  Windows has no such module
 
+        check_replaceable(self._path)
         held = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from batched._api.function import DecoratedFunction
-from batched._remote.addresses import Address, groups_of, identity, listen, parsed, unlink, user_of
+from batched._remote.addresses import BACKLOG, Address, groups_of, identity, listen, parsed, unlink, user_of
 from batched._remote.clients import Clients
 from batched._remote.frames import MAX_FRAME_BYTES, VERSION
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
@@ -73,7 +73,10 @@ class Server:
         if self.address.kind == "tcp" and not self.address.where[1]:  # type: ignore[index]
             self.address = Address("tcp", listener.getsockname()[:2])
         own = identity(self.address.where) if isinstance(self.address.where, str) else None
-        accepting = await loop.create_server(lambda: self._session(loop), sock=listener, backlog=1024)
+        # One in each turn: out of file descriptors, asyncio has as many failures as it may accept, logs each
+        # of them, and tries again after each, at once.
+        accepting = await loop.create_server(lambda: self._session(loop), sock=listener, backlog=1)
+        listener.listen(BACKLOG)
         try:
             self._stop = stop
             self._note_use(loop)

@@ -425,3 +425,27 @@ def test_a_thousand_connections_at_once(tmp_path: Path, bind: str) -> None:
                 peer.close()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_server_without_file_descriptors_says_so_and_goes_on(
+    bind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It takes clients again when it has some, and does not fill the log until then."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    double = batched.dynamically(lambda items: [2 * item for item in items])
+    with serving(bind, functions={"double": double}), batched.connect(bind, wait_s=PATIENCE_S) as client:
+        with socket.socket(socket.AF_UNIX) as peer:
+            free = os.dup(peer.fileno())
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+            try:
+                peer.connect(bind.removeprefix("unix:"))
+                until(lambda: caplog.records)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert client.double.submit(4).result(PATIENCE_S) == 8
+    assert {each.message.partition("\n")[0] for each in caplog.records} == {
+        "socket.accept() out of system resource"
+    }
+    assert len(caplog.records) < 10

@@ -371,7 +371,7 @@ class Link(ABC):
                     call.owns_error = True
                     answer = decoded_rows(codec, answer)
                 call.results = answer
-        except Exception as error:  # noqa: BLE001  of a class that cannot be read here
+        except (Exception, SystemExit) as error:  # noqa: BLE001  of a class that cannot be read here
             call.owns_error = True
             call.error = error
         if call.function is not None:  # else it is a question
@@ -408,7 +408,7 @@ class Link(ABC):
                     f"{sent.caller.name}: the consumer of this stream fell max_pieces={most} pieces behind, "
                     f"so the stream has ended; consume faster, or raise max_pieces in the server"
                 )
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             call.owns_error = True
             call.fail(error)
             self.cancel(call)

@@ -21,6 +21,7 @@ from batched._remote.addresses import Address, listen
 from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.http import Metrics, Page
 from batched._remote.protocols import codec_named
+from batched._remote.seconds import checked_seconds
 from batched._remote.server import Server
 from batched._remote.systemd import notify
 
@@ -82,7 +83,7 @@ def serve(  # noqa: PLR0913
 
     Raises:
         ValueError: An option has no meaning, or two functions have the same name.
-        TypeError: A function is not decorated.
+        TypeError: A function is not decorated, or `drain_s` is no number.
         ImportError: An option needs a library that is not installed.
         OSError: Nothing can listen there.
 
@@ -143,8 +144,7 @@ class Serving:
                 raise ValueError(
                     f"clients have a function as an attribute, of which {name!r} cannot be the name"
                 )
-        if not drain_s >= 0:
-            raise ValueError(f"drain_s must be a number of seconds, at least 0, got {drain_s!r}")
+        drain_s = checked_seconds("drain_s", drain_s)
         if max_frame_bytes < 1:
             raise ValueError(f"max_frame_bytes must be at least 1, got {max_frame_bytes!r}")
         if token_file is not None:

@@ -84,6 +84,7 @@ def test_functions_and_methods_are_served_by_name() -> None:
         ([DOUBLE, "--http", "9100", "--token-file", "token"], "HOST:PORT"),
         ([DOUBLE, "--drain-s", "-1"], "drain_s"),
         ([DOUBLE, "--drain-s", "nan"], "drain_s"),
+        ([DOUBLE, "--drain-s", "inf"], "from 0 to 604800 (a week), got inf"),
         ([DOUBLE, "--max-frame-bytes", "0"], "max_frame_bytes"),
         ([DOUBLE, "--group", "staff"], "unix sockets"),
         ([DOUBLE, "--token-file", "no/such/folder/token"], "no/such/folder"),

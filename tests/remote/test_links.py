@@ -186,7 +186,6 @@ def test_a_refusal_is_an_answer_for_threads_and_for_tasks() -> None:
         for token, why in [
             ("wrong", "the token of the client is not that of the server"),
             ("é", "the token of the client is not that of the server"),
-            (None, "asks for a token"),
         ]:
             client = batched.connect(bind, token=token)
             error = client.double.submit(1).exception(PATIENCE_S)
@@ -254,6 +253,32 @@ def test_a_client_reads_nothing_of_a_program_that_took_the_port(knows: str) -> N
     assert not hurt
     assert b"right" not in b"".join(heard)
     assert b"secret" not in b"".join(heard)
+
+
+@pytest.mark.parametrize("token", [None, ""])
+def test_a_client_without_a_token_connects_to_no_port(token: str | None) -> None:
+    """Any user of the machine may listen there, and its answers would be unpickled."""
+    with pytest.raises(ValueError, match="tcp:127.0.0.1:9 can be .* by all users .*: give the token"):
+        batched.connect("tcp:127.0.0.1:9", token=token)
+
+
+def test_a_token_is_text() -> None:
+    """The error does not show it."""
+    token: Any = b"secret"
+    with pytest.raises(TypeError, match="token must be a str, got bytes$"):
+        batched.connect("tcp:127.0.0.1:9", token=token)
+
+
+def test_a_server_at_a_socket_may_ask_for_a_token(bind: str) -> None:
+    """The client is told so."""
+    with serving(bind, functions={"double": doubling()}, token="right"):
+        with (
+            batched.connect(bind) as client,
+            pytest.raises(batched.DisconnectedError, match="asks for a token: connect with token="),
+        ):
+            client.double(4)
+        with batched.connect(bind, token="right") as client:
+            assert client.double(4) == 8
 
 
 def test_a_name_that_the_server_lacks_fails_alone(bind: str) -> None:

@@ -281,6 +281,43 @@ def test_a_server_at_a_socket_may_ask_for_a_token(bind: str) -> None:
             assert client.double(4) == 8
 
 
+def test_a_server_at_a_socket_may_have_no_token(bind: str) -> None:
+    """The client that has one is told so: it is not that its token is wrong."""
+    with (
+        serving(bind, functions={"double": doubling()}),
+        batched.connect(bind, token="right") as client,
+        pytest.raises(batched.DisconnectedError, match=r"has no token: start it .* or connect without it"),
+    ):
+        client.double(4)
+
+
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n" * 9, frame(Kind.HELLO, 0, 0, 0, b"hello")]
+)
+def test_a_program_that_is_no_server_is_called_so(bind: str, said: Any) -> None:
+    """In threads and in tasks: no connection was lost."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(bind.removeprefix("unix:"))
+    listener.listen()
+
+    def answer() -> None:
+        for _ in range(2):
+            with listener.accept()[0] as peer:
+                peer.recv(65536)
+                peer.sendall(b"".join(said) if isinstance(said, list) else said)
+                peer.recv(65536)
+
+    text = f"what listens at {bind} is no server of batched"
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with listener, batched.connect(bind) as client:
+        with pytest.raises(batched.DisconnectedError, match=text):
+            client.double.submit(1).result(PATIENCE_S)
+        with pytest.raises(batched.DisconnectedError, match=text):
+            asyncio.run(asyncio.wait_for(client.double.acall(1), PATIENCE_S))
+        thread.join(PATIENCE_S)
+
+
 def test_a_name_that_the_server_lacks_fails_alone(bind: str) -> None:
     """It says which functions there are, and calls of others on the same connection go on."""
     functions = {"double": doubling(), "triple": doubling()}

@@ -228,6 +228,14 @@ class Session(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
+    def forget(self, nothing: int) -> None:
+        """Let go of the socket in the child of a fork: its number is that of the file `nothing` from here on.
+
+        It is not free: the transport, which the child has too, may close it.
+        """
+        if self._number >= 0:
+            os.dup2(nothing, self._number, inheritable=False)
+
     def _served(self, found: Frame) -> Served:
         if found.extra >= len(self._functions):
             raise FrameError(f"a call of function {found.extra}, of {len(self._functions)}")

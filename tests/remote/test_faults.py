@@ -85,6 +85,43 @@ def test_the_death_of_a_server_fails_all_that_waits_at_once(tmp_path: Path, bind
     client.close()
 
 
+FORKS = """
+import os, signal, time
+import batched
+
+@batched.dynamically(timeout_ms=0)
+def child(items):
+    pid = os.fork()
+    if not pid:
+        signal.pause()
+    return [pid] * len(items)
+
+@batched.dynamically(timeout_ms=0)
+def held(items):
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_the_death_of_a_server_is_seen_though_a_child_of_it_lives(tmp_path: Path, bind: str) -> None:
+    """As of a process pool: it has no connection of a client open, and listens to none."""
+    (tmp_path / "functions.py").write_text(FORKS)
+    with (
+        process_serving(tmp_path, "child", "held", PYTHONWARNINGS="ignore") as server,
+        batched.connect(bind, wait_s=0.2) as client,
+    ):
+        orphan = client.child.submit(1).result(PATIENCE_S)
+        try:
+            future = client.held.submit(1)
+            server.kill()
+            with pytest.raises(batched.DisconnectedError, match="was lost"):
+                future.result(PATIENCE_S)
+            with pytest.raises(batched.DisconnectedError, match="cannot be reached: .* refused"):
+                client.held.submit(1).result(PATIENCE_S)
+        finally:
+            os.kill(orphan, signal.SIGKILL)
+
+
 def test_calls_to_a_dead_server_fail_within_their_wait(tmp_path: Path, bind: str) -> None:
     """Each of them, for as long as it is dead, from threads and from tasks; then they reach another one."""
     client = batched.connect(bind, wait_s=0.2)

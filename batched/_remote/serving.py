@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from batched._api.function import DecoratedFunction
+from batched._api.through_class import ThroughClass
 from batched._drivers.private_python import running_loop_or_none
 from batched._remote.addresses import Address, listen
 from batched._remote.frames import MAX_FRAME_BYTES
@@ -112,9 +113,16 @@ def serve(  # noqa: PLR0913
 def name_of(function: Any) -> str:
     """Return the name by which clients call a function; `TypeError` if it is not decorated."""
     if not isinstance(function, DecoratedFunction):
-        raise TypeError(f"{function!r} is no decorated function: decorate it, as with batched.dynamically")
+        raise TypeError(f"{function!r} is no decorated function: {remedy(function)}")
     named: Any = function
     return str(named.__name__)
+
+
+def remedy(found: Any) -> str:
+    """Return what to do about something that is no decorated function."""
+    if isinstance(found, ThroughClass):
+        return "it is a method, so name that of an instance, as in app.model:model.embed"
+    return f"decorate it, as with batched.dynamically (it is a {type(found).__name__})"
 
 
 class Serving:

@@ -384,11 +384,21 @@ def test_an_event_of_another_process_stops_it_too() -> None:
         assert not thread.is_alive()
 
 
+class OfInstance:
+    """A class with a method that can be served of an instance only."""
+
+    @batched.dynamically(timeout_ms=0)
+    def run(self, items: list[int]) -> list[int]:
+        """Return the items."""
+        return items
+
+
 @pytest.mark.parametrize(
     ("functions", "options", "kind", "message"),
     [
         ((), {}, ValueError, "no function"),
         ((len,), {}, TypeError, "built-in function len"),
+        ((OfInstance.run,), {}, TypeError, "it is a method, so name that of an instance"),
         ((increment, increment), {}, ValueError, "two functions have the name 'increment'"),
         ((increment,), {"bind": "/run/embed.sock"}, ValueError, "unix:PATH"),
         ((increment,), {"protocol": "json"}, ValueError, "pickle, msgpack"),

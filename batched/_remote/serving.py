@@ -84,7 +84,7 @@ def serve(  # noqa: PLR0913
 
     Raises:
         ValueError: An option has no meaning, or two functions have the same name.
-        TypeError: A function is not decorated, or `drain_s` is no number.
+        TypeError: A function is not decorated, or `drain_s` or `token` is of the wrong type.
         ImportError: An option needs a library that is not installed.
         OSError: Nothing can listen there.
 
@@ -155,6 +155,8 @@ class Serving:
         drain_s = checked_seconds("drain_s", drain_s)
         if max_frame_bytes < 1:
             raise ValueError(f"max_frame_bytes must be at least 1, got {max_frame_bytes!r}")
+        if token is not None and not isinstance(token, str):
+            raise TypeError(f"token must be a str, got {type(token).__name__}")
         if token_file is not None:
             if token is not None:
                 raise ValueError("give either token or token_file")

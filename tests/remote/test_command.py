@@ -403,6 +403,7 @@ class OfInstance:
         ((increment,), {"bind": "/run/embed.sock"}, ValueError, "unix:PATH"),
         ((increment,), {"protocol": "json"}, ValueError, "pickle, msgpack"),
         ((increment,), {"http": "127.0.0.1:99999"}, ValueError, "HOST:PORT"),
+        ((increment,), {"bind": "tcp:127.0.0.1:0", "token": b"t"}, TypeError, "a str, got bytes"),
         ((of_context,), {}, ValueError, "Make the key a parameter of of_context"),
     ],
 )

@@ -235,6 +235,7 @@ class Session(asyncio.BufferedProtocol):
         """
         if self._number >= 0:
             os.dup2(nothing, self._number, inheritable=False)
+        self._number = -1  # the child may close all files, and have another one of this number as it forks
 
     def _served(self, found: Frame) -> Served:
         if found.extra >= len(self._functions):

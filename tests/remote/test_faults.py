@@ -27,7 +27,7 @@ from batched._remote.values import Pickles
 from tests.kit.effort import times
 from tests.kit.gate import PATIENCE_S, Gate, moment, turns_until, until
 from tests.kit.remote_server import process_serving, serving
-from tests.kit.script import PROLOGUE, ROOT
+from tests.kit.script import PROLOGUE, ROOT, run_script
 from tests.kit.threads import together
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs unix sockets")
@@ -120,6 +120,31 @@ def test_the_death_of_a_server_is_seen_though_a_child_of_it_lives(tmp_path: Path
                 client.held.submit(1).result(PATIENCE_S)
         finally:
             os.kill(orphan, signal.SIGKILL)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_of_a_server_may_use_the_numbers_of_its_files(tmp_path: Path) -> None:
+    """One that closes all files and opens others, as a daemon does, finds them so in a child of its own."""
+    script = f"""
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        ready = threading.Event()
+        options = dict(bind="unix:{tmp_path}/s.sock", when_ready=lambda _: ready.set())
+        threading.Thread(target=batched.serve, args=(double,), kwargs=options, daemon=True).start()
+        ready.wait(20)
+        client = batched.connect(options["bind"])
+        assert client.double(1) == 2
+        child = os.fork()
+        if not child:
+            os.closerange(3, 100)
+            files = [os.open("{tmp_path}", os.O_RDONLY) for _ in range(50)]
+            grandchild = os.fork()
+            if not grandchild:
+                os._exit(len({{os.fstat(file).st_ino for file in files}}))
+            os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
+        print("kinds of files:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert run_script(script) == "kinds of files: 1\n"
 
 
 def test_calls_to_a_dead_server_fail_within_their_wait(tmp_path: Path, bind: str) -> None:

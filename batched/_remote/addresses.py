@@ -20,7 +20,7 @@ from batched.errors import DisconnectedError
 UNIX = hasattr(socket, "AF_UNIX")
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 LONGEST_PATH: int = 107 if sys.platform == "linux" else 103
-_BACKLOG = 1024
+BACKLOG = 1024
 _FIRST_FD = 3
 """Of the sockets that systemd opens."""
 _CONNECT_S = 0.2
@@ -87,7 +87,7 @@ def listen(address: Address, mode: int, group: int | None = None) -> socket.sock
                 if hasattr(socket, "SO_REUSEPORT"):  # for a successor, of this user
                     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listener.bind(address.where)
-            listener.listen(_BACKLOG)
+            listener.listen(BACKLOG)
         except BaseException:
             listener.close()
             raise
@@ -116,10 +116,15 @@ def _inherited(number: int) -> socket.socket:
     return listener
 
 
-def _listen_at(path: str, mode: int, group: int | None) -> socket.socket:
+def check_replaceable(path: str) -> None:
+    """Raise `FileExistsError` if there is something at `path` that is no socket."""
     with contextlib.suppress(FileNotFoundError):  # one step: a server that ends may remove it at any moment
         if not stat.S_ISSOCK(Path(path).lstat().st_mode):
             raise FileExistsError(f"{path} is no socket, so it is not replaced by one: choose another path")
+
+
+def _listen_at(path: str, mode: int, group: int | None) -> socket.socket:
+    check_replaceable(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # Not by the number of the process: in containers that share a folder, both servers may have the same one.
     name = f"{path}.{secrets.token_hex(4)}"
@@ -134,7 +139,7 @@ def _listen_at(path: str, mode: int, group: int | None) -> socket.socket:
         if group is not None:
             os.chown(name, -1, group)
         Path(name).chmod(mode)
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
         with _alone_in(Path(path).parent):
             Path(name).rename(path)
     except BaseException:

@@ -25,6 +25,7 @@ from batched._remote.link import Link, Terms
 from batched._remote.loop_link import LoopLink, can_have_link
 from batched._remote.protocols import codec_named
 from batched._remote.requests import Request
+from batched._remote.seconds import checked_seconds
 from batched._remote.spawn import Spawn
 from batched._remote.thread_link import ThreadLink
 from batched._remote.values import Codec
@@ -65,8 +66,9 @@ def connect(  # noqa: PLR0913  each by name
             several processes on one machine. What the server prints is in a file beside its socket.
 
     Raises:
-        TypeError: There is neither an address nor what to start.
-        ValueError: The address, or what to start, means none.
+        TypeError: There is neither an address nor what to start, or `wait_s` or `token` is of the wrong type.
+        ValueError: The address, or what to start, means none, it is one of tcp without a token, or `wait_s`
+            is more than a week.
 
     """
     started = None if spawn is None else Spawn([spawn] if isinstance(spawn, str) else spawn, address)
@@ -78,8 +80,13 @@ def connect(  # noqa: PLR0913  each by name
         raise TypeError("connect needs the address of a server, or spawn='module:function' to start one")
     if where.kind == "fd":
         raise ValueError(f"a client needs unix:PATH or tcp:127.0.0.1:PORT, got {address!r}")
+    if token is not None and not isinstance(token, str):
+        raise TypeError(f"token must be a str, got {type(token).__name__}")
+    if where.kind == "tcp" and not token:  # it would read pickles of whatever listens there
+        raise ValueError(f"{where} can be reached by all users of this machine: give the token of the server")
     if wait_s is None:
         wait_s = _WAIT_S if spawn is None else _WAIT_FOR_SPAWN_S
+    wait_s = checked_seconds("wait_s", wait_s)
     dial = partial(_plain_dial, where) if started is None else started.dial
     codec = codec_named(protocol)
     connections = Connections(where, dial, wait_s=wait_s, fair_by=fair_by, token=token, codec=codec)

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from batched._api.through_class import ThroughClass
 from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.protocols import PROTOCOLS
-from batched._remote.serving import Serving, name_of
+from batched._remote.serving import Serving, name_of, remedy
 
 _USAGE, _FAILED = 2, 1
 _EPILOG = """Example:
@@ -125,18 +124,12 @@ def _functions(given: Sequence[str]) -> dict[str, Any]:
         try:
             own = name_of(function)
         except TypeError:
-            raise UsageError(f"{place} is no decorated function: {_remedy(function)}") from None
+            raise UsageError(f"{place} is no decorated function: {remedy(function)}") from None
         name = name if equals else own
         if name in named:
             raise UsageError(f"two functions have the name {name!r}: give one another, as in other={place}")
         named[name] = function
     return named
-
-
-def _remedy(found: Any) -> str:
-    if isinstance(found, ThroughClass):
-        return "it is a method, so name that of an instance, as in app.model:model.embed"
-    return f"decorate it, as with batched.dynamically (it is a {type(found).__name__})"
 
 
 def found(text: str) -> Any:

@@ -39,7 +39,7 @@ class RemoteTraceback(Exception):  # noqa: N818  it is none; `multiprocessing` h
         return f'\n"""\n{self.args[0]}"""'
 
 
-def unsent(error: Exception) -> TypeError:
+def unsent(error: BaseException) -> TypeError:
     """Return the error of a call of which the result has no bytes, because of `error`."""
     found = TypeError(f"the result cannot be sent to another process: {error}")
     found.__cause__ = error
@@ -56,14 +56,14 @@ def encoded_rows(codec: Codec, answer: Any, *, many: bool) -> tuple[int, Bytes, 
     if not failed:
         try:
             return (0, *codec.dump(answer))
-        except Exception:  # noqa: BLE001  of a result
+        except BaseException:  # noqa: BLE001  of a result
             failed = {
                 at: error for at, row in enumerate(rows) if (error := _error_of(codec, row)) is not None
             }
     plain = [None if at in failed else row for at, row in enumerate(rows)]
     try:
         return _with_failed(codec, plain, failed, many=many)
-    except Exception:  # noqa: BLE001  likewise, beside errors
+    except BaseException:  # noqa: BLE001  likewise, beside errors
         more = {at: error for at, row in enumerate(plain) if (error := _error_of(codec, row)) is not None}
         plain = [None if at in more else row for at, row in enumerate(plain)]
         return _with_failed(codec, plain, {**failed, **more}, many=many)
@@ -83,7 +83,7 @@ def _error_of(codec: Codec, row: Any) -> TypeError | None:
     """Return the error of a result that has no bytes."""
     try:
         codec.dump(row)
-    except Exception as error:  # noqa: BLE001  whatever its class raises
+    except BaseException as error:  # noqa: BLE001  whatever its class raises
         return unsent(error)
     return None
 

@@ -13,6 +13,7 @@ from socket import AF_INET, AF_INET6
 from socketserver import ThreadingTCPServer
 from typing import Any, Final
 
+from batched._drivers.fork_and_exit import register
 from batched._remote.clients import ClientFigures
 
 _FAMILIES: tuple[tuple[str, str, str, Callable[[ClientFigures], int]], ...] = (
@@ -76,6 +77,7 @@ class Page:
         run = self._server.serve_forever
         self._thread = threading.Thread(target=run, args=(0.05,), name="batched: http", daemon=True)
         self._thread.start()
+        register(self)
 
     def answer(self, path: str, accepted: str) -> tuple[int, str, bytes]:
         """Return the status, the kind and the text of the answer to a request."""
@@ -85,6 +87,10 @@ class Page:
             text, kind = self._metrics.page(accepted)
             return 200, kind, text
         return 404, _TEXT, b"here are /metrics and /healthz\n"
+
+    def after_fork(self) -> None:
+        """Let go of the port in a child, as of a process pool: else no other server could have it."""
+        self._server.socket.close()
 
     def close(self) -> None:
         """Answer no more requests."""

@@ -348,6 +348,10 @@ class Link(ABC):
         """Show that this client knows the token, if the server has shown that it does."""
         where = self.terms.address.where
         port = where[1] if isinstance(where, tuple) else ""
+        if not said.nonce and not port:
+            raise DisconnectedError(
+                f"the server at {self.terms.address} has no token: start it with one, or connect without it"
+            )
         shown = proof(token, "server", port, self._nonce, said.nonce)
         if not said.nonce or not is_same(said.proof, shown):
             raise DisconnectedError(
@@ -371,7 +375,7 @@ class Link(ABC):
                     call.owns_error = True
                     answer = decoded_rows(codec, answer)
                 call.results = answer
-        except Exception as error:  # noqa: BLE001  of a class that cannot be read here
+        except (Exception, SystemExit) as error:  # noqa: BLE001  of a class that cannot be read here
             call.owns_error = True
             call.error = error
         if call.function is not None:  # else it is a question
@@ -408,7 +412,7 @@ class Link(ABC):
                     f"{sent.caller.name}: the consumer of this stream fell max_pieces={most} pieces behind, "
                     f"so the stream has ended; consume faster, or raise max_pieces in the server"
                 )
-        except Exception as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             call.owns_error = True
             call.fail(error)
             self.cancel(call)
@@ -449,7 +453,11 @@ class Link(ABC):
         """Return the error that calls without an answer raise."""
         if self.is_closed:
             return DisconnectedError(f"the client of {self.terms.address} was closed before it was answered")
-        error = DisconnectedError(f"the connection to {self.terms.address} was lost: {why}")
+        if isinstance(why, FrameError) and not self.has_greeted:
+            said = f"what listens at {self.terms.address} is no server of batched, by its first bytes: {why}"
+        else:
+            said = f"the connection to {self.terms.address} was lost: {why}"
+        error = DisconnectedError(said)
         error.__cause__ = why if isinstance(why, Exception) else None
         return error
 

@@ -250,7 +250,7 @@ class Elements:
                 self._drops.append(partial(served.drop, call))
             else:
                 self._answer(at, served.at_once(call)[0])
-        except Exception as error:  # noqa: BLE001  of a callback of the user's, say
+        except BaseException as error:  # noqa: BLE001  of a callback of the user's, say
             self._answer(at, error)
 
     def drop(self) -> None:

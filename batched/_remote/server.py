@@ -12,7 +12,8 @@ from dataclasses import asdict
 from typing import Any
 
 from batched._api.function import DecoratedFunction
-from batched._remote.addresses import Address, groups_of, identity, listen, parsed, unlink, user_of
+from batched._drivers.fork_and_exit import register
+from batched._remote.addresses import BACKLOG, Address, groups_of, identity, listen, parsed, unlink, user_of
 from batched._remote.clients import Clients
 from batched._remote.frames import MAX_FRAME_BYTES, VERSION
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
@@ -59,6 +60,7 @@ class Server:
         self._stop = asyncio.Event()
         self._has_no_sessions = asyncio.Event()
         self._end_if_unused: asyncio.TimerHandle | None = None
+        self._listener: socket.socket | None = None
         if self.address.kind == "tcp" and not token:
             raise ValueError(
                 f"{self.address} can be reached by all users of this machine: give a token, or use a unix "
@@ -73,7 +75,12 @@ class Server:
         if self.address.kind == "tcp" and not self.address.where[1]:  # type: ignore[index]
             self.address = Address("tcp", listener.getsockname()[:2])
         own = identity(self.address.where) if isinstance(self.address.where, str) else None
-        accepting = await loop.create_server(lambda: self._session(loop), sock=listener, backlog=1024)
+        # One in each turn: out of file descriptors, asyncio has as many failures as it may accept, logs each
+        # of them, and tries again after each, at once.
+        accepting = await loop.create_server(lambda: self._session(loop), sock=listener, backlog=1)
+        listener.listen(BACKLOG)
+        self._listener = listener
+        register(self)
         try:
             self._stop = stop
             self._note_use(loop)
@@ -88,6 +95,16 @@ class Server:
                 session.close()
             for served in self.served.values():
                 await served.function.aclose()
+
+    def after_fork(self) -> None:
+        """Let go of the sockets in a child, as of a process pool: clients would not see the server end."""
+        if self._listener is not None:
+            self._listener.close()
+        with contextlib.suppress(OSError):
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for session in self.sessions:
+                session.forget(nothing)
+            os.close(nothing)
 
     async def _drain(self, accepting: asyncio.Server, own: tuple[int, int] | None) -> None:
         """Take no new clients, have the others leave, and wait until they have."""

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from batched._api.function import DecoratedFunction
+from batched._api.through_class import ThroughClass
 from batched._drivers.private_python import running_loop_or_none
 from batched._remote.addresses import Address, listen
 from batched._remote.frames import MAX_FRAME_BYTES
 from batched._remote.http import Metrics, Page
 from batched._remote.protocols import codec_named
+from batched._remote.seconds import checked_seconds
 from batched._remote.server import Server
 from batched._remote.systemd import notify
 
@@ -82,7 +84,7 @@ def serve(  # noqa: PLR0913
 
     Raises:
         ValueError: An option has no meaning, or two functions have the same name.
-        TypeError: A function is not decorated.
+        TypeError: A function is not decorated, or `drain_s` or `token` is of the wrong type.
         ImportError: An option needs a library that is not installed.
         OSError: Nothing can listen there.
 
@@ -111,9 +113,16 @@ def serve(  # noqa: PLR0913
 def name_of(function: Any) -> str:
     """Return the name by which clients call a function; `TypeError` if it is not decorated."""
     if not isinstance(function, DecoratedFunction):
-        raise TypeError(f"{function!r} is no decorated function: decorate it, as with batched.dynamically")
+        raise TypeError(f"{function!r} is no decorated function: {remedy(function)}")
     named: Any = function
     return str(named.__name__)
+
+
+def remedy(found: Any) -> str:
+    """Return what to do about something that is no decorated function."""
+    if isinstance(found, ThroughClass):
+        return "it is a method, so name that of an instance, as in app.model:model.embed"
+    return f"decorate it, as with batched.dynamically (it is a {type(found).__name__})"
 
 
 class Serving:
@@ -143,10 +152,11 @@ class Serving:
                 raise ValueError(
                     f"clients have a function as an attribute, of which {name!r} cannot be the name"
                 )
-        if not drain_s >= 0:
-            raise ValueError(f"drain_s must be a number of seconds, at least 0, got {drain_s!r}")
+        drain_s = checked_seconds("drain_s", drain_s)
         if max_frame_bytes < 1:
             raise ValueError(f"max_frame_bytes must be at least 1, got {max_frame_bytes!r}")
+        if token is not None and not isinstance(token, str):
+            raise TypeError(f"token must be a str, got {type(token).__name__}")
         if token_file is not None:
             if token is not None:
                 raise ValueError("give either token or token_file")

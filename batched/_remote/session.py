@@ -75,7 +75,11 @@ class Host(Protocol):
 
 
 class Session(asyncio.BufferedProtocol):
-    """One connection of a client."""
+    """One connection of a client.
+
+    What code of the user's raises here, as items are read or keys are asked for, is the error of its call:
+    also a `SystemExit`, which would end the server.
+    """
 
     def __init__(self, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self._host = host
@@ -224,6 +228,15 @@ class Session(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
+    def forget(self, nothing: int) -> None:
+        """Let go of the socket in the child of a fork: its number is that of the file `nothing` from here on.
+
+        It is not free: the transport, which the child has too, may close it.
+        """
+        if self._number >= 0:
+            os.dup2(nothing, self._number, inheritable=False)
+        self._number = -1  # the child may close all files, and have another one of this number as it forks
+
     def _served(self, found: Frame) -> Served:
         if found.extra >= len(self._functions):
             raise FrameError(f"a call of function {found.extra}, of {len(self._functions)}")
@@ -235,7 +248,7 @@ class Session(asyncio.BufferedProtocol):
         served = self._served(found)
         try:
             want = wanted(codec, found)
-        except Exception as error:  # noqa: BLE001  of a class that cannot be read here
+        except BaseException as error:  # noqa: BLE001  of a class that cannot be read here
             self.calls += 1
             self._fail(number, began, error)
         else:
@@ -266,7 +279,7 @@ class Session(asyncio.BufferedProtocol):
                 call = served.call(want, self.client)
             except FrameError:
                 raise
-            except Exception:
+            except BaseException:
                 if not want.flags & Flag.ELEMENTS or served.streams:
                     raise
                 self._one_by_one(number, began, served, want)
@@ -293,7 +306,7 @@ class Session(asyncio.BufferedProtocol):
                 served.post(call, want, self._loop, partial(self._done, number, began, served, call))
         except FrameError:
             raise
-        except Exception as error:  # noqa: BLE001  of the arguments, or a refusal
+        except BaseException as error:  # noqa: BLE001  of the arguments, or a refusal
             self._running.pop(number, None)
             self._fail(number, began, error)
 
@@ -378,7 +391,7 @@ class Session(asyncio.BufferedProtocol):
                 flags, payload, buffers = encoded_rows(codec, answer, many=many)
             parts = frame(Kind.RESULT, flags, number, _us_since(began), payload, buffers)
             self._check_size(parts)
-        except Exception as error:  # noqa: BLE001  of an object that cannot be made bytes of
+        except BaseException as error:  # noqa: BLE001  of an object that cannot be made bytes of
             self._fail(number, began, unsent(error))
         else:
             self._write(parts)
@@ -415,7 +428,7 @@ class Session(asyncio.BufferedProtocol):
                     payload, buffers = codec.dump(piece)
                     parts = frame(Kind.PIECE, 0, number, 0, payload, buffers)
                     self._check_size(parts)
-                except Exception as broken:
+                except BaseException as broken:
                     raise unsent(broken) from broken
                 self._write(parts)
                 await self._has_room.wait()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from batched._drivers.private_python import HAS_DAEMONS
-from batched._remote.addresses import UNIX, Address, connected, parsed
+from batched._remote.addresses import UNIX, Address, check_replaceable, connected, parsed
 from batched.errors import DisconnectedError
 
 UNUSED_S = 2.0
@@ -58,6 +58,7 @@ class Spawn:
         """Return a descriptor that holds the lock, None if a server, or a process that starts one, has it."""
         import fcntl  # noqa: PLC0415  Windows has no such module
 
+        check_replaceable(self._path)
         held = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,6 +89,10 @@ class Spawn:
             )
         if HAS_DAEMONS:  # it takes note of the end of the server, for the system
             threading.Thread(target=server.wait, name="batched server", daemon=True).start()
+
+    def cannot_start(self, why: OSError) -> DisconnectedError:
+        """Return the error that says why no server can be started."""
+        return DisconnectedError(f"the server of {', '.join(self.functions)} cannot be started: {why}")
 
     def failed(self) -> DisconnectedError:
         """Return the error that says why a server has ended before it was ready."""
@@ -124,10 +129,22 @@ class _Attempts:
             raise
         except OSError as error:
             broken = error
+        try:
+            found = self._started()
+        except DisconnectedError:
+            raise
+        except OSError as error:  # it would be the same at each attempt
+            raise self._spawn.cannot_start(error) from error
+        if found is None:
+            raise broken
+        return found
+
+    def _started(self) -> Any:
+        """Return a connected socket if there is a server by now; None while one starts, here or elsewhere."""
         held = self._spawn.lock()
         if held is None:
             self._waits = True
-            raise broken
+            return None
         try:
             if self._waits and not self._spawn.was_ready:
                 raise self._spawn.failed()
@@ -137,7 +154,7 @@ class _Attempts:
             self._waits = True
         finally:
             os.close(held)
-        raise broken
+        return None
 
 
 def _checked(function: str) -> str:

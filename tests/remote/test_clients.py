@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
+import math
 import pickle
 import pydoc
 import subprocess
@@ -393,3 +394,17 @@ def test_a_fair_by_that_takes_an_item_is_asked_in_the_server(gate: Gate, options
 def test_a_function_is_made_by_connect_only() -> None:
     """Its class is there to be asked for."""
     assert issubclass(RemoteFunction, batched.BatchedFunction)
+
+
+@pytest.mark.parametrize("wait_s", [-1, math.inf, math.nan, 604_801, 10**400])
+def test_a_wait_that_no_system_takes_is_refused(wait_s: float) -> None:
+    """By `connect`, not by the first call, and with what it can be."""
+    with pytest.raises(ValueError, match=r"wait_s must be .* from 0 to 604800 \(a week\), got "):
+        batched.connect("tcp:127.0.0.1:9", token="t", wait_s=wait_s)
+
+
+@pytest.mark.parametrize("wait_s", ["30", True])
+def test_a_wait_that_is_no_number_is_refused(wait_s: Any) -> None:
+    """As with the text of an environment variable."""
+    with pytest.raises(TypeError, match=f"wait_s must be a number of seconds, got {wait_s!r}"):
+        batched.connect("tcp:127.0.0.1:9", token="t", wait_s=wait_s)

@@ -84,6 +84,7 @@ def test_functions_and_methods_are_served_by_name() -> None:
         ([DOUBLE, "--http", "9100", "--token-file", "token"], "HOST:PORT"),
         ([DOUBLE, "--drain-s", "-1"], "drain_s"),
         ([DOUBLE, "--drain-s", "nan"], "drain_s"),
+        ([DOUBLE, "--drain-s", "inf"], "from 0 to 604800 (a week), got inf"),
         ([DOUBLE, "--max-frame-bytes", "0"], "max_frame_bytes"),
         ([DOUBLE, "--group", "staff"], "unix sockets"),
         ([DOUBLE, "--token-file", "no/such/folder/token"], "no/such/folder"),
@@ -383,15 +384,26 @@ def test_an_event_of_another_process_stops_it_too() -> None:
         assert not thread.is_alive()
 
 
+class OfInstance:
+    """A class with a method that can be served of an instance only."""
+
+    @batched.dynamically(timeout_ms=0)
+    def run(self, items: list[int]) -> list[int]:
+        """Return the items."""
+        return items
+
+
 @pytest.mark.parametrize(
     ("functions", "options", "kind", "message"),
     [
         ((), {}, ValueError, "no function"),
         ((len,), {}, TypeError, "built-in function len"),
+        ((OfInstance.run,), {}, TypeError, "it is a method, so name that of an instance"),
         ((increment, increment), {}, ValueError, "two functions have the name 'increment'"),
         ((increment,), {"bind": "/run/embed.sock"}, ValueError, "unix:PATH"),
         ((increment,), {"protocol": "json"}, ValueError, "pickle, msgpack"),
         ((increment,), {"http": "127.0.0.1:99999"}, ValueError, "HOST:PORT"),
+        ((increment,), {"bind": "tcp:127.0.0.1:0", "token": b"t"}, TypeError, "a str, got bytes"),
         ((of_context,), {}, ValueError, "Make the key a parameter of of_context"),
     ],
 )

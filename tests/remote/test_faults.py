@@ -27,7 +27,7 @@ from batched._remote.values import Pickles
 from tests.kit.effort import times
 from tests.kit.gate import PATIENCE_S, Gate, moment, turns_until, until
 from tests.kit.remote_server import process_serving, serving
-from tests.kit.script import PROLOGUE, ROOT
+from tests.kit.script import PROLOGUE, ROOT, run_script
 from tests.kit.threads import together
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs unix sockets")
@@ -83,6 +83,68 @@ def test_the_death_of_a_server_fails_all_that_waits_at_once(tmp_path: Path, bind
         assert client.double(4) == 8
         assert asyncio.run(client.double.acall(4)) == 8
     client.close()
+
+
+FORKS = """
+import os, signal, time
+import batched
+
+@batched.dynamically(timeout_ms=0)
+def child(items):
+    pid = os.fork()
+    if not pid:
+        signal.pause()
+    return [pid] * len(items)
+
+@batched.dynamically(timeout_ms=0)
+def held(items):
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_the_death_of_a_server_is_seen_though_a_child_of_it_lives(tmp_path: Path, bind: str) -> None:
+    """As of a process pool: it has no connection of a client open, and listens to none."""
+    (tmp_path / "functions.py").write_text(FORKS)
+    with (
+        process_serving(tmp_path, "child", "held", PYTHONWARNINGS="ignore") as server,
+        batched.connect(bind, wait_s=0.2) as client,
+    ):
+        orphan = client.child.submit(1).result(PATIENCE_S)
+        try:
+            future = client.held.submit(1)
+            server.kill()
+            with pytest.raises(batched.DisconnectedError, match="was lost"):
+                future.result(PATIENCE_S)
+            with pytest.raises(batched.DisconnectedError, match="cannot be reached: .* refused"):
+                client.held.submit(1).result(PATIENCE_S)
+        finally:
+            os.kill(orphan, signal.SIGKILL)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_of_a_server_may_use_the_numbers_of_its_files(tmp_path: Path) -> None:
+    """One that closes all files and opens others, as a daemon does, finds them so in a child of its own."""
+    script = f"""
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        ready = threading.Event()
+        options = dict(bind="unix:{tmp_path}/s.sock", when_ready=lambda _: ready.set())
+        threading.Thread(target=batched.serve, args=(double,), kwargs=options, daemon=True).start()
+        ready.wait(20)
+        client = batched.connect(options["bind"])
+        assert client.double(1) == 2
+        child = os.fork()
+        if not child:
+            os.closerange(3, 100)
+            files = [os.open("{tmp_path}", os.O_RDONLY) for _ in range(50)]
+            grandchild = os.fork()
+            if not grandchild:
+                os._exit(len({{os.fstat(file).st_ino for file in files}}))
+            os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
+        print("kinds of files:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert run_script(script) == "kinds of files: 1\n"
 
 
 def test_calls_to_a_dead_server_fail_within_their_wait(tmp_path: Path, bind: str) -> None:
@@ -425,3 +487,27 @@ def test_a_thousand_connections_at_once(tmp_path: Path, bind: str) -> None:
                 peer.close()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_server_without_file_descriptors_says_so_and_goes_on(
+    bind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It takes clients again when it has some, and does not fill the log until then."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    double = batched.dynamically(lambda items: [2 * item for item in items])
+    with serving(bind, functions={"double": double}), batched.connect(bind, wait_s=PATIENCE_S) as client:
+        with socket.socket(socket.AF_UNIX) as peer:
+            free = os.dup(peer.fileno())
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+            try:
+                peer.connect(bind.removeprefix("unix:"))
+                until(lambda: caplog.records)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert client.double.submit(4).result(PATIENCE_S) == 8
+    assert {each.message.partition("\n")[0] for each in caplog.records} == {
+        "socket.accept() out of system resource"
+    }
+    assert len(caplog.records) < 10

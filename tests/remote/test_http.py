@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
+import subprocess
 import sys
 import threading
 import urllib.error
@@ -23,6 +25,7 @@ from batched._remote.clients import Clients
 from batched._remote.link import WireTimes
 from batched.prometheus import Collector
 from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.script import ROOT
 from tests.kit.serving import command, served
 
 Samples = dict[tuple[str, ...], float]
@@ -342,3 +345,28 @@ def test_explain_asks_the_server() -> None:
         assert "No other process" not in alone.same.explain()
         other.close()
         alone.close()
+
+
+FORKS = """
+import os, signal
+from batched._remote.http import Metrics, Page
+
+page = Page(("127.0.0.1", 0), Metrics(dict))
+child = os.fork()
+if not child:
+    signal.pause()
+try:
+    page.close()
+    again = Page(page.where, Metrics(dict))
+    assert again.where == page.where
+    again.close()
+finally:
+    os.kill(child, signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_of_a_server_does_not_keep_its_port() -> None:
+    """As of a process pool: a later server may have it."""
+    command = [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", FORKS]
+    subprocess.run(command, check=True, timeout=PATIENCE_S, env={**os.environ, "PYTHONPATH": str(ROOT)})

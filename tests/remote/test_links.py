@@ -186,7 +186,6 @@ def test_a_refusal_is_an_answer_for_threads_and_for_tasks() -> None:
         for token, why in [
             ("wrong", "the token of the client is not that of the server"),
             ("é", "the token of the client is not that of the server"),
-            (None, "asks for a token"),
         ]:
             client = batched.connect(bind, token=token)
             error = client.double.submit(1).exception(PATIENCE_S)
@@ -254,6 +253,69 @@ def test_a_client_reads_nothing_of_a_program_that_took_the_port(knows: str) -> N
     assert not hurt
     assert b"right" not in b"".join(heard)
     assert b"secret" not in b"".join(heard)
+
+
+@pytest.mark.parametrize("token", [None, ""])
+def test_a_client_without_a_token_connects_to_no_port(token: str | None) -> None:
+    """Any user of the machine may listen there, and its answers would be unpickled."""
+    with pytest.raises(ValueError, match="tcp:127.0.0.1:9 can be .* by all users .*: give the token"):
+        batched.connect("tcp:127.0.0.1:9", token=token)
+
+
+def test_a_token_is_text() -> None:
+    """The error does not show it."""
+    token: Any = b"secret"
+    with pytest.raises(TypeError, match="token must be a str, got bytes$"):
+        batched.connect("tcp:127.0.0.1:9", token=token)
+
+
+def test_a_server_at_a_socket_may_ask_for_a_token(bind: str) -> None:
+    """The client is told so."""
+    with serving(bind, functions={"double": doubling()}, token="right"):
+        with (
+            batched.connect(bind) as client,
+            pytest.raises(batched.DisconnectedError, match="asks for a token: connect with token="),
+        ):
+            client.double(4)
+        with batched.connect(bind, token="right") as client:
+            assert client.double(4) == 8
+
+
+def test_a_server_at_a_socket_may_have_no_token(bind: str) -> None:
+    """The client that has one is told so: it is not that its token is wrong."""
+    with (
+        serving(bind, functions={"double": doubling()}),
+        batched.connect(bind, token="right") as client,
+        pytest.raises(batched.DisconnectedError, match=r"has no token: start it .* or connect without it"),
+    ):
+        client.double(4)
+
+
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n" * 9, frame(Kind.HELLO, 0, 0, 0, b"hello")]
+)
+def test_a_program_that_is_no_server_is_called_so(bind: str, said: Any) -> None:
+    """In threads and in tasks: no connection was lost."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(bind.removeprefix("unix:"))
+    listener.listen()
+
+    def answer() -> None:
+        for _ in range(2):
+            with listener.accept()[0] as peer:
+                peer.recv(65536)
+                peer.sendall(b"".join(said) if isinstance(said, list) else said)
+                peer.recv(65536)
+
+    text = f"what listens at {bind} is no server of batched"
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with listener, batched.connect(bind) as client:
+        with pytest.raises(batched.DisconnectedError, match=text):
+            client.double.submit(1).result(PATIENCE_S)
+        with pytest.raises(batched.DisconnectedError, match=text):
+            asyncio.run(asyncio.wait_for(client.double.acall(1), PATIENCE_S))
+        thread.join(PATIENCE_S)
 
 
 def test_a_name_that_the_server_lacks_fails_alone(bind: str) -> None:

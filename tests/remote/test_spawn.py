@@ -239,6 +239,31 @@ def test_what_cannot_be_started_is_refused(address: str | None, spawn: Any, text
         batched.connect(address, spawn=spawn)
 
 
+def test_a_server_that_cannot_be_started_fails_at_once() -> None:
+    """Without a folder for its socket, say: no call waits for what cannot come, in threads or tasks."""
+    path = Path("missing").absolute() / "server.sock"
+    client = batched.connect(f"unix:{path}", spawn="functions:double")
+    text = f"the server of functions:double cannot be started: .*{path}"
+    with pytest.raises(batched.DisconnectedError, match=text):
+        client.double.submit(1).result(PATIENCE_S)
+    with pytest.raises(batched.DisconnectedError, match=text):
+        asyncio.run(asyncio.wait_for(client.double.acall(1), PATIENCE_S))
+    path.parent.mkdir()
+    assert client.double.submit(1).result(PATIENCE_S) == 2
+    client.close()
+
+
+def test_a_file_at_the_address_is_not_replaced_by_a_socket() -> None:
+    """It stays as it is, and the call says so."""
+    path = Path("notes.txt").absolute()
+    path.write_text("of the user")
+    with batched.connect(f"unix:{path}", spawn="functions:double") as client:
+        with pytest.raises(batched.DisconnectedError, match=f"{path} is no socket, so it is not replaced"):
+            client.double.submit(1).result(PATIENCE_S)
+        assert path.read_text() == "of the user"
+        assert [*path.parent.glob("notes.txt*")] == [path]
+
+
 def test_connect_needs_an_address_or_what_to_start() -> None:
     """And no address of a server."""
     with pytest.raises(TypeError, match="needs the address of a server, or spawn="):

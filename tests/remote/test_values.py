@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any
 
@@ -207,6 +208,61 @@ def test_an_item_that_cannot_be_read_fails_its_own_call(echo: Any) -> None:
         echo(Unreadable())
     assert future.result(PATIENCE_S) == 1
     assert echo.stats.total_accepted == 1
+
+
+class Fatal:
+    """An object of which the reading, or the writing, ends a process: by a module that is a script, say."""
+
+    def __init__(self, error: type[BaseException], *, in_bytes: bool = True) -> None:
+        self.error = error
+        self.in_bytes = in_bytes
+
+    def __reduce__(self) -> Any:
+        if not self.in_bytes:
+            raise self.error
+        return ended, (self.error,)
+
+
+def ended(error: type[BaseException]) -> None:
+    """Raise what no one catches."""
+    raise error
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+def test_what_ends_a_process_as_an_item_is_read_ends_no_server(echo: Any, error: type[BaseException]) -> None:
+    """It is the error of its own call, as one of the function is; calls beside it are answered."""
+    other = echo.submit(1)
+    assert type(echo.submit(Fatal(error)).exception(PATIENCE_S)) in {error, CancelledError}
+    with pytest.raises(batched.BatchError) as caught:
+        asyncio.run(asyncio.wait_for(echo.acall(Fatal(error)), PATIENCE_S))
+    assert type(caught.value.__cause__) is error
+    assert other.result(PATIENCE_S) == echo(1) == 1
+
+
+def test_what_ends_a_process_as_a_result_is_written_or_read_ends_none() -> None:
+    """Neither that of the server nor that of the client; calls beside it are answered."""
+
+    def make(items: list[Any]) -> list[Any]:
+        found = {"written": Fatal(SystemExit, in_bytes=False), "read": Fatal(SystemExit)}
+        return [found.get(item, item) for item in items]
+
+    gate = Gate(make, shut=True)
+    with served(batched.dynamically(gate, name="f", batch_size=8, timeout_ms=0)) as server:
+        f = server.connect().f
+        first = f.submit("first")
+        gate.wait_for_batch()
+        futures = [f.submit(item) for item in ("written", 2, "read", 4)]
+        gate.open()
+        assert first.result(PATIENCE_S) == "first"
+        assert [type(futures[at].exception(PATIENCE_S)) for at in (0, 2)] == [TypeError, SystemExit]
+        assert [futures[at].result(PATIENCE_S) for at in (1, 3)] == [2, 4]
+
+        async def beside() -> list[Any]:
+            calls = [f.acall(item) for item in ("written", 2, "read", 4)]
+            return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), PATIENCE_S)
+
+        answers = asyncio.run(beside())
+        assert [type(each) for each in answers] == [TypeError, int, batched.BatchError, int]
 
 
 def test_a_result_that_cannot_be_sent_or_read_fails_its_own_call() -> None:

@@ -1,0 +1,28 @@
+"""How long something may take at most, as a user says it."""
+
+from __future__ import annotations
+
+from math import inf
+from numbers import Real
+from typing import Any
+
+_MOST_S = 604_800.0
+
+
+def checked_seconds(name: str, value: Any) -> float:
+    """Return a number of seconds, a week at most: the system takes no time that is endless.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is negative, no number by its value, or too large.
+
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number of seconds, got {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = inf
+    if not 0 <= number <= _MOST_S:
+        raise ValueError(f"{name} must be a number of seconds from 0 to {_MOST_S:g} (a week), got {value!r}")
+    return number

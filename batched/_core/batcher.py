@@ -622,7 +622,7 @@ class Batcher(Inbox):
     ) -> None:
         """Have `parts` of `batch`, which raised `error`, run before what waits; but behind its other half."""
         del self.running[batch]
-        self.counters.divided += 1
+        self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
         self.counters.ran(batch, started, now, again=True)
         at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
         for part in reversed(parts):

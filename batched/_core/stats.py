@@ -135,7 +135,7 @@ class Stats:
     total_batches: int
     """Runs of the batch function, including failed ones."""
     total_divided: int
-    """Runs that failed and were retried in halves."""
+    """Runs that failed and were retried in halves, not those of a worker that was restarted."""
     total_copies: int = 0
     """Copies of items that filled batches up to one of `batch_sizes`; they count nowhere else."""
     total_joined: int = 0

@@ -228,6 +228,7 @@ def test_a_broken_worker_is_made_anew_and_its_batch_runs_once_more(flavour: Flav
         assert flavour.call(fn, [1, 2, 3]) == ["gpu, load 2"] * 3
         assert broken == ["gpu, load 1"]
         assert gpus.stats.workers[0].restarts == 1
+        assert fn.stats.total_divided == 0  # it was not to find an item that fails
         assert flavour.call(fn, 1) == "gpu, load 2"
 
 

@@ -298,7 +298,7 @@ class Link(ABC):
         if (size := size_of(parts)) > self._most_bytes:
             raise FrameError(
                 f"a call of {caller.name} has {size} bytes, and the server takes {self._most_bytes} at most: "
-                f"pass fewer items at once, or start the server with a larger limit"
+                f"pass fewer items at once, or start the server with larger max_frame_bytes"
             )
         return parts
 

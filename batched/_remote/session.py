@@ -40,6 +40,8 @@ from batched._remote.values import Codec, is_plain
 _logger = logging.getLogger("batched")
 _MOST_US = (1 << 32) - 1
 _MOST_GREETING = 1 << 14
+GREETING_S = 30.0
+"""So long may a connection take to greet."""
 _DIRECTLY = os.name == "posix"
 """Whether a socket is a file, to which a worker may write."""
 _CALLS = frozenset({Kind.CALL, Kind.LATE})
@@ -103,6 +105,7 @@ class Session(asyncio.BufferedProtocol):
         self._rest: Bytes = b""
         """What the socket had no room for as a worker wrote."""
         self._number = -1
+        self._is_no_client: asyncio.TimerHandle | None = None
         self._has_room = asyncio.Event()
         self._has_room.set()
         self.client = ""
@@ -130,6 +133,8 @@ class Session(asyncio.BufferedProtocol):
         refusal = self._host.refusal(with_socket)
         if refusal is not None:
             self._reply(ServerGreeting(refusal=refusal))
+        else:
+            self._is_no_client = self._loop.call_later(GREETING_S, self._close_unknown)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Return where the next bytes go."""
@@ -156,6 +161,8 @@ class Session(asyncio.BufferedProtocol):
         with self._writes:  # the number of the file may be that of another connection soon
             self._transport, self._is_clear = None, False
         self._has_room.set()
+        if self._is_no_client is not None:
+            self._is_no_client.cancel()
         running, self._running = self._running, {}
         for drop, call in running.values():
             drop(call)
@@ -208,7 +215,15 @@ class Session(asyncio.BufferedProtocol):
         self._most_bytes = said.max_frame_bytes
         self._reader.max_bytes = self._host.max_frame_bytes
         self._codec = codec
+        if self._is_no_client is not None:
+            self._is_no_client.cancel()
         self._write(answer.frame())
+
+    def _close_unknown(self) -> None:
+        """Close a connection that has not greeted: else all file descriptors might be spent on such ones."""
+        if self._transport is not None:
+            _logger.warning("a connection was closed: it has not greeted in %g s", GREETING_S)
+            self._transport.abort()
 
     def _reply(self, refusal: ServerGreeting) -> None:
         """Say why this client may not call, and close."""

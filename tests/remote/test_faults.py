@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 import batched
+from batched._remote import session
 from batched._remote.frames import Kind, frame
 from batched._remote.greeting import ClientGreeting
 from batched._remote.values import Pickles
@@ -456,6 +457,27 @@ def test_a_client_that_does_not_read_is_not_read(bind: str) -> None:
         until(lambda: peer.recv(1 << 20) and max(each.calls for each in server.server.sessions) > taken)
         peer.close()
         until(lambda: server.sessions() <= 1)
+
+
+def test_a_connection_that_does_not_greet_is_closed(
+    bind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may say nothing, or half of a greeting; clients that have greeted stay."""
+    functions = {"same": batched.dynamically(lambda items: items, timeout_ms=0)}
+    with serving(bind, functions=functions) as server, batched.connect(bind) as client:
+        assert client.same(1) == 1
+        monkeypatch.setattr(session, "GREETING_S", 0.05)
+        for said in (b"", hello()[:10]):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+                peer.connect(bind.removeprefix("unix:"))
+                peer.settimeout(PATIENCE_S)
+                peer.sendall(said)
+                with suppress(ConnectionResetError):
+                    assert peer.recv(1) == b""
+        assert caplog.text.count("it has not greeted in 0.05 s") == 2
+        (before,) = server.server.sessions
+        assert client.same(2) == 2
+        assert server.server.sessions == {before}
 
 
 # -- many ----------------------------------------------------------------------------------------------------

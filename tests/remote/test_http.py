@@ -352,9 +352,12 @@ import os, signal
 from batched._remote.http import Metrics, Page
 
 page = Page(("127.0.0.1", 0), Metrics(dict))
+begun, begins = os.pipe()
 child = os.fork()
 if not child:
+    os.write(begins, b"x")
     signal.pause()
+os.read(begun, 1)
 try:
     page.close()
     again = Page(page.where, Metrics(dict))

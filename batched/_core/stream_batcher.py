@@ -239,13 +239,13 @@ class StreamBatcher(Batcher):
         self._live.pop(batch, None)
         return batch.failed + len(lost)
 
-    def end_streams(self, error: BaseException) -> list[Call]:
-        """Fail the calls of batches that run; return them."""
+    def end_streams(self, error: BaseException) -> None:
+        """Fail the calls of batches that run."""
         calls = [call for call in self.running_calls() if call.missing]
         for call in calls:
             call.left = "cancelled"
             call.fail(error)
-        return calls
+        self.answer(calls)
 
 
 def _never() -> bool:

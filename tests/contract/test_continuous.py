@@ -133,6 +133,18 @@ def test_an_item_that_is_late_leaves(streaming: Flavour) -> None:
     until(lambda: fn.stats.total_accepted == 2 and not fn.stats.running_items)
 
 
+def test_a_call_that_is_late_amid_its_batch_is_answered(streaming: Flavour) -> None:
+    """Also a future, for which no caller looks at the deadline: it has left the batch for good."""
+    rows = Refilled(lambda item, step: (item, step))
+    fn = decorate(streaming, rows)
+    late = fn.options(deadline_ms=50)
+    call = late.submit("late") if streaming.blocks else streaming.start(late, "late")
+    with pytest.raises(TimeoutError, match="within deadline_ms=50"):
+        call.result(PATIENCE_S)
+    rows.wait_for_end()
+    check_sums(fn)
+
+
 def test_an_exception_in_the_place_of_a_piece_is_of_one_item(streaming: Flavour) -> None:
     """Its place is free for another."""
     rows = Refilled(lambda item, step: ValueError(item) if item == "bad" and step else (item, step))

@@ -402,10 +402,13 @@ def test_what_cannot_be_told_of_a_change_says_so(streaming: Flavour) -> None:
 
 def test_out_of_memory_amid_a_batch_teaches_how_many_items_fit(streaming: Flavour) -> None:
     """What is in it fails, as it has begun; later batches have no more items, however many steps fit."""
+    have_come = threading.Event()
 
     def hungry(item: int, step: int) -> Any:
         if len(rows.live[-1]) > 3:
             raise MemoryError
+        if item == 200:
+            assert have_come.wait(PATIENCE_S)
         return so_many(item, step)
 
     rows = Refilled(hungry, shut=True)
@@ -420,7 +423,10 @@ def test_out_of_memory_amid_a_batch_teaches_how_many_items_fit(streaming: Flavou
             list(stream)
     assert fn.stats.fits_memory == 2
     seen = len(rows.live)
-    assert read(streaming, fn, [200] * 4) == [pieces_of(200)] * 4
+    streams = [streaming.stream(fn, 200) for _ in range(4)]
+    until(lambda: fn.stats.total_accepted == 9)
+    have_come.set()
+    assert [list(stream) for stream in streams] == [pieces_of(200)] * 4
     assert max(map(len, rows.live[seen:])) == 2
     assert fn.stats.fits_memory == 2
 

@@ -137,6 +137,10 @@ class StreamBatcher(Batcher):
             self.counters.failed += batch.failed
         batch.failed = 0
 
+    def _began(self, batch: Batch, call: Call) -> float:
+        live = self._live.get(batch)
+        return super()._began(batch, call) if live is None else live.joined.get(call, live.began)
+
     def _answer_late(self, calls: list[Call]) -> None:
         """Answer those of `calls` that are late: a future has no caller that waits. A consumer sees it."""
         late = [call for call in calls if call.missing and call.left is None and not call.takes_pieces]

@@ -243,6 +243,7 @@ class Counters:
             total_copies=self.copies,
             total_joined=self.joined,
             occupancy=self._taken / self._places if self._places else None,
+            total_places=self._places,
             avg_batch_size=of_runs["batch_size"].mean if self._has_steps else self.processed / (batches or 1),
             avg_processing_time=of_runs["processing_time"].mean,
             chosen={how.value: count for how, count in self.chosen.items() if count},

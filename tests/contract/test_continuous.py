@@ -344,6 +344,32 @@ def test_items_of_several_parameters_join_as_tuples(streaming: Flavour) -> None:
     assert ("c", 1) in joined
 
 
+def test_arguments_by_name_join_in_the_order_of_the_parameters(streaming: Flavour) -> None:
+    """Not in that of their names, nor of a call; a default of None that is left out has no place."""
+    joined: list[Any] = []
+    go_on = threading.Event()
+
+    def count(names: list[str], *, most: Any = None, least: Any = None) -> Iterator[list[Any]]:
+        assert most is not None or least is not None
+        assert go_on.wait(PATIENCE_S)
+        live = len(names)
+        while True:
+            change = yield [DONE] * live
+            joined.extend(change.joined)
+            live += len(change.joined) - len(change.left)
+
+    fn = decorate(streaming, count, batch_size=1)
+    streams = [
+        streaming.stream(fn, "a", most=2, least=1),
+        streaming.stream(fn, "b", least=1, most=2),
+        streaming.stream(fn, "c", least=1),
+        streaming.stream(fn, "d", least=1),
+    ]
+    go_on.set()
+    assert [list(stream) for stream in streams] == [[]] * 4
+    assert joined == [("b", 2, 1), ("d", 1)]
+
+
 def test_a_shared_worker_is_given_back_when_another_function_waits(streaming: Flavour) -> None:
     """Though items of the first keep coming: none joins, so that its batch comes to an end."""
     needs_workers(streaming)

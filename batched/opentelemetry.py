@@ -7,7 +7,8 @@ batch passes stages, each of them has a span inside of it.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
+from contextlib import closing
 from contextvars import Context as Variables
 from functools import partial
 from inspect import isasyncgen, isgenerator
@@ -16,6 +17,8 @@ from typing import Any
 from batched._api.function import DecoratedFunction
 from batched._core.batch import Batch
 from batched._core.batch_record import BatchRecord
+from batched._core.call import Call
+from batched._core.change import Change
 from batched._drivers.listeners import ignore, listen
 from batched._metrics import (
     COUNTERS,
@@ -109,7 +112,7 @@ class BatchedInstrumentor:
 def _traced(run: Callable[..., Any], tracer: Tracer) -> Callable[[Batch, Any], Any]:
     def traced(batch: Batch, collator: Any) -> Any:
         """Run a batch inside of a span."""
-        callers = _callers(batch)
+        callers = _callers(batch.calls)
         name = _name_of(batch.slices[0][0].function)
         span = tracer.start_span(
             f"batch {name}",
@@ -121,13 +124,11 @@ def _traced(run: Callable[..., Any], tracer: Tracer) -> Callable[[Batch, Any], A
                 "messaging.batch.message_count": batch.size,
             },
         )
-        for each in callers:
-            if each.is_recording():
-                each.add_link(span.get_span_context())
+        _link_back(span, callers)
         outputs = _run_in(span, partial(run, batch, collator))
         if isinstance(outputs, Steps):
             return _TracedSteps(outputs, span, tracer, name)
-        return _until_done(span, outputs)
+        return _until_done(span, outputs, batch)
 
     return traced
 
@@ -141,15 +142,30 @@ def _name_of(function: Any) -> str:
     return function._name  # noqa: SLF001
 
 
-def _callers(batch: Batch) -> list[Span]:
-    """Return the spans in which the callers of a batch have called."""
+def _callers(calls: list[Call]) -> list[Span]:
+    """Return the spans in which the callers of `calls` have called."""
     found: dict[int, Span] = {}
-    for call in batch.calls:
+    for call in calls:
         variables: Variables = call.caller_context()
         span = variables.run(trace.get_current_span)
         if span.get_span_context().is_valid:
             found[span.get_span_context().span_id] = span
     return [*found.values()]
+
+
+def _link_back(span: Span, callers: list[Span]) -> None:
+    for each in callers:
+        if each.is_recording():
+            each.add_link(span.get_span_context())
+
+
+def _link_joined(span: Span, batch: Batch, change: Change[Any] | None) -> None:
+    """Link the span of a batch that is refilled with those of the callers of what has joined."""
+    if change:
+        callers = _callers(batch.calls[-len(change.joined) :] if change.joined else [])
+        for each in callers:
+            span.add_link(each.get_span_context())
+        _link_back(span, callers)
 
 
 def _run_in(span: Span, work: Callable[[], Any]) -> Any:
@@ -162,12 +178,12 @@ def _run_in(span: Span, work: Callable[[], Any]) -> Any:
         raise
 
 
-def _until_done(span: Span, outputs: Any) -> Any:
+def _until_done(span: Span, outputs: Any, batch: Batch) -> Any:
     """Return `outputs`, and end the span when they are there."""
     if isgenerator(outputs):
-        return _steps(span, outputs)
+        return _steps(span, outputs, batch)
     if isasyncgen(outputs):
-        return _asteps(span, outputs)
+        return _asteps(span, outputs, batch)
     if type(outputs) is not list and hasattr(outputs, "__await__"):
         return _awaited(span, outputs)
     _note_errors(span, outputs)
@@ -262,17 +278,25 @@ async def _awaited(span: Span, work: Any) -> Any:
         return outputs
 
 
-def _steps(span: Span, steps: Iterator[Any]) -> Iterator[Any]:
-    with trace.use_span(span, end_on_exit=True):
-        yield from steps
+def _steps(span: Span, steps: Any, batch: Batch) -> Generator[Any, Any]:
+    with trace.use_span(span, end_on_exit=True), closing(steps):
+        pieces = next(steps, _END)
+        while pieces is not _END:
+            change = yield pieces
+            _link_joined(span, batch, change)
+            try:
+                pieces = steps.send(change)
+            except StopIteration:
+                break
 
 
-async def _asteps(span: Span, steps: Any) -> AsyncGenerator[Any, Any]:
+async def _asteps(span: Span, steps: Any, batch: Batch) -> AsyncGenerator[Any, Any]:
     with trace.use_span(span, end_on_exit=True):
         try:
             pieces = await anext(steps, _END)
             while pieces is not _END:
                 change = yield pieces
+                _link_joined(span, batch, change)
                 try:
                     pieces = await steps.asend(change)
                 except StopAsyncIteration:

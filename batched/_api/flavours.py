@@ -86,7 +86,8 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
 
         `future.cancel()` works until the result is there, and drops items that have not started. At the
         deadline the future has a `TimeoutError`, unless all items have started: then it is answered late, so
-        bound the wait with `future.result(timeout=...)`, in seconds.
+        bound the wait with `future.result(timeout=...)`, in seconds. With `continuous=True` an item that has
+        started leaves its batch, and has that error, at the next step.
         """
         driver = self._shared.driver or self._find()
         call: Call = self._shared.read(self, args, named, monotonic())

@@ -66,6 +66,7 @@ class ColumnCollator:
         self.own = self._rows.own
         self._signature = inspect.Signature(parameters)
         self._positions = [parameter.name for parameter in parameters if parameter.kind in _BY_POSITION]
+        self._places = {parameter.name: at for at, parameter in enumerate(parameters)}
         # Not the first one: without it there would be no item.
         self._settings = frozenset(each.name for each in parameters[1:] if is_setting(each))
         at = (at for at, each in enumerate(self._positions) if each in self._settings)
@@ -100,12 +101,16 @@ class ColumnCollator:
             raise self._setting_given(bound.arguments, rest)
         if not columns and not rest:
             raise self._refused("none was given")
-        names = sorted(rest)
+        names = sorted(rest, key=self._place)
         key = (len(columns), *names)
         inputs = [*columns, *(rest[name] for name in names)]
         call = Call().begin(_ByName(function, key), inputs, 1, False, now)  # noqa: FBT003
         call.key = key
         return call
+
+    def _place(self, name: str) -> tuple[int, str]:
+        """Return what puts columns by name in the order of the parameters, with others behind them."""
+        return self._places.get(name, len(self._places)), name
 
     def _refused(self, why: str) -> TypeError:
         """Return the error for arguments that the function itself would not accept."""

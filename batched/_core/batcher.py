@@ -167,7 +167,7 @@ class Batcher(Inbox):
         """Follow new options from the next batch on."""
         self.take_in()
         if have_changed(options, self.options):
-            self.counters.configured(self.running)
+            self.counters.configured(self.running, self._began)
         self.options = options
         for feature in self._features:
             feature.configure(options)
@@ -175,6 +175,10 @@ class Batcher(Inbox):
         self.resize()
         self.admission.configure(options)
         self.admit_waiting()
+
+    def _began(self, batch: Batch, call: Call) -> float:  # noqa: ARG002  of batches that are refilled
+        """Return when `call` has begun to run in `batch`."""
+        return self.running[batch]
 
     # -- calls come ---------------------------------------------------------------------------------------
 

@@ -26,7 +26,10 @@ class Change(Generic[T]):
     They have ended or failed, their caller has left, or their deadline has passed.
     """
     joined: tuple[T, ...] = ()
-    """The items that join; they stand behind those that remain. Of several parameters, each is a tuple."""
+    """The items that join; they stand behind those that remain.
+
+    Of several arguments, each is a tuple, in the order of the parameters.
+    """
 
     def __bool__(self) -> bool:
         return bool(self.left or self.joined)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Collection
 from copy import deepcopy
 from dataclasses import replace
 from operator import sub
 from typing import Any, TypeAlias
 
 from batched._core.batch import Batch
-from batched._core.call import Slice
+from batched._core.call import Call, Slice
 from batched._core.stats import Padding, Sizes, Stats, Times
 from batched._policy.lengths import Choice
 from batched._policy.window import Learned, StartReason
@@ -185,15 +185,18 @@ class Counters:
             "closed": {reason.value: count for reason, count in self._closed.items() if count},
         }
 
-    def configured(self, running: Mapping[Batch, float]) -> None:
-        """Note that options change, while batches are `running` that have the old ones, since these times."""
+    def configured(self, running: Collection[Batch], began: Callable[[Batch, Call], float]) -> None:
+        """Note that options change, while batches are `running` that have the old ones.
+
+        Each call that is in one has waited until it `began`.
+        """
         before = self.snapshot(
             waiting=0, running=[], again=0, fits=None, best=None, learned=None, configured=False
         )
         wait = deepcopy(self._wait)
-        for batch, started in running.items():
+        for batch in running:
             for call, start, stop in batch.slices:
-                wait.add([started - call.arrived], stop - start)
+                wait.add([began(batch, call) - call.arrived], stop - start)
         self._configured = replace(before, wait=wait.snapshot())
         self._ending += len(running)
 
@@ -240,6 +243,7 @@ class Counters:
             total_copies=self.copies,
             total_joined=self.joined,
             occupancy=self._taken / self._places if self._places else None,
+            total_places=self._places,
             avg_batch_size=of_runs["batch_size"].mean if self._has_steps else self.processed / (batches or 1),
             avg_processing_time=of_runs["processing_time"].mean,
             chosen={how.value: count for how, count in self.chosen.items() if count},

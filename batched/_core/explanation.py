@@ -81,6 +81,8 @@ def _steps(stats: Stats, options: Options) -> Iterator[str]:
     yield f"The median step took {short(stats.processing_time.percentile(50) * 1000)} ms."
     mean, most = stats.batch_size.mean, options.batch_size
     yield f"Steps had {mean:.1f} items on average, out of a possible {most}."
+    if stats.fits_memory is not None:
+        yield _fits(stats.fits_memory)
     taken = stats.occupancy
     if taken is not None:
         yield f"In steps while calls waited, {taken:.0%} of the places were taken."
@@ -95,6 +97,10 @@ def _why_empty(options: Options) -> str:
         return "Others were empty: only items with equal keys share a batch, and keys take turns."
     if options.max_joining is not None or options.max_joining_length is not None:
         return "Others were empty: no more items may join at one step."
+    if options.max_batch_length is not None:
+        return f"Others were empty, because of max_batch_length={options.max_batch_length}."
+    if options.workers is not None:
+        return "Others were empty: no item joins while another function waits for the worker."
     return "Others were empty: joining takes time, so it is better that several items join together."
 
 
@@ -271,7 +277,7 @@ def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # no
             f"one of batch_sizes: sizes nearer to the number of items that come would save their time."
         )
     if fits is not None:
-        yield f"No more than {_count(fits, 'item fits', 'items fit')} in memory."
+        yield _fits(fits)
     if best is not None and (fits is None or best <= fits):
         size = _count(best, "item", "items")
         yield f"Batches of {size} seem to work best, so larger ones are only tried now and then."
@@ -289,6 +295,10 @@ def _size(stats: Stats, options: Options, streams: bool) -> Iterator[str]:  # no
         yield f"Most batches fill up before they reach {most} items, because of max_batch_length={limit}."
     elif mean > most / 2 and full > _MOST_OF_THEM and not streams and _has_room_for_more(stats, options):
         yield from _larger(stats, most)
+
+
+def _fits(items: int) -> str:
+    return f"No more than {_count(items, 'item fits', 'items fit')} in memory."
 
 
 def _losing(stats: Stats) -> bool:

@@ -142,6 +142,8 @@ class Stats:
     """Items that joined a batch while it ran. With `continuous=True` each step counts as a batch."""
     occupancy: float | None = None
     """The share of places that were taken in steps while calls were in the queue; None if there was none."""
+    total_places: int = 0
+    """The places in these steps, of which `occupancy` is the share."""
     avg_batch_size: float
     """`total_processed` per run; with `continuous=True`, the items per step."""
     avg_processing_time: float
@@ -200,8 +202,11 @@ class Stats:
         before = self.configured
         if before is None:
             return self
+        places = self.total_places - before.total_places
         return replace(
             self,
+            occupancy=(_taken(self) - _taken(before)) / places if places else None,
+            total_places=places,
             total_processed=self.total_processed - before.total_processed,
             total_failed=self.total_failed - before.total_failed,
             total_expired=self.total_expired - before.total_expired,
@@ -365,3 +370,7 @@ class Times(_Histogram):
             if after > at:
                 self._counts[bound] += (after - at) * times
                 at = after
+
+
+def _taken(stats: Stats) -> float:
+    return (stats.occupancy or 0.0) * stats.total_places

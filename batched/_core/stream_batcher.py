@@ -98,6 +98,7 @@ class StreamBatcher(Batcher):
             look(now)
         gone = [at for at, call in enumerate(batch.calls) if call.is_over(now)]
         if gone:
+            self._answer_late([batch.slices[at][0] for at in gone])
             self._leave(batch, gone, is_counted=is_counted)
         self._joining.ended(len(gone))
         joined: Sequence[Slice] = ()
@@ -135,6 +136,17 @@ class StreamBatcher(Batcher):
                 self.counters.left([piece], 1, live.joined.pop(piece[0], live.began))
             self.counters.failed += batch.failed
         batch.failed = 0
+
+    def _began(self, batch: Batch, call: Call) -> float:
+        live = self._live.get(batch)
+        return super()._began(batch, call) if live is None else live.joined.get(call, live.began)
+
+    def _answer_late(self, calls: list[Call]) -> None:
+        """Answer those of `calls` that are late: a future has no caller that waits. A consumer sees it."""
+        late = [call for call in calls if call.missing and call.left is None and not call.takes_pieces]
+        for call in late:
+            call.fail(TimeoutError(call.overdue(self._name)))
+        self.answer(late)
 
     def _may_refill(self) -> bool:
         """Whether items may join a batch: not if something waits for its end."""
@@ -239,13 +251,13 @@ class StreamBatcher(Batcher):
         self._live.pop(batch, None)
         return batch.failed + len(lost)
 
-    def end_streams(self, error: BaseException) -> list[Call]:
-        """Fail the calls of batches that run; return them."""
+    def end_streams(self, error: BaseException) -> None:
+        """Fail the calls of batches that run."""
         calls = [call for call in self.running_calls() if call.missing]
         for call in calls:
             call.left = "cancelled"
             call.fail(error)
-        return calls
+        self.answer(calls)
 
 
 def _never() -> bool:

@@ -28,7 +28,7 @@ from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
 from batched._drivers.stages import StagedThreadDispatcher
-from batched._drivers.stream_wakeups import Bell, tell
+from batched._drivers.stream_wakeups import Bell
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import ask, set_unless_done
 from batched._drivers.warm_up import NoPieces, Round, WarmUp
@@ -329,9 +329,8 @@ class ThreadDriver(Driver):
         """Fail the streams of the batches that run, so that those end with their next pieces."""
         batcher = self.batcher
         if isinstance(batcher, StreamBatcher):
-            with self.lock.later, self.lock:
-                calls = batcher.end_streams(CancelledError(f"{self.name} was shut down"))
-            tell(calls)
+            with self.dispatcher:
+                batcher.end_streams(CancelledError(f"{self.name} was shut down"))
 
     def _retire(self, _: object) -> None:
         # Runs wherever the owner is collected, perhaps in a thread that holds the lock.

@@ -38,6 +38,11 @@ def shapes_of(
 
 
 def _sizes(options: Options, name: str) -> Sequence[int]:
+    if options.continuous:
+        raise ValueError(
+            f"{name} has continuous=True, so it can be given any number of items up to "
+            f"batch_size={options.batch_size}: to warm it up, call it"
+        )
     if options.batch_sizes is None:
         raise ValueError(
             f"{name} can be given batches of any size up to batch_size={options.batch_size}: set "

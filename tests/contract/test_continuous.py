@@ -133,6 +133,18 @@ def test_an_item_that_is_late_leaves(streaming: Flavour) -> None:
     until(lambda: fn.stats.total_accepted == 2 and not fn.stats.running_items)
 
 
+def test_a_call_that_is_late_amid_its_batch_is_answered(streaming: Flavour) -> None:
+    """Also a future, for which no caller looks at the deadline: it has left the batch for good."""
+    rows = Refilled(lambda item, step: (item, step))
+    fn = decorate(streaming, rows)
+    late = fn.options(deadline_ms=50)
+    call = late.submit("late") if streaming.blocks else streaming.start(late, "late")
+    with pytest.raises(TimeoutError, match="within deadline_ms=50"):
+        call.result(PATIENCE_S)
+    rows.wait_for_end()
+    check_sums(fn)
+
+
 def test_an_exception_in_the_place_of_a_piece_is_of_one_item(streaming: Flavour) -> None:
     """Its place is free for another."""
     rows = Refilled(lambda item, step: ValueError(item) if item == "bad" and step else (item, step))
@@ -332,6 +344,32 @@ def test_items_of_several_parameters_join_as_tuples(streaming: Flavour) -> None:
     assert ("c", 1) in joined
 
 
+def test_arguments_by_name_join_in_the_order_of_the_parameters(streaming: Flavour) -> None:
+    """Not in that of their names, nor of a call; a default of None that is left out has no place."""
+    joined: list[Any] = []
+    go_on = threading.Event()
+
+    def count(names: list[str], *, most: Any = None, least: Any = None) -> Iterator[list[Any]]:
+        assert most is not None or least is not None
+        assert go_on.wait(PATIENCE_S)
+        live = len(names)
+        while True:
+            change = yield [DONE] * live
+            joined.extend(change.joined)
+            live += len(change.joined) - len(change.left)
+
+    fn = decorate(streaming, count, batch_size=1)
+    streams = [
+        streaming.stream(fn, "a", most=2, least=1),
+        streaming.stream(fn, "b", least=1, most=2),
+        streaming.stream(fn, "c", least=1),
+        streaming.stream(fn, "d", least=1),
+    ]
+    go_on.set()
+    assert [list(stream) for stream in streams] == [[]] * 4
+    assert joined == [("b", 2, 1), ("d", 1)]
+
+
 def test_a_shared_worker_is_given_back_when_another_function_waits(streaming: Flavour) -> None:
     """Though items of the first keep coming: none joins, so that its batch comes to an end."""
     needs_workers(streaming)
@@ -390,10 +428,13 @@ def test_what_cannot_be_told_of_a_change_says_so(streaming: Flavour) -> None:
 
 def test_out_of_memory_amid_a_batch_teaches_how_many_items_fit(streaming: Flavour) -> None:
     """What is in it fails, as it has begun; later batches have no more items, however many steps fit."""
+    have_come = threading.Event()
 
     def hungry(item: int, step: int) -> Any:
         if len(rows.live[-1]) > 3:
             raise MemoryError
+        if item == 200:
+            assert have_come.wait(PATIENCE_S)
         return so_many(item, step)
 
     rows = Refilled(hungry, shut=True)
@@ -408,7 +449,10 @@ def test_out_of_memory_amid_a_batch_teaches_how_many_items_fit(streaming: Flavou
             list(stream)
     assert fn.stats.fits_memory == 2
     seen = len(rows.live)
-    assert read(streaming, fn, [200] * 4) == [pieces_of(200)] * 4
+    streams = [streaming.stream(fn, 200) for _ in range(4)]
+    until(lambda: fn.stats.total_accepted == 9)
+    have_come.set()
+    assert [list(stream) for stream in streams] == [pieces_of(200)] * 4
     assert max(map(len, rows.live[seen:])) == 2
     assert fn.stats.fits_memory == 2
 

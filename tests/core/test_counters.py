@@ -60,7 +60,7 @@ def test_figures_since_options_were_changed_are_those_of_batches_that_started_la
     assert stats().since_configured() == stats()
     end(run(64, 1.0), 1.0)
     running = run(64, 1.0)
-    counters.configured({running: 2.0})
+    counters.configured([running], lambda *_: 2.0)
     assert stats().since_configured().total_batches == 0
     end(running, 2.0)
     assert stats().since_configured().total_batches == 0

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from batched import Workers
 from batched._core import explanation
 from batched._core.explanation import explain
 from batched._core.options import ArrayOptions, Options
@@ -201,6 +202,17 @@ SIZE = [
     Example(
         "Others were empty: no more items may join at one step.", STEPS, {**REFILLED, "max_joining_length": 2}
     ),
+    Example(
+        "Others were empty, because of max_batch_length=100.",
+        STEPS,
+        {**REFILLED, "max_batch_length": 100},
+    ),
+    Example(
+        "Others were empty: no item joins while another function waits for the worker.",
+        STEPS,
+        {**REFILLED, "workers": Workers(1)},
+    ),
+    Example("No more than 8 items fit in memory.", {**STEPS, "fits_memory": 8}, REFILLED),
     Example(
         "Others were empty: only items with equal keys share a batch, and keys take turns.",
         STEPS,

@@ -105,6 +105,13 @@ def test_reasons_since_options_changed_are_those_for_which_a_batch_has_started()
     assert stats.since_configured().closed == {"full": 4, "trial": 1}
 
 
+def test_the_share_of_places_since_options_changed_is_of_steps_that_came() -> None:
+    then = replace(NOTHING, occupancy=0.25, total_places=100)
+    stats = replace(NOTHING, occupancy=0.5, total_places=200, configured=then)
+    assert (stats.since_configured().occupancy, stats.since_configured().total_places) == (0.75, 100)
+    assert replace(then, configured=then).since_configured().occupancy is None
+
+
 def test_what_is_of_this_moment_is_not_counted_anew() -> None:
     """What waits and runs, what is learned; and what is known of lengths, which options do not change."""
     kept: dict[str, Any] = {

@@ -292,3 +292,22 @@ def test_a_call_that_takes_no_pieces_is_told_of_its_end_only() -> None:
     assert batcher.step(batch, [2], 1.2) == ([], NO_CHANGE)
     assert batcher.step(batch, [DONE], 1.3) == ([call], None)
     assert call.results == [1, 2]
+
+
+def test_waits_since_options_changed_are_of_items_that_have_begun_since() -> None:
+    """Those of an item that was in a batch then end with its beginning, not with its last step."""
+    batcher = alone(batch_size=2, continuous=True)
+    calls = [Call().begin(echo, item, 1, False, arrived) for item, arrived in (("a", 0.0), ("b", 6.0))]
+    for call in calls:
+        call.take_pieces()
+    batcher.arrive(calls[0])
+    batch = batcher.next(1.0)
+    assert isinstance(batch, Batch)
+    batcher.step(batch, [1], 5.0)
+    batcher.configure(replace(batcher.options, batch_size=3))
+    batcher.arrive(calls[1])
+    batcher.step(batch, [2], 6.5)
+    assert batcher.step(batch, [DONE, DONE], 7.0) == (calls, None)
+    batcher.finish(batch, [], 7.0)
+    since = snapshot(batcher.counters, [batcher], 7.0).since_configured()
+    assert (since.wait.count, since.wait.sum) == (1, 0.5)

@@ -12,6 +12,7 @@ import pytest
 import batched
 from batched import aio
 from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.refilled import Refilled, pieces_of, so_many
 
 pytest.importorskip("opentelemetry.sdk")
 
@@ -177,6 +178,33 @@ def test_a_generator_that_is_traced_is_told_what_has_changed(traces: Traces) -> 
         fn.shutdown()
     assert told
     assert all(isinstance(change, batched.Change) for change in told)
+
+
+def test_the_span_of_a_batch_that_is_refilled_has_links_to_those_that_join(traces: Traces) -> None:
+    """And they to it."""
+
+    async def asynchronous(items: list[Any]) -> AsyncIterator[list[Any]]:
+        steps = rows(items)
+        pieces = next(steps)
+        while True:
+            pieces = steps.send((yield pieces))  # type: ignore[attr-defined]
+
+    for number in range(2):
+        rows = Refilled(so_many, shut=True)
+        function = asynchronous if number else rows
+        fn = batched.dynamically(function, batch_size=1, timeout_ms=0, continuous=True, name=f"fn {number}")
+        with traces.tracer.start_as_current_span(f"request {number}"):
+            first = fn.stream(2)
+            rows.wait_for_step()
+            with traces.tracer.start_as_current_span(f"request {number}"):
+                second = fn.stream(2)
+                rows.open()
+                assert [list(first), list(second)] == [pieces_of(2)] * 2
+                fn.shutdown()
+        (batch,) = traces.spans(f"batch fn {number}")
+        requests = traces.spans(f"request {number}")
+        assert linked(batch) == ids(requests)
+        assert [linked(request) for request in requests] == [ids([batch])] * 2
 
 
 def passes_stages(items: list[int]) -> list[int]:

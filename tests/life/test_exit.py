@@ -147,6 +147,13 @@ STREAM_EXITS = {
                 pass
         threading.Thread(target=asyncio.run, args=[consume()], daemon=True).start(); entered.wait(10)
     """,
+    "a future": "future = endless.submit(1); entered.wait(10)",
+    "a daemon thread": "threading.Thread(target=endless, args=[1], daemon=True).start(); entered.wait(10)",
+    "a task of a daemon loop": """
+        async def call():
+            await endless.acall(1)
+        threading.Thread(target=asyncio.run, args=[call()], daemon=True).start(); entered.wait(10)
+    """,
     "an asynchronous generator": """
         @batched.dynamically(timeout_ms=0)
         async def endless(items):

@@ -35,6 +35,7 @@ def test_they_are_the_sizes_and_the_lengths_within_the_budget(options: Options, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (Options(batch_size=7, continuous=True), "any number of items up to batch_size=7: to warm it up"),
         (Options(batch_size=7), r"f can be given batches of any size up to batch_size=7: set batch_sizes"),
         (ArrayOptions(), "set batch_sizes"),
         (ArrayOptions(**SIZES), "f can be given rows of any length: set pad_to_lengths"),

@@ -453,7 +453,7 @@ def test_out_of_memory_amid_a_batch_teaches_how_many_items_fit(streaming: Flavou
     until(lambda: fn.stats.total_accepted == 9)
     have_come.set()
     assert [list(stream) for stream in streams] == [pieces_of(200)] * 4
-    assert max(map(len, rows.live[seen:])) == 2
+    assert max(map(len, rows.live[seen:])) <= 2
     assert fn.stats.fits_memory == 2
 
 

@@ -6,7 +6,7 @@ call that neither cache answers has a `CachedCall` of the decorator's cache in i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
@@ -15,7 +15,7 @@ from batched._core.call import Call
 from batched._core.options import CallOptions, Options
 from batched._locks import Freed, InterruptedLock
 from batched._parts.cache import CachingCollator, ask_as
-from batched._parts.in_flight import CachedCall
+from batched._parts.in_flight import CachedCall, HasInFlight
 from batched._parts.layers import LayeredCollator
 from batched._parts.store import UNKNOWN, Faults, at_once
 
@@ -27,11 +27,21 @@ class RequestCall(CachedCall):
     """How the cache of the decorator is asked for the items that the cache of the request has not."""
     places: list[int]
     """Where in this call the items of `behind` are."""
+    to_keep: Sequence[list[tuple[Hashable, Any]]] = ()
+    """What the runs that it waits for have for the cache of the decorator, if callers are to store that."""
+
+    def enter(self, batcher: HasInFlight) -> Sequence[Call]:
+        """Join the items in flight; return the calls to queue for the other items."""
+        queued = super().enter(batcher)
+        runs = dict.fromkeys(item.miss.call for item in self.joined if item.miss is not None)
+        self.to_keep = [run.to_store for run in runs if isinstance(run, CachedCall)]
+        return queued
 
     def forget_watches(self) -> None:
         """Let go of results that land: the caller has its answer."""
         super().forget_watches()
         self.behind = None
+        self.to_keep = ()
 
 
 class RequestCache(CachingCollator):
@@ -103,8 +113,11 @@ class RequestCache(CachingCollator):
         await self._keep(known, Faults(self._name), Exception)
 
     async def keep(self, cached: CachedCall) -> None:
-        """Store the results that the caller has to store in the cache of the decorator."""
+        """Store in the cache of the decorator what no other caller has begun to store."""
         if isinstance(cached, RequestCall) and cached.behind is not None and self._behind is not None:
+            for results in cached.to_keep:
+                cached.behind.to_store += results
+                results.clear()
             await self._behind.keep(cached.behind)
 
     def miss_call(self, cached: CachedCall, places: list[int]) -> Call:
@@ -122,7 +135,6 @@ class RequestCache(CachingCollator):
         miss_call.watches = {
             new: behind.watches[old] for new, old in enumerate(those) if old in behind.watches
         }
-        miss_call.to_store = behind.to_store
         return miss_call
 
 

@@ -117,14 +117,17 @@ def test_a_caller_that_leaves_while_the_cache_is_asked_never_runs(run: Any) -> N
     run(main())
 
 
+@pytest.mark.parametrize("is_view", [False, True])
 @pytest.mark.parametrize("leaver", [0, 1])
-def test_a_result_is_kept_by_the_caller_that_still_waits_for_it(run: Any, leaver: int) -> None:
-    """Also if the caller that sent the item off has left, and others share the run."""
+def test_a_result_is_kept_by_the_caller_that_still_waits_for_it(run: Any, leaver: int, is_view: bool) -> None:
+    """Also if the caller that sent the item off has left, and others share the run; and of one request."""
 
     async def main() -> None:
         remote = Remote()
         gate = AsyncGate(lambda items: [item.upper() for item in items])
-        fn = aio.dynamically(gate, timeout_ms=0, cache=remote)
+        fn: Any = aio.dynamically(gate, timeout_ms=0, cache=remote)
+        if is_view:
+            fn = fn.options(request_cache={})
         callers = [asyncio.create_task(fn("a"))]
         await gate.entered.acquire()
         callers.append(asyncio.create_task(fn("a")))

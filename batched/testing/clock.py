@@ -165,6 +165,10 @@ class ManualClock:
             self._driver.admit(call, wait=self._may_wait)
             if call.deadline is not None:
                 heappush(self._deadlines, (call.deadline, next(self._numbers), call))
+        elif not call.size:
+            call.results = []
+        else:
+            self._driver.batcher.counters.unqueued(call.hits, 0)
         return Pending(call, self._name)
 
     def turn(self, ms: float) -> list[Ran]:

@@ -215,6 +215,19 @@ def test_a_batch_that_has_run_can_be_compared() -> None:
     assert clock.ran == [Ran([1], 1, "window", 0.0, 2.0)]
 
 
+@pytest.mark.parametrize("options", [{"cache": {}}, {}])
+def test_calls_of_which_nothing_is_queued_are_answered_and_counted_as_ever(options: dict[str, Any]) -> None:
+    """An empty list has an empty list of results, and items that a cache knows count as such."""
+    clock = manual_clock(batched.dynamically(double, timeout_ms=0, **options))
+    view: dict[str, Any] = {} if options else {"request_cache": {}}
+    assert clock.call_with(view, []).result() == []
+    clock.call_with(view, [1, 2])
+    clock.turn(ms=1)
+    assert clock.call_with(view, [1, 2, 1]).result() == [2, 4, 2]
+    assert clock.call_with(view, 1).result() == 2
+    assert (clock.stats.total_accepted, clock.stats.total_cached) == (2, 4)
+
+
 def test_layers_caches_and_stages() -> None:
     """Keys, tenants, a cache, and what is prepared and finished."""
     options: dict[str, Any] = {"timeout_ms": 0, "adaptive": False}

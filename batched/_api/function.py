@@ -348,6 +348,7 @@ async def answer_with_cache(driver: Driver, call: Any, name: str, *, waits: bool
     `get` counts into the deadline. `set` is given up at the deadline: the results are there already.
     """
     driver.check()
+    driver.expect(call)
     collator = call.collator
     try:
         collator.watch(call)

@@ -105,10 +105,13 @@ class RequestCache(CachingCollator):
             return
         behind = cached.behind
         await self._behind.look(behind)
+        # Another call of the request may have got some of them meanwhile: the request sees one value.
+        await super().look(cached)
+        self.take_landed(cached)
         found = behind.results if behind.many or behind.missing else [behind.results]
         known = []
         for place, result in zip(cached.places, found, strict=True):
-            if result is not UNKNOWN:
+            if result is not UNKNOWN and cached.missing and cached.results[place] is UNKNOWN:
                 self.know(cached, place, result)
                 known.append((cached.keys[place], result))
         await self._keep(known, Faults(self._name), Exception)

@@ -140,3 +140,38 @@ def test_a_result_is_kept_by_the_caller_that_still_waits_for_it(run: Any, leaver
         assert gate.batches == [["a"]]
 
     run(main())
+
+
+@pytest.mark.parametrize("late", ["new", None])
+@pytest.mark.parametrize("other", ["run", "get"])
+def test_a_request_sees_one_value_however_long_a_get_takes(run: Any, other: str, late: Any) -> None:
+    """What another of its calls has got meanwhile counts, from a run or from the cache of the decorator."""
+
+    async def main() -> None:
+        held = asyncio.Event()
+        answers: list[Any] = ["old" if other == "get" else None, late]
+
+        class Shared:
+            async def get(self, key: str) -> Any:
+                if key == "held":
+                    await held.wait()
+                    return None
+                return answers.pop(0)
+
+            async def set(self, key: str, result: str) -> None:
+                pass
+
+        runs = iter([["old"], ["old", "other"]] if other == "run" else [["old", "other"]])
+        gate = AsyncGate(lambda items: next(runs)[: len(items)])
+        gate.opened.set()
+        kept: dict[str, Any] = {}
+        fn: Any = aio.dynamically(gate, timeout_ms=0, cache=Shared())
+        view = fn.options(request_cache=kept)
+        slow = asyncio.create_task(view(["held", "a"]))
+        await turns()
+        assert await view("a") == "old"
+        held.set()
+        assert await slow == ["old", "old"]
+        assert kept["a"] == "old"
+
+    run(main())

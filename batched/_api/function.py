@@ -68,7 +68,9 @@ class DecoratedFunction(Bindable[DriverT]):
         options = self._shared.call_options
         if options.request_cache is None:
             return driver.collator
-        caches: RequestCaches = vars(driver).setdefault("request_caches", RequestCaches())
+        caches: RequestCaches = vars(driver).get("request_caches") or vars(driver).setdefault(
+            "request_caches", RequestCaches()
+        )
         bound = not isinstance(self._owner(), DecoratedFunction)
         return caches.of(options, self._shared.settings, driver.collator, self._name, bound=bound)
 
@@ -346,6 +348,7 @@ async def answer_with_cache(driver: Driver, call: Any, name: str, *, waits: bool
     `get` counts into the deadline. `set` is given up at the deadline: the results are there already.
     """
     driver.check()
+    driver.expect(call)
     collator = call.collator
     try:
         collator.watch(call)

@@ -21,12 +21,14 @@ _own: dict[Entry, Callable[..., Any]] = {
     (ThreadDriver, "push"): ThreadDriver.push,
     (ThreadDriver, "push_future"): ThreadDriver.push_future,
     (LoopDriver, "post_async"): LoopDriver.post_async,
+    (ThreadDriver, "expect"): ThreadDriver.expect,
+    (LoopDriver, "expect"): LoopDriver.expect,
 }
 _arrivals: list[Arrival] = []
 
 
 def with_each(arrival: Arrival) -> None:
-    """Have `arrival` called with each call from now on, before it is queued."""
+    """Have `arrival` called with each call from now on, before it is queued, perhaps twice."""
     _arrivals.append(arrival)
     for entry, method in _own.items():
         _install(entry, method)

@@ -80,6 +80,9 @@ class Driver(ABC):
         """Return what knows of the workers, if other functions use them too."""
         return None
 
+    def expect(self, call: Call) -> None:  # noqa: B027  `arrivals` have more to do
+        """Note that `call` comes: it asks an asynchronous cache before it is queued."""
+
     @property
     def may_wait(self) -> bool:
         """Whether calls wait for room in a queue that is full; else they are refused."""

@@ -214,14 +214,24 @@ def ask_as(call: Call, cached: CachedCall) -> None:
 
 
 def _own(result: Any) -> Any:
-    """Return a copy of an array or a container, which are easily changed in place; else `result` itself."""
+    """Return a copy of an array or a container, which are easily changed in place; else `result` itself.
+
+    Also `result` itself if it cannot be copied, as it contains itself, say: no other call is to blame for it.
+    """
+    try:
+        return _copy(result)
+    except Exception:  # noqa: BLE001  of a library, or a `RecursionError`
+        return result
+
+
+def _copy(result: Any) -> Any:
     library = library_of(result)
     if library is not None:
         return library.copy(result)
     if type(result) is dict:
-        return {key: _own(value) for key, value in result.items()}
+        return {key: _copy(value) for key, value in result.items()}
     if type(result) in {list, tuple}:
-        return type(result)(row if type(row) in _FIXED else _own(row) for row in result)
+        return type(result)(row if type(row) in _FIXED else _copy(row) for row in result)
     if type(result) in {set, bytearray}:
         return result.copy()
     return result

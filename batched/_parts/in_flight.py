@@ -109,11 +109,11 @@ class CachedCall(Call):
         self.failure: tuple[int, BaseException] | None = None
         """The first of its items, in its own order, that has failed so far: its place and its error."""
 
-    def note_failure(self, place: int, error: BaseException) -> None:
-        """Note that the item at `place` has failed with `error`."""
+    def note_failure(self, place: int, error: BaseException, *, is_known: bool) -> None:
+        """Note that the item at `place` has ended with `error`; `is_known`: that very item has failed."""
         if self.failure is None or place < self.failure[0]:
             self.failure = place, error
-            self.note = note_of_item(place, self.size)
+            self.note = note_of_item(place, self.size) if is_known and self.many else None
 
     @property
     def may_fail_earlier(self) -> bool:
@@ -294,12 +294,12 @@ class InFlight:
         done: list[CachedCall] = []
         unwanted: list[Call] = []
         told: dict[CachedCall, None] = {}
-        notes: dict[CachedCall, str | None] = {}
         items = miss.items
         miss.call = (
             None  # not wanted any more; the items are kept to the end, so that no error loses their calls
         )
         results = run.results if run.many else [run.results]
+        unclear = () if run.error is not None else _errors_of_several(results)
         is_own = getattr(run, "owns_error", False) and not miss.is_shared
         for at, item in enumerate(items):
             self.forget(item)
@@ -320,9 +320,9 @@ class InFlight:
                 if isinstance(result, BaseException):
                     call.owns_error = is_own and getattr(call, "owns_error", True)
                 if isinstance(result, BaseException) and (run.error is not None or not call.keep_errors):
-                    call.note_failure(place, result)
-                    if run.error is not None:
-                        notes[call] = notes.get(call) or _note(run, at, call, place)
+                    # Of what is late, or was not run, no item has failed.
+                    is_known = run.error is None and id(result) not in unclear
+                    call.note_failure(place, result, is_known=is_known)
                     continue
                 if to_store:  # the first caller that has not left stores it
                     call.to_store.append((item.key, result))
@@ -334,7 +334,6 @@ class InFlight:
         for call in told:
             if call.failure is not None and (run.error is not None or not call.may_fail_earlier):
                 call.left = run.left
-                call.note = notes.get(call, call.note)
                 self.landing.append(call)  # its items are about to forget it
                 call.failed_at, failure = call.failure
                 call.fail(failure)
@@ -367,11 +366,11 @@ class InFlight:
             del self._items[item.cache, item.key]
 
 
-def _note(run: Call, at: int, call: Call, place: int) -> str | None:
-    """Return what is known of the error of `run` if its item `at` has it, which is at a `place` of `call`."""
-    if run.left is not None:  # it is late, say: no item has failed
-        return None
-    note: str | None = getattr(run, "note", None)
-    if run.size > 1 and (note is None or run.failed_at != at):
-        return None
-    return note_of_item(place, call.size) if call.many else note
+def _errors_of_several(results: list[Any]) -> set[int]:
+    """Return the ids of the errors that several items have: it is not known which of these has failed."""
+    seen: set[int] = set()
+    several: set[int] = set()
+    for result in results:
+        if isinstance(result, BaseException):
+            (several if id(result) in seen else seen).add(id(result))
+    return several

@@ -6,16 +6,17 @@ call that neither cache answers has a `CachedCall` of the decorator's cache in i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import os
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 from uuid import uuid4
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from batched._core.call import Call
 from batched._core.options import CallOptions, Options
 from batched._locks import Freed, InterruptedLock
 from batched._parts.cache import CachingCollator, ask_as
-from batched._parts.in_flight import CachedCall
+from batched._parts.in_flight import CachedCall, HasInFlight
 from batched._parts.layers import LayeredCollator
 from batched._parts.store import UNKNOWN, Faults, at_once
 
@@ -27,11 +28,21 @@ class RequestCall(CachedCall):
     """How the cache of the decorator is asked for the items that the cache of the request has not."""
     places: list[int]
     """Where in this call the items of `behind` are."""
+    to_keep: Sequence[list[tuple[Hashable, Any]]] = ()
+    """What the runs that it waits for have for the cache of the decorator, if callers are to store that."""
+
+    def enter(self, batcher: HasInFlight) -> Sequence[Call]:
+        """Join the items in flight; return the calls to queue for the other items."""
+        queued = super().enter(batcher)
+        runs = dict.fromkeys(item.miss.call for item in self.joined if item.miss is not None)
+        self.to_keep = [run.to_store for run in runs if isinstance(run, CachedCall)]
+        return queued
 
     def forget_watches(self) -> None:
         """Let go of results that land: the caller has its answer."""
         super().forget_watches()
         self.behind = None
+        self.to_keep = ()
 
 
 class RequestCache(CachingCollator):
@@ -94,17 +105,23 @@ class RequestCache(CachingCollator):
             return
         behind = cached.behind
         await self._behind.look(behind)
+        # Another call of the request may have got some of them meanwhile: the request sees one value.
+        await super().look(cached)
+        self.take_landed(cached)
         found = behind.results if behind.many or behind.missing else [behind.results]
         known = []
         for place, result in zip(cached.places, found, strict=True):
-            if result is not UNKNOWN:
+            if result is not UNKNOWN and cached.missing and cached.results[place] is UNKNOWN:
                 self.know(cached, place, result)
                 known.append((cached.keys[place], result))
         await self._keep(known, Faults(self._name), Exception)
 
     async def keep(self, cached: CachedCall) -> None:
-        """Store the results that the caller has to store in the cache of the decorator."""
+        """Store in the cache of the decorator what no other caller has begun to store."""
         if isinstance(cached, RequestCall) and cached.behind is not None and self._behind is not None:
+            for results in cached.to_keep:
+                cached.behind.to_store += results
+                results.clear()
             await self._behind.keep(cached.behind)
 
     def miss_call(self, cached: CachedCall, places: list[int]) -> Call:
@@ -122,7 +139,6 @@ class RequestCache(CachingCollator):
         miss_call.watches = {
             new: behind.watches[old] for new, old in enumerate(those) if old in behind.watches
         }
-        miss_call.to_store = behind.to_store
         return miss_call
 
 
@@ -131,15 +147,29 @@ class RequestCaches:
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, RequestCache] = WeakValueDictionary()
-        self._lock = InterruptedLock()
+        self.lock: InterruptedLock = InterruptedLock()
         self._owner = uuid4().hex
+        _live.add(self)
 
     def of(self, options: CallOptions, settings: Options, behind: Any, name: str, *, bound: bool) -> Any:
         """Return the collator in front of that `behind`, for calls with `options`."""
         cache, cache_key = options.request_cache, settings.cache_key
-        with Freed(self._lock), self._lock:
+        with Freed(self.lock), self.lock:
             found = self._known.get(id(cache))
             if found is None:
                 owner = self._owner if bound else None
                 self._known[id(cache)] = found = RequestCache(behind, cache, cache_key, name, owner)
             return found
+
+
+_live: WeakSet[RequestCaches] = WeakSet()
+
+
+def _after_fork() -> None:
+    """Replace the locks in the child: the thread that holds one may be the parent's."""
+    for caches in _live:
+        caches.lock = InterruptedLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

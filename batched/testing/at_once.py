@@ -93,6 +93,11 @@ def _push_async(driver: LoopDriver, call: Call, waits: bool = False) -> None:  #
     _answer(dispatcher, call, of_map=waits, is_awaited=True)
 
 
+def _expect(driver: ThreadDriver | LoopDriver, call: Call) -> None:  # noqa: ARG001  as for drivers
+    """Let `call` wait for its cache: deadlines never pass."""
+    call.deadline = None
+
+
 def _answer(dispatcher: _Inline, call: Call, *, of_map: bool, is_awaited: bool) -> None:
     """Answer `call` at once, unless it `is_awaited` and has to await something itself."""
     driver = dispatcher.driver
@@ -127,6 +132,8 @@ _INSTEAD: dict[Entry, Callable[..., Any]] = {
     (ThreadDriver, "push"): _push,
     (ThreadDriver, "push_future"): _push,
     (LoopDriver, "post_async"): _push_async,
+    (ThreadDriver, "expect"): _expect,
+    (LoopDriver, "expect"): _expect,
 }
 
 

@@ -161,10 +161,20 @@ class ManualClock:
         view._driver  # noqa: B018, SLF001  the view finds how it reads arguments
         call: Call = view._shared.read(view, args, named, self._now_s)  # noqa: SLF001
         call.waits_at = None
+        asks = view._shared.callers_ask and call.size  # noqa: SLF001  of an asynchronous cache
+        if asks:
+            call.collator.watch(call)  # type: ignore[attr-defined]
+            result_of(call.collator.look(call))  # type: ignore[attr-defined]
         if call.missing:
             self._driver.admit(call, wait=self._may_wait)
             if call.deadline is not None:
                 heappush(self._deadlines, (call.deadline, next(self._numbers), call))
+        elif not call.size:
+            call.results = []
+        else:
+            self._driver.batcher.counters.unqueued(call.hits, 0)
+        if asks and not call.missing:
+            call.forget_watches()  # type: ignore[attr-defined]
         return Pending(call, self._name)
 
     def turn(self, ms: float) -> list[Ran]:
@@ -240,9 +250,10 @@ class ManualClock:
         now, _, batch, items, started, found = heappop(self._running)
         size, reason = batch.size, str(batch.reason)
         error = found.error if isinstance(found, _Raised) else None
+        done: list[Call] = []
         if error is None:
             try:
-                self._driver.finish(batch, now, found)
+                done = self._driver.finish(batch, now, found)
             except Exception as wrong:  # noqa: BLE001  results of another number, or kind
                 error = wrong
         if isinstance(error, RestartWorker):
@@ -250,7 +261,11 @@ class ManualClock:
             error = cause_of(error)
             batch.blames_worker = True
         if error is not None:
-            self._driver.fail(batch, error, now)
+            done = self._driver.fail(batch, error, now)
+        if self._function._shared.callers_ask:  # noqa: SLF001
+            for call in done:
+                result_of(call.collator.keep(call))  # type: ignore[attr-defined]
+                call.forget_watches()  # type: ignore[attr-defined]
         self.ran.append(Ran(items, size, reason, started * 1000, now * 1000, error))
 
 

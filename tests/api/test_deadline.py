@@ -10,7 +10,7 @@ import pytest
 
 import batched
 from batched import aio
-from tests.kit.gate import AsyncGate, Gate
+from tests.kit.gate import PATIENCE_S, AsyncGate, Gate
 
 ENDLESS_MS = 60_000
 
@@ -95,6 +95,30 @@ def test_maps_of_tasks_have_it_too(decorate: Any) -> None:
 
     gate = Gate(shut=True)
     assert [type(each) for each in asyncio.run(main())] == [TimeoutError, TimeoutError]
+
+
+def test_the_time_of_an_asynchronous_cache_counts() -> None:
+    """Of a `get` that never answers, and of a `set`: the answer is there before it, and is given in time."""
+
+    class Held:
+        async def get(self, key: str) -> str | None:
+            if key == "get":
+                await asyncio.get_running_loop().create_future()
+            return None
+
+        async def set(self, key: str, result: str) -> None:
+            await asyncio.get_running_loop().create_future()
+
+    async def main() -> list[Any]:
+        fn = aio.dynamically(AsyncGate(), timeout_ms=0, cache=Held())
+        fn.__wrapped__.opened.set()
+        with batched.deadline(50):
+            calls = [fn("get"), fn.options(request_cache={})(["a", "get"]), fn("set")]
+            return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), PATIENCE_S)
+
+    found = asyncio.run(main())
+    assert [type(each) for each in found] == [TimeoutError, TimeoutError, str]
+    assert "did not answer within" in str(found[0])
 
 
 def test_each_element_of_a_map_has_an_answer_of_its_own() -> None:

@@ -30,6 +30,35 @@ def test_results_belong_to_their_caller(flavour: Flavour) -> None:
     assert len(gate.batches) == 2
 
 
+@pytest.mark.parametrize("option", ["cache", "request_cache"])
+def test_a_result_that_cannot_be_copied_is_an_answer_like_others(
+    flavour: Flavour, option: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that contains itself, say: it is kept, and all others of its batch have their answers, too."""
+
+    def results(items: list[str]) -> list[Any]:
+        loop: dict[str, Any] = {}
+        loop["itself"] = loop
+        return [loop if item == "loop" else item for item in items]
+
+    gate = Gate(results, shut=True)
+    fn = flavour.decorate(gate, timeout_ms=0, **({"cache": {}} if option == "cache" else {}))
+    view = fn.options(request_cache={}) if option == "request_cache" else fn
+    busy = flavour.start(view, "busy")
+    gate.wait_for_batch()
+    one = flavour.start(view, "loop")
+    others = [flavour.start(view, "a"), flavour.start(view, ["b", "loop"])]
+    gate.open()
+    assert busy.result(PATIENCE_S) == "busy"
+    assert one.result(PATIENCE_S)["itself"]["itself"].keys() == {"itself"}
+    assert others[0].result(PATIENCE_S) == "a"
+    assert others[1].result(PATIENCE_S)[0] == "b"
+    assert flavour.call(view, "loop").keys() == {"itself"}
+    assert gate.batches == [["busy"], ["loop", "a", "b"]]
+    assert not caplog.records
+    flavour.close(fn)
+
+
 def content(value: Any) -> bytes:
     """A key of arrays, however they are passed."""
     if isinstance(value, np.ndarray):

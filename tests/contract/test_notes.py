@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from batched.errors import BatchError
 from tests.kit.flavours import Flavour
 from tests.kit.maps import read
 
@@ -53,6 +54,30 @@ def test_where_it_is_not_known_which_item_failed_nothing_is_said(flavour: Flavou
     """Of a list that runs at once, and raises."""
     fn = flavour.decorate(strict, timeout_ms=0)
     assert notes_of(flavour, fn, [1, "x"]) == []
+
+
+@pytest.mark.parametrize("function", [lambda _: [], strict])
+@pytest.mark.parametrize("cached", ["cache", "request_cache"])
+def test_nothing_is_said_behind_a_cache_either(flavour: Flavour, cached: str, function: Any) -> None:
+    """Of a list with the wrong number of results, or of which nothing runs again, as the decorator says."""
+    options: dict[str, Any] = {"cache": {}} if cached == "cache" else {}
+    fn = flavour.decorate(function, timeout_ms=0, isolate_errors=False, **options)
+    view = fn if cached == "cache" else fn.options(request_cache={})
+    with pytest.raises((BatchError, TypeError)) as caught:
+        flavour.call(view, [1, "x", 2])
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_rows_of_arrays_are_no_items_behind_a_cache(flavour: Flavour) -> None:
+    """The rows of one call are one key, and have one answer."""
+
+    def broken(_: Any) -> Any:
+        raise ValueError("unlucky")
+
+    fn = flavour.decorate_arrays(
+        broken, timeout_ms=0, cache={}, cache_key=lambda features: features["x"].tobytes()
+    )
+    assert notes_of(flavour, fn, {"x": np.zeros((4, 2))}) == []
 
 
 @pytest.mark.parametrize(

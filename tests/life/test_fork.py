@@ -235,3 +235,35 @@ def test_a_fork_while_the_cache_is_asked() -> None:
         )
         == "0\n"
     )
+
+
+def test_a_fork_while_a_request_begins() -> None:
+    """The lock of the caches of requests may belong to a thread that the child has not, too."""
+    assert (
+        run_script(
+            """
+            fn = batched.dynamically(lambda items: items, timeout_ms=0)
+            assert fn.options(request_cache={})(1) == 1
+            caches = vars(fn._driver)["request_caches"]
+            held = threading.Event()
+            go_on = threading.Event()
+
+            def hold():
+                with caches.lock:
+                    held.set()
+                    go_on.wait(20)
+
+            thread = threading.Thread(target=hold)
+            thread.start()
+            assert held.wait(20)
+            child = os.fork()
+            if not child:
+                __import__("signal").alarm(10)
+                os._exit(int(fn.options(request_cache={})(2) != 2))
+            print(os.waitpid(child, 0)[1])
+            go_on.set()
+            thread.join(20)
+            """
+        )
+        == "0\n"
+    )

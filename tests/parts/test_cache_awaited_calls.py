@@ -117,14 +117,17 @@ def test_a_caller_that_leaves_while_the_cache_is_asked_never_runs(run: Any) -> N
     run(main())
 
 
+@pytest.mark.parametrize("is_view", [False, True])
 @pytest.mark.parametrize("leaver", [0, 1])
-def test_a_result_is_kept_by_the_caller_that_still_waits_for_it(run: Any, leaver: int) -> None:
-    """Also if the caller that sent the item off has left, and others share the run."""
+def test_a_result_is_kept_by_the_caller_that_still_waits_for_it(run: Any, leaver: int, is_view: bool) -> None:
+    """Also if the caller that sent the item off has left, and others share the run; and of one request."""
 
     async def main() -> None:
         remote = Remote()
         gate = AsyncGate(lambda items: [item.upper() for item in items])
-        fn = aio.dynamically(gate, timeout_ms=0, cache=remote)
+        fn: Any = aio.dynamically(gate, timeout_ms=0, cache=remote)
+        if is_view:
+            fn = fn.options(request_cache={})
         callers = [asyncio.create_task(fn("a"))]
         await gate.entered.acquire()
         callers.append(asyncio.create_task(fn("a")))
@@ -135,5 +138,40 @@ def test_a_result_is_kept_by_the_caller_that_still_waits_for_it(run: Any, leaver
         assert await callers[1 - leaver] == "A"
         assert remote.kept == {"a": "A"}
         assert gate.batches == [["a"]]
+
+    run(main())
+
+
+@pytest.mark.parametrize("late", ["new", None])
+@pytest.mark.parametrize("other", ["run", "get"])
+def test_a_request_sees_one_value_however_long_a_get_takes(run: Any, other: str, late: Any) -> None:
+    """What another of its calls has got meanwhile counts, from a run or from the cache of the decorator."""
+
+    async def main() -> None:
+        held = asyncio.Event()
+        answers: list[Any] = ["old" if other == "get" else None, late]
+
+        class Shared:
+            async def get(self, key: str) -> Any:
+                if key == "held":
+                    await held.wait()
+                    return None
+                return answers.pop(0)
+
+            async def set(self, key: str, result: str) -> None:
+                pass
+
+        runs = iter([["old"], ["old", "other"]] if other == "run" else [["old", "other"]])
+        gate = AsyncGate(lambda items: next(runs)[: len(items)])
+        gate.opened.set()
+        kept: dict[str, Any] = {}
+        fn: Any = aio.dynamically(gate, timeout_ms=0, cache=Shared())
+        view = fn.options(request_cache=kept)
+        slow = asyncio.create_task(view(["held", "a"]))
+        await turns()
+        assert await view("a") == "old"
+        held.set()
+        assert await slow == ["old", "old"]
+        assert kept["a"] == "old"
 
     run(main())

@@ -95,6 +95,19 @@ def test_what_is_late_of_a_call_fails_it_and_is_no_fault_of_an_item() -> None:
     assert kept_by(driver.batcher.in_flight, Item) == []
 
 
+@pytest.mark.parametrize("is_view", [False, True])
+def test_calls_that_end_before_they_run_blame_no_item(is_view: bool) -> None:
+    """As when the initializer of the workers raises, also where one item is not in flight for others."""
+    driver, collator, in_front = driver_of(Options(timeout_ms=0, cache={}))
+    asked = in_front if is_view else collator
+    calls = [asked.read(same, (items,), {}, 0.0) for items in ("a", ["a", "b"])]
+    for call in calls:
+        driver.batcher.admit(call, wait=False)
+    driver.batcher.close(RuntimeError("no model"))
+    assert set(driver.take_answered()) == set(calls)
+    assert [(str(call.error), getattr(call, "note", None)) for call in calls] == [("no model", None)] * 2
+
+
 def test_one_cache_has_one_collator_as_long_as_it_is_used() -> None:
     """Views that are made for each call find it."""
     options = Options()

@@ -10,6 +10,7 @@ import pytest
 
 import batched
 import batched.inference
+from batched import aio
 from batched.testing import Ran, assert_independent, manual_clock
 
 
@@ -213,6 +214,44 @@ def test_a_batch_that_has_run_can_be_compared() -> None:
     clock.call(1)
     clock.turn(ms=2)
     assert clock.ran == [Ran([1], 1, "window", 0.0, 2.0)]
+
+
+@pytest.mark.parametrize("options", [{"cache": {}}, {}])
+def test_calls_of_which_nothing_is_queued_are_answered_and_counted_as_ever(options: dict[str, Any]) -> None:
+    """An empty list has an empty list of results, and items that a cache knows count as such."""
+    clock = manual_clock(batched.dynamically(double, timeout_ms=0, **options))
+    view: dict[str, Any] = {} if options else {"request_cache": {}}
+    assert clock.call_with(view, []).result() == []
+    clock.call_with(view, [1, 2])
+    clock.turn(ms=1)
+    assert clock.call_with(view, [1, 2, 1]).result() == [2, 4, 2]
+    assert clock.call_with(view, 1).result() == 2
+    assert (clock.stats.total_accepted, clock.stats.total_cached) == (2, 4)
+
+
+@pytest.mark.parametrize("view", [{}, {"request_cache": {}}])
+def test_an_asynchronous_cache_is_asked_and_told(view: dict[str, Any]) -> None:
+    """As by callers on a loop: what it knows does not run, and what has run it is told."""
+    kept = {1: -1}
+
+    class Remote:
+        async def get(self, key: int) -> int | None:
+            return kept.get(key)
+
+        async def set(self, key: int, result: int) -> None:
+            kept[key] = result
+
+    clock = manual_clock(aio.dynamically(double, timeout_ms=0, cache=Remote()))
+    both = clock.call_with(view, [1, 2])
+    one = clock.call_with(view, 1)
+    assert (one.result(), both.done()) == (-1, False)
+    clock.turn(ms=1)
+    assert both.result() == [-1, 4]
+    assert kept == {1: -1, 2: 4}
+    kept[2] = -2
+    assert clock.call(2).result() == -2
+    assert [ran.items for ran in clock.ran] == [[2]]
+    assert clock.stats.total_cached == 3
 
 
 def test_layers_caches_and_stages() -> None:

@@ -198,6 +198,31 @@ def test_no_deadline_passes_while_a_task_waits() -> None:
     run(main)
 
 
+def test_no_deadline_passes_while_a_cache_is_asked_and_told() -> None:
+    """Whatever an asynchronous cache takes, and whether the deadline is the call's or that of a block."""
+    kept: dict[int, int] = {}
+
+    class Slow:
+        async def get(self, key: int) -> int | None:
+            began = monotonic()
+            await turns_until(lambda: monotonic() > began + 0.005)
+            return kept.get(key)
+
+        async def set(self, key: int, result: int) -> None:
+            began = monotonic()
+            await turns_until(lambda: monotonic() > began + 0.005)
+            kept[key] = result
+
+    async def main() -> None:
+        fn = aio.dynamically(lambda items: items, default_deadline_ms=1, cache=Slow())
+        assert await fn(1) == 1
+        with batched.deadline(1):
+            assert await fn(2) == 2
+
+    run(main)
+    assert kept == {1: 1, 2: 2}
+
+
 def test_a_function_that_calls_itself_is_told_so() -> None:
     """As ever: it would wait for itself."""
 

@@ -30,8 +30,10 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_a_batch_of_such_items_fails_as_one_and_runs_once",
         # The caller changes an item after the call: the server has a copy.
         "test_keys_that_change.py",
-        # A client refuses it.
+        # A client refuses `request_cache`.
         "test_request_cache.py",
+        "test_a_result_that_cannot_be_copied_is_an_answer_like_others",
+        "test_nothing_is_said_behind_a_cache_either",
         # A refusal, or the next piece, takes its time to come.
         "test_a_batch_function_knows_which_of_its_items_are_over",
         "test_a_bounded_queue_holds_streams_too",

@@ -70,6 +70,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_the_queue_is_used_with_the_lock_only",
     ),
     "FitsMemory": (
+        "test_out_of_memory_amid_a_batch_teaches_how_many_items_fit",
         "test_out_of_memory.py",
         "test_memory_that_runs_out_does_not_run_them_again_either",
         "test_memory_that_runs_out_divides_into_smaller_sizes",

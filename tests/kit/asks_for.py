@@ -77,6 +77,9 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_out_of_memory_before_the_first_piece_divides_the_batch",
     ),
     "Isolation": (
+        "test_a_restart_in_any_stage_reaches_callers_as_its_cause",
+        "test_callers_of_a_function_that_has_its_worker_restarted_get_the_cause",
+        "test_the_wait_of_each_call_is_told_once",
         "test_an_item_that_fails_with_the_first_step_is_found",
         "test_batch_fault.py",
         "test_isolate_errors.py",

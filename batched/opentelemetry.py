@@ -373,7 +373,6 @@ def _measure(meter: Meter) -> None:
         meter.create_observable_gauge(
             f"batched.{metric}", [partial(figures.gauges, metric)], description=text
         )
-
     for metric, (text, _) in WORKERS.items():
         meter.create_observable_counter(f"batched.{metric}", [partial(_of_workers, metric)], description=text)
     meter.create_observable_gauge(f"batched.{READY}", [_ready_workers], description=READY_TEXT)

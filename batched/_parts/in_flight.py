@@ -335,8 +335,7 @@ class InFlight:
             if call.failure is not None and (run.error is not None or not call.may_fail_earlier):
                 call.left = run.left
                 self.landing.append(call)  # its items are about to forget it
-                call.failed_at, failure = call.failure
-                call.fail(failure)
+                call.fail(call.failure[1])
                 done.append(call)
                 unwanted += call.leave()
         miss.release()

@@ -50,6 +50,7 @@ def test_any_mapping_is_a_call(flavour: Flavour, mapping: Any) -> None:
     assert gate.batches == [["b", "a"]]
 
 
+@pytest.mark.libraries
 def test_a_tokenizers_output_is_a_call() -> None:
     """Which is a mapping, but no dict."""
     ids, mask = torch.tensor([[3, 4, 9], [5, 9, 9]]), torch.tensor([[1, 1, 0], [1, 0, 0]])

@@ -78,6 +78,7 @@ def test_torchs_own_named_results_keep_their_names() -> None:
     assert (two.values.tolist(), two.indices.tolist()) == ([5, 2], [0, 1])
 
 
+@pytest.mark.libraries
 def test_a_models_output_is_one_for_each_caller() -> None:
     """With attributes, keys and positions; what the model left out is left out."""
     two, one = torch.ones(2, 3), torch.ones(1, 3)

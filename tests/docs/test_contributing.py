@@ -94,8 +94,7 @@ def asked_for(body: list[ast.stmt]) -> set[str]:
             is_run = node.name.startswith("test_") and not is_marked
             if not is_run or any(mark.search(ast.unparse(each)) for each in node.decorator_list):
                 continue
-        if "torch." not in ast.unparse(node):  # without torch it is skipped before
-            found |= set(re.findall(r"importorskip\('(\w+)", ast.unparse(node)))
+        found |= set(re.findall(r"importorskip\('(\w+)", ast.unparse(node)))
     return found
 
 

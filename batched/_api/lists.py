@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import ThreadedFunction
+from batched._api.map_types import WithMaps
 from batched._api.option_types import CallChanges, ListKeywordOptions, OtherCallChanges, StagedListOptions
 from batched._api.signatures import (
     T1,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     )
 
 
-class BatchedFunction(ThreadedFunction, Generic[T, U, F_co]):
+class BatchedFunction(WithMaps[T, Any, tuple[Any, ...], U], ThreadedFunction, Generic[T, U, F_co]):
     """A decorated function: call it with one item, or with a list of items.
 
     `fn(item)` returns the item's result, `fn([item, ...])` the list of their results. Only a `list` means
@@ -95,53 +96,9 @@ class BatchedFunction(ThreadedFunction, Generic[T, U, F_co]):
         @overload
         def submit(self, item: T = ..., /, **named: Any) -> Future[U]: ...
         def submit(self, /, *args: Any, **named: Any) -> Any: ...
-        @overload
-        def map(
-            self, items: Iterable[T], /, *more: Iterable[Any], with_items: Literal[False] = ...
-        ) -> Iterator[U]: ...
-        @overload
-        def map(self, items: Iterable[T], /, *, with_items: Literal[True]) -> Iterator[tuple[T, U]]: ...
-        @overload
-        def map(
-            self, items: Iterable[T], /, *more: Iterable[Any], with_items: Literal[True]
-        ) -> Iterator[tuple[tuple[Any, ...], U]]: ...
-        @overload
-        def map(
-            self, items: Iterable[T], /, *more: Iterable[Any], with_items: bool = ...
-        ) -> Iterator[Any]: ...
-        def map(self, /, *sources: Any, with_items: bool = False) -> Any: ...
-        @overload
-        def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[Any] | AsyncIterable[Any],
-            with_items: Literal[False] = ...,
-        ) -> AsyncIterator[U]: ...
-        @overload
-        def amap(
-            self, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
-        ) -> AsyncIterator[tuple[T, U]]: ...
-        @overload
-        def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[Any] | AsyncIterable[Any],
-            with_items: Literal[True],
-        ) -> AsyncIterator[tuple[tuple[Any, ...], U]]: ...
-        @overload
-        def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[Any] | AsyncIterable[Any],
-            with_items: bool = ...,
-        ) -> AsyncIterator[Any]: ...
-        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 
-class BatchedColumns(ThreadedFunction, Generic[T1, T2, U, F_co]):
+class BatchedColumns(WithMaps[T1, T2, tuple[T1, T2], U], ThreadedFunction, Generic[T1, T2, U, F_co]):
     """A decorated function of two columns, for type checkers: at run time it is a `BatchedFunction`."""
 
     if TYPE_CHECKING:
@@ -176,51 +133,9 @@ class BatchedColumns(ThreadedFunction, Generic[T1, T2, U, F_co]):
         @overload
         def submit(self, x: T1 = ..., y: T2 = ..., /, **named: T1 | T2) -> Future[U]: ...
         def submit(self, /, *args: Any, **named: Any) -> Any: ...
-        @overload
-        def map(
-            self, xs: Iterable[T1], /, *more: Iterable[T2], with_items: Literal[False] = ...
-        ) -> Iterator[U]: ...
-        @overload
-        def map(self, xs: Iterable[T1], /, *, with_items: Literal[True]) -> Iterator[tuple[T1, U]]: ...
-        @overload
-        def map(
-            self, xs: Iterable[T1], /, *more: Iterable[T2], with_items: Literal[True]
-        ) -> Iterator[tuple[tuple[T1, T2], U]]: ...
-        @overload
-        def map(self, xs: Iterable[T1], /, *more: Iterable[T2], with_items: bool = ...) -> Iterator[Any]: ...
-        def map(self, /, *sources: Any, with_items: bool = False) -> Any: ...
-        @overload
-        def amap(
-            self,
-            xs: Iterable[T1] | AsyncIterable[T1],
-            /,
-            *more: Iterable[T2] | AsyncIterable[T2],
-            with_items: Literal[False] = ...,
-        ) -> AsyncIterator[U]: ...
-        @overload
-        def amap(
-            self, xs: Iterable[T1] | AsyncIterable[T1], /, *, with_items: Literal[True]
-        ) -> AsyncIterator[tuple[T1, U]]: ...
-        @overload
-        def amap(
-            self,
-            xs: Iterable[T1] | AsyncIterable[T1],
-            /,
-            *more: Iterable[T2] | AsyncIterable[T2],
-            with_items: Literal[True],
-        ) -> AsyncIterator[tuple[tuple[T1, T2], U]]: ...
-        @overload
-        def amap(
-            self,
-            xs: Iterable[T1] | AsyncIterable[T1],
-            /,
-            *more: Iterable[T2] | AsyncIterable[T2],
-            with_items: bool = ...,
-        ) -> AsyncIterator[Any]: ...
-        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 
-class ManyColumns(ThreadedFunction, Generic[T, U, F_co]):
+class ManyColumns(WithMaps[T, Any, tuple[Any, ...], U], ThreadedFunction, Generic[T, U, F_co]):
     """A decorated function of three columns or more, or of some that are passed by name only.
 
     For type checkers: at run time it is a `BatchedFunction`. They check the first column.
@@ -264,50 +179,6 @@ class ManyColumns(ThreadedFunction, Generic[T, U, F_co]):
         @overload
         def submit(self, /, **named: Any) -> Future[U]: ...
         def submit(self, /, *args: Any, **named: Any) -> Any: ...
-        @overload
-        def map(
-            self, items: Iterable[T], /, *more: Iterable[Any], with_items: Literal[False] = ...
-        ) -> Iterator[U]: ...
-        @overload
-        def map(self, items: Iterable[T], /, *, with_items: Literal[True]) -> Iterator[tuple[T, U]]: ...
-        @overload
-        def map(
-            self, items: Iterable[T], /, *more: Iterable[Any], with_items: Literal[True]
-        ) -> Iterator[tuple[tuple[Any, ...], U]]: ...
-        @overload
-        def map(
-            self, items: Iterable[T], /, *more: Iterable[Any], with_items: bool = ...
-        ) -> Iterator[Any]: ...
-        def map(self, /, *sources: Any, with_items: bool = False) -> Any: ...
-        @overload
-        def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[Any] | AsyncIterable[Any],
-            with_items: Literal[False] = ...,
-        ) -> AsyncIterator[U]: ...
-        @overload
-        def amap(
-            self, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
-        ) -> AsyncIterator[tuple[T, U]]: ...
-        @overload
-        def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[Any] | AsyncIterable[Any],
-            with_items: Literal[True],
-        ) -> AsyncIterator[tuple[tuple[Any, ...], U]]: ...
-        @overload
-        def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[Any] | AsyncIterable[Any],
-            with_items: bool = ...,
-        ) -> AsyncIterator[Any]: ...
-        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 
 class StreamingFunction(ThreadedFunction, Generic[T, U, F_co]):

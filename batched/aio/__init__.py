@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import LoopedFunction
+from batched._api.map_types import WithAmap
 from batched._api.option_types import CallChanges, ListKeywordOptions, OtherCallChanges, StagedListOptions
 from batched._api.signatures import (
     T1,
@@ -62,7 +63,7 @@ __all__ = [
 ]
 
 
-class BatchedFunction(LoopedFunction, Generic[T, U, F_co]):
+class BatchedFunction(WithAmap[T, Any, tuple[Any, ...], U], LoopedFunction, Generic[T, U, F_co]):
     """A decorated function: await it with one item, or with a list of items.
 
     `await fn(item)` returns the item's result, `await fn([item, ...])` the list of their results. Only a
@@ -100,38 +101,8 @@ class BatchedFunction(LoopedFunction, Generic[T, U, F_co]):
 
         __call__ = acall
 
-        @overload
-        def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[Any] | AsyncIterable[Any],
-            with_items: Literal[False] = ...,
-        ) -> AsyncIterator[U]: ...
-        @overload
-        def amap(
-            self, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
-        ) -> AsyncIterator[tuple[T, U]]: ...
-        @overload
-        def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[Any] | AsyncIterable[Any],
-            with_items: Literal[True],
-        ) -> AsyncIterator[tuple[tuple[Any, ...], U]]: ...
-        @overload
-        def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[Any] | AsyncIterable[Any],
-            with_items: bool = ...,
-        ) -> AsyncIterator[Any]: ...
-        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
-
-class BatchedColumns(LoopedFunction, Generic[T1, T2, U, F_co]):
+class BatchedColumns(WithAmap[T1, T2, tuple[T1, T2], U], LoopedFunction, Generic[T1, T2, U, F_co]):
     """A decorated function of two columns, for type checkers: at run time it is a `BatchedFunction`."""
 
     if TYPE_CHECKING:
@@ -155,38 +126,8 @@ class BatchedColumns(LoopedFunction, Generic[T1, T2, U, F_co]):
 
         __call__ = acall
 
-        @overload
-        def amap(
-            self,
-            xs: Iterable[T1] | AsyncIterable[T1],
-            /,
-            *more: Iterable[T2] | AsyncIterable[T2],
-            with_items: Literal[False] = ...,
-        ) -> AsyncIterator[U]: ...
-        @overload
-        def amap(
-            self, xs: Iterable[T1] | AsyncIterable[T1], /, *, with_items: Literal[True]
-        ) -> AsyncIterator[tuple[T1, U]]: ...
-        @overload
-        def amap(
-            self,
-            xs: Iterable[T1] | AsyncIterable[T1],
-            /,
-            *more: Iterable[T2] | AsyncIterable[T2],
-            with_items: Literal[True],
-        ) -> AsyncIterator[tuple[tuple[T1, T2], U]]: ...
-        @overload
-        def amap(
-            self,
-            xs: Iterable[T1] | AsyncIterable[T1],
-            /,
-            *more: Iterable[T2] | AsyncIterable[T2],
-            with_items: bool = ...,
-        ) -> AsyncIterator[Any]: ...
-        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
-
-class ManyColumns(LoopedFunction, Generic[T, U, F_co]):
+class ManyColumns(WithAmap[T, Any, tuple[Any, ...], U], LoopedFunction, Generic[T, U, F_co]):
     """A decorated function of three columns or more, or of some that are passed by name only.
 
     For type checkers: at run time it is a `BatchedFunction`. They check the first column.
@@ -214,36 +155,6 @@ class ManyColumns(LoopedFunction, Generic[T, U, F_co]):
         async def acall(self, /, *args: Any, **named: Any) -> Any: ...
 
         __call__ = acall
-
-        @overload
-        def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[Any] | AsyncIterable[Any],
-            with_items: Literal[False] = ...,
-        ) -> AsyncIterator[U]: ...
-        @overload
-        def amap(
-            self, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
-        ) -> AsyncIterator[tuple[T, U]]: ...
-        @overload
-        def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[Any] | AsyncIterable[Any],
-            with_items: Literal[True],
-        ) -> AsyncIterator[tuple[tuple[Any, ...], U]]: ...
-        @overload
-        def amap(
-            self,
-            items: Iterable[T] | AsyncIterable[T],
-            /,
-            *more: Iterable[Any] | AsyncIterable[Any],
-            with_items: bool = ...,
-        ) -> AsyncIterator[Any]: ...
-        def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 
 class StreamingFunction(LoopedFunction, Generic[T, U, F_co]):

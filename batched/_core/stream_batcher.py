@@ -14,10 +14,19 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import DONE, Call, Slice
 from batched._core.change import NO_CHANGE, NOT_TOLD, Change
+from batched._core.halves import Half
 from batched._core.hooks import Run
 from batched._policy.joining import Joining
 from batched._policy.window import StartReason
 from batched.errors import SlowConsumerError
+
+_STEPS = (
+    "a step of a generator has one piece per item of its batch: `batched.DONE` for an item that has ended"
+)
+_REFILLED_STEPS = (
+    "with continuous=True a step has one piece per live item: those at `change.left` are gone, and "
+    "`change.joined` stand behind those that remain"
+)
 
 
 class _Live:
@@ -59,6 +68,10 @@ class StreamBatcher(Batcher):
             return told, self._refill(batch, now)
         is_wanted = any(call.missing and call.left is None for call in batch.calls)
         return told, NOT_TOLD if is_wanted else None
+
+    def note_pieces(self, error: BaseException) -> None:
+        """Note on `error`, of a wrong number of pieces, which number is right."""
+        error.add_note(_REFILLED_STEPS if self.options.continuous else _STEPS)
 
     def _hand_out(self, call: Call, piece: Any, batch: Batch) -> bool:
         """Give `call` its piece; return whether its caller is to be told.
@@ -218,9 +231,22 @@ class StreamBatcher(Batcher):
 
     def finish(self, batch: Batch, parts: list[Any], now: float) -> None:  # noqa: ARG002  there are none
         """End the streams of `batch`, which has run."""
+        live = self._live.get(batch)
+        if live is not None and live.fresh:
+            self._begin_anew(batch, live)
         for call in batch.calls:
             call.missing = 0
         self._end(batch, batch.calls, now)
+
+    def _begin_anew(self, batch: Batch, live: _Live) -> None:
+        """Have what joined as the function ended, so that there is no piece of it, be the next batch."""
+        part = Half(batch.slices[-live.fresh :], live.fresh, None, None)
+        part.reason = StartReason.NO_GAIN
+        self.first.append(part)
+        del batch.slices[-live.fresh :]
+        batch.size -= live.fresh
+        for call in part.calls:
+            del live.joined[call]
 
     def _answer_with(self, error: BaseException, batch: Batch) -> list[Call]:
         """Answer the calls of `batch` with `error`, but for those that have ended before."""

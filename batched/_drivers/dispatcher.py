@@ -15,7 +15,7 @@ from batched._drivers.current_worker import cause_of
 from batched._drivers.driver import Driver
 from batched._drivers.step_lock import StepLock
 from batched._parts.in_flight import store
-from batched.errors import RestartWorker
+from batched.errors import BatchError, RestartWorker
 
 if TYPE_CHECKING:
     from batched._core.stream_batcher import StreamBatcher
@@ -127,7 +127,11 @@ class Dispatcher(ABC):
 
         Returns what the function is to be told; None if no caller wants more.
         """
-        split = batch.split(pieces, self.collator)
+        try:
+            split = batch.split(pieces, self.collator)
+        except BatchError as error:
+            cast("StreamBatcher", self.batcher).note_pieces(error)
+            raise
         calls = batch.calls
         try:
             with self as batcher:

@@ -7,6 +7,7 @@ import gc
 import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -207,6 +208,36 @@ def test_a_function_that_ends_by_itself_ends_what_is_live(streaming: Flavour) ->
     fn = decorate(streaming, twice, batch_size=1)
     assert read(streaming, fn, [5, 6, 7]) == [[5, 5], [6, 6], [7, 7]]
     until(lambda: fn.stats.total_processed == 3)
+
+
+@pytest.mark.parametrize(("first", "batch_size"), [(0, 1), (9, 2)])
+def test_what_joins_as_the_function_ends_begins_with_the_next_generator(
+    streaming: Flavour, first: int, batch_size: int
+) -> None:
+    """It has no piece yet, so it has not ended: also if the function returns because nothing was left."""
+    rows = Refilled(so_many, shut=True)
+    ends = ["once"]
+
+    def returns(items: list[int]) -> Iterator[Any]:
+        steps: Any = rows(items)
+        change = yield next(steps)
+        while not (change.joined and ends):
+            change = yield steps.send(change)
+        ends.clear()
+
+    fn = decorate(streaming, returns, batch_size=batch_size)
+    live = streaming.stream(fn, first)
+    rows.wait_for_step()
+    joins = streaming.stream(fn, 3)
+    until(lambda: fn.stats.total_accepted == 2)
+    rows.open()
+    assert list(joins) == pieces_of(3)
+    assert list(live) == pieces_of(first)[:1]
+    assert rows.began == [[first], [3]]
+    check_sums(fn)
+    assert fn.stats.total_processed == 2
+    assert fn.stats.total_failed == 0
+    streaming.close(fn)
 
 
 def test_only_items_of_one_key_are_live_together_and_keys_take_turns(streaming: Flavour) -> None:
@@ -424,6 +455,22 @@ def test_what_cannot_be_told_of_a_change_says_so(streaming: Flavour) -> None:
     with pytest.raises(AttributeError, match="no attribute 'send'") as caught:
         streaming.call(fn, 1)
     assert "change = yield pieces" in "".join(caught.value.__notes__)
+
+
+def test_the_error_of_a_function_that_goes_on_with_what_has_left_says_what_a_step_has(
+    streaming: Flavour,
+) -> None:
+    """The number of pieces alone would not tell it what it has missed."""
+
+    def forgets(items: list[int]) -> Iterator[list[Any]]:
+        for step in count():
+            yield [step if step < item else DONE for item in items]
+
+    fn = decorate(streaming, forgets, batch_size=2, max_pieces=1_000_000_000)
+    with pytest.raises(batched.BatchError) as caught:
+        read(streaming, fn, [10**9, 1])
+    assert ["live item" in note for note in caught.value.__notes__] == [True]
+    assert "`change.left`" in caught.value.__notes__[0]
 
 
 def test_out_of_memory_amid_a_batch_teaches_how_many_items_fit(streaming: Flavour) -> None:

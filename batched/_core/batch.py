@@ -79,7 +79,7 @@ class Batch:
         self.slices: list[Slice] = slices
         self.size: int = size
         self.reason: str = reason  # why it started, as `Stats.closed` names it
-        self.begun: bool = False  # whether its callers have got the first of several pieces
+        self.begun: bool = False  # whether it streams, and has yielded: it runs, perhaps with no items left
         self.failed: int = 0  # items
         self.has_lists: bool = False  # whether some slice is of a list, as the collator found
         self.shapes: Any = None  # what the rows of each feature were padded to, by collators that pad

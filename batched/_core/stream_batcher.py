@@ -257,6 +257,7 @@ class StreamBatcher(Batcher):
 
     def _end(self, batch: Batch, done: list[Call], now: float, error: BaseException | None = None) -> None:
         """Count `batch`, which has ended, and forget it."""
+        batch.begun = False
         live = self._live.get(batch)
         if live is None:
             super()._end(batch, [call for call in batch.calls if _has_ended(call)], now, error)

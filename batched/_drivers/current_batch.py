@@ -63,7 +63,14 @@ class CurrentBatch:
         return all(call.left is not None or not call.missing for call, _, _ in self._slices)
 
     def __repr__(self) -> str:
-        return f"<batch of {self.size} items{', cancelled' if self.cancelled() else ''}>"
+        items = "1 item" if self.size == 1 else f"{self.size} items"
+        return f"<batch of {items}{', cancelled' if self.cancelled() else ''}>"
+
+
+def known_batch() -> Batch | None:
+    """Return the batch of this task or thread, which may have no items, or have ended."""
+    batch = RUNNING.get(None)
+    return IN_THREAD.get(_thread.get_ident()) if batch is None else batch
 
 
 def current_batch() -> CurrentBatch:
@@ -71,7 +78,7 @@ def current_batch() -> CurrentBatch:
 
     Raises `RuntimeError` outside a batch function, and in threads that the function starts.
     """
-    batch = RUNNING.get(None) or IN_THREAD.get(_thread.get_ident())
-    if batch is None or not batch.slices:
+    batch = known_batch()
+    if batch is None or not (batch.slices or batch.begun):
         raise RuntimeError("current_batch() was called outside a batch function")
     return CurrentBatch(batch)

@@ -18,7 +18,7 @@ from batched._core.call import Call
 from batched._core.change import Change
 from batched._core.options import Options
 from batched._drivers.arrivals import Entry, put
-from batched._drivers.current_batch import IN_THREAD, RUNNING
+from batched._drivers.current_batch import IN_THREAD, RUNNING, known_batch
 from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
@@ -102,7 +102,7 @@ def _answer(dispatcher: _Inline, call: Call, *, of_map: bool, is_awaited: bool) 
     """Answer `call` at once, unless it `is_awaited` and has to await something itself."""
     driver = dispatcher.driver
     driver.check()
-    outer = RUNNING.get(None) or IN_THREAD.get(_thread.get_ident())
+    outer = known_batch()
     running: Any = None if outer is None else _running.get(outer)
     if running is driver:
         raise RuntimeError(

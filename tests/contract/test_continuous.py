@@ -348,6 +348,23 @@ def test_a_batch_function_knows_which_of_its_items_are_over(streaming: Flavour) 
     assert seen == [[False, True]]
 
 
+def test_a_batch_function_knows_its_batch_until_it_is_closed(streaming: Flavour) -> None:
+    """Which has no items then."""
+    seen: list[str] = []
+    rows = Refilled(so_many)
+
+    def closes(items: list[int]) -> Iterator[Any]:
+        try:
+            yield from rows(items)
+        finally:
+            seen.append(repr(batched.current_batch()))
+
+    fn = decorate(streaming, closes)
+    assert read(streaming, fn, [2]) == [pieces_of(2)]
+    streaming.close(fn)
+    assert seen == ["<batch of 0 items, cancelled>"]
+
+
 def test_items_of_several_parameters_join_as_tuples(streaming: Flavour) -> None:
     """A function of two lists begins with two lists."""
     joined: list[Any] = []

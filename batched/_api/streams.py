@@ -39,19 +39,16 @@ class _Consumer(Generic[T]):
         if not call.results:  # asked again: the last pieces may have come in between
             if call.error is not None:
                 self._refuse()
-            self._ended = True
+            self._end()
         return False
 
     def _take(self, end: type[Exception]) -> T:
-        """Return the next piece; raise `end` if there is none."""
-        if not self._ended:
-            try:
-                piece: T = self._call.results.popleft()
-            except IndexError:  # another thread has closed the stream
-                self._ended = True
-            else:
-                return piece
-        raise end
+        """Return the next piece; raise `end` after the last, `IndexError` if another thread was faster."""
+        if self._ended:
+            self._end()  # once more: of several threads that wait, one at a time is woken
+            raise end
+        piece: T = self._call.results.popleft()
+        return piece
 
     def _check_deadline(self) -> None:
         """Raise if the stream is late, even if pieces are there: a stream may be endless."""
@@ -62,7 +59,7 @@ class _Consumer(Generic[T]):
     def _refuse(self) -> NoReturn:
         """End the stream with the error of the call, or with `TimeoutError`."""
         call = self._call
-        self._ended = True
+        self._end()
         call.results.clear()
         try:
             self._driver.raise_error(call)
@@ -71,9 +68,13 @@ class _Consumer(Generic[T]):
         finally:
             call.error = None  # its traceback would live as long as the consumer keeps the iterator
 
-    def close(self) -> None:
-        """End the stream, and drop the pieces that have not been taken."""
+    def _end(self) -> None:
+        """Have no more pieces. What waits for the next one stops waiting."""
         self._ended = True
+
+    def close(self) -> None:
+        """End the stream, from any thread, and drop the pieces that have not been taken."""
+        self._end()
         self._driver.cancel(self._call)
         self._call.results.clear()
 
@@ -92,15 +93,18 @@ class Stream(_Consumer[T]):
     def __next__(self) -> T:
         call = self._call
         self._check_deadline()
-        while self._must_wait():
-            self._driver.warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
-            if not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
-                self._check_deadline()  # the wait may have ended early
-        return self._take(StopIteration)
+        while True:
+            while self._must_wait():
+                self._driver.warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
+                if not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
+                    self._check_deadline()  # the wait may have ended early
+            try:
+                return self._take(StopIteration)
+            except IndexError:
+                continue
 
-    def close(self) -> None:
-        """End the stream, from any thread. A thread that waits for the next piece stops waiting."""
-        super().close()
+    def _end(self) -> None:
+        super()._end()
         with suppress(RuntimeError):  # no thread waits
             self._call.waiter.release()
 
@@ -119,18 +123,21 @@ class AsyncStream(_Consumer[T]):
         if call.results and monotonic() >= self._turn_due:
             await self._wait(asyncio.sleep(0))
         self._check_deadline()
-        while self._must_wait():
-            call.waiter.clear()  # the loop sets it after any piece that has come meanwhile
-            if call.deadline is None:
-                await self._wait(call.waiter.wait())
-            else:
-                await self._wait_for_deadline()
-                self._check_deadline()
-        return self._take(StopAsyncIteration)
+        while True:
+            while self._must_wait():
+                call.waiter.clear()  # the loop sets it after any piece that has come meanwhile
+                if call.deadline is None:
+                    await self._wait(call.waiter.wait())
+                else:
+                    await self._wait_for_deadline()
+                    self._check_deadline()
+            try:
+                return self._take(StopAsyncIteration)
+            except IndexError:
+                continue
 
-    def close(self) -> None:
-        """End the stream. A task that waits for the next piece stops waiting."""
-        super().close()
+    def _end(self) -> None:
+        super()._end()
         self._call.waiter.set()
 
     async def _wait_for_deadline(self) -> None:

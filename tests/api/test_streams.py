@@ -52,6 +52,7 @@ def test_the_last_piece_comes_before_the_error_that_follows_it() -> None:
         call = driver_of(fn).collator.one(list, (1,), {}, 0.0)
         call.results = Late(call)
         call.waits_at = None
+        call.waiter = threading.Lock()
         return call
 
     stream = Stream(driver_of(fn), late())
@@ -68,6 +69,33 @@ def test_the_last_piece_comes_before_the_error_that_follows_it() -> None:
             await anext(astream)
 
     asyncio.run(read())
+
+
+@pytest.mark.parametrize("error", [None, ValueError("bad")])
+def test_of_several_threads_that_read_a_stream_each_piece_goes_to_one_and_all_see_the_end(error: Any) -> None:
+    """None of them waits for ever, or takes another that was faster for the end."""
+    steps = Steps(lambda items, step: counting(items, step) if step < 300 else [error or DONE], shut=True)
+    fn = batched.dynamically(steps, max_pieces=1000)
+    stream = fn.stream(301)
+    found: list[Any] = []
+    errors: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            found.extend(stream)
+        except ValueError as raised:
+            errors.append(raised)
+
+    readers = [threading.Thread(target=read, daemon=True) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    until(lambda: fn.stats.running_items == 1)
+    steps.open()
+    for reader in readers:
+        reader.join(PATIENCE_S)
+        assert not reader.is_alive()
+    assert sorted(found) == [(301, step) for step in range(300)]
+    assert len(errors) == bool(error)
 
 
 class Inherits(Steps):

@@ -169,11 +169,6 @@ class FrameReader:
         self._stop = 0
         self._large: _LargeFrame | None = None
 
-    @property
-    def is_amid_frame(self) -> bool:
-        """Whether more bytes are to come: an end here is not at the end of a frame."""
-        return self._large is not None or self._stop > self._start
-
     def room(self) -> memoryview:
         """Return where the next bytes go."""
         if self._large is not None:

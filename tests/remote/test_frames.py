@@ -62,7 +62,6 @@ def test_what_is_written_is_read_however_it_comes(drawn: list[Any], steps: list[
     data, expected = written(drawn)
     reader = FrameReader()
     assert read(reader, data, steps) == expected
-    assert not reader.is_amid_frame
 
 
 @given(st.binary(max_size=5000), st.lists(st.integers(1, 5000), min_size=1, max_size=5))

@@ -19,6 +19,8 @@ TIME_LIMIT_S = 50.0  # it takes about two seconds on an idle machine
 OF_TERMINALS = {"COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE"}
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in OF_TERMINALS}
 DEMO = ["-m", "batched.demo", "--quick"]
+SMALL = "import sys; sys.argv[1:] = ['--quick']\nfrom batched import demo\ndemo.LAYERS = (1024, 2048, 256)\n"
+"""The beginning of a script that runs the demo with a tenth of the work."""
 
 
 def run(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -128,13 +130,7 @@ def test_it_first_says_what_it_runs() -> None:
     """The size is that of the arrays that are there."""
     first = "A numpy network, {} MB of weights, on one core. Nothing sleeps."
     assert printed().splitlines()[0] == first.format(88)
-    smaller = run(
-        "-c",
-        "import sys; sys.argv[1:] = ['--quick']\n"
-        "from batched import demo\n"
-        "demo.LAYERS = (1024, 2048, 256)\n"
-        "sys.exit(demo.main())",
-    )
+    smaller = run("-c", SMALL + "sys.exit(demo.main())")
     assert smaller.returncode == 0, smaller.stderr
     assert smaller.stdout.splitlines()[0] == first.format(10)
 
@@ -156,9 +152,7 @@ def test_the_code_that_it_shows_is_the_code_that_runs() -> None:
     """Each line that is shown is executed, as it stands in the file of the demo."""
     traced = run(
         "-c",
-        "import linecache, sys, threading\n"
-        "sys.argv[1:] = ['--quick']\n"
-        "from batched import demo\n"
+        SMALL + "import linecache, threading\n"
         "numbers = set()\n"
         "def trace(frame, event, arg):\n"
         "    if frame.f_code.co_filename == demo.__file__:\n"
@@ -208,7 +202,7 @@ def in_a_terminal(**environment: str) -> str:
     ours, theirs = pty.openpty()
     sizes = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
     demo = subprocess.Popen(
-        [sys.executable, *DEMO],
+        [sys.executable, "-c", SMALL + "sys.exit(demo.main())"],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -245,9 +239,7 @@ def test_it_fails_when_an_answer_is_not_that_of_the_plain_function() -> None:
     """A network that mixes up the rows of a batch is found out: the exit status is 1."""
     demo = run(
         "-c",
-        "import sys; sys.argv[1:] = ['--quick']\n"
-        "from batched import demo\n"
-        "forward = demo.Network.forward\n"
+        SMALL + "forward = demo.Network.forward\n"
         "demo.Network.forward = lambda self, vectors: forward(self, vectors)[::-1]\n"
         "sys.exit(demo.main())",
     )

@@ -12,7 +12,9 @@ import contextlib
 import logging
 import math
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
+from functools import partial
+from types import coroutine
 from typing import Any, TypeAlias
 
 from batched._api.deadline import Block, block
@@ -156,10 +158,9 @@ async def _while_client_stays(
     anyio_scope = None if anyio is None else anyio.CancelScope()
 
     async def run() -> None:
-        with contextlib.nullcontext() if anyio_scope is None else anyio_scope:
-            await app(scope, request.receive, answer.send)
+        await app(scope, request.receive, answer.send)
 
-    work = asyncio.ensure_future(run())
+    work = asyncio.ensure_future(run() if anyio is None else _in_scope(anyio_scope, run, anyio))
     watching = asyncio.ensure_future(request.watch())
 
     loop = asyncio.get_running_loop()
@@ -188,6 +189,34 @@ async def _while_client_stays(
             timer.cancel()
     if request.has_left and not answer.has_begun:  # middleware around this one asks for an answer
         await answer.problem(_LEFT)
+
+
+async def _in_scope(scope: Any, run: Callable[[], Coroutine[Any, Any, None]], anyio: Any) -> None:
+    """Do work inside of a scope of anyio, which cancels it once."""
+    with scope, anyio.CancelScope() as inside:
+        await _cancelled_once(run(), inside)
+
+
+@coroutine
+def _cancelled_once(work: Coroutine[Any, Any, None], inside: Any) -> Generator[Any, Any, None]:
+    """Do `work` inside of a scope of anyio that is shielded as soon as the work is cancelled.
+
+    The scope around it would cancel each further `await`, too: of a handler that gives a connection back to
+    its pool, the pool would lose that.
+    """
+    step = partial(work.send, None)
+    try:
+        while True:
+            awaited = step()
+            try:
+                step = partial(work.send, (yield awaited))
+            except BaseException as error:  # noqa: BLE001  for the work
+                inside.shield = True
+                step = partial(work.throw, error)
+    except StopIteration:
+        return
+    finally:
+        del step  # or an error, its traceback and this frame would keep each other alive
 
 
 def _is_cancelled() -> bool:

@@ -200,6 +200,45 @@ def test_what_a_client_that_has_left_queued_never_runs() -> None:
     assert fn.stats.total_cancelled == 8
 
 
+@pytest.mark.parametrize("waits", ["for its answer", "for a thread", "for nothing"])
+def test_a_handler_whose_client_has_left_can_clean_up(waits: str) -> None:
+    """It is cancelled once: a place in a pool comes back although that takes an `await`, or several."""
+    anyio = pytest.importorskip("anyio")
+    done = threading.Event()
+    taken: list[str] = ["place"]
+
+    async def handle() -> None:
+        try:
+            if waits == "for a thread":
+                await anyio.to_thread.run_sync(done.wait, PATIENCE_S)
+            if waits == "for nothing":
+                for _ in range(100_000):
+                    await asyncio.sleep(0)
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.to_thread(int)
+            await anyio.to_thread.run_sync(int)
+            await asyncio.sleep(0)
+            taken.clear()
+
+    async def main() -> None:
+        client = Client()
+        asked = asyncio.ensure_future(Batching(answering(handle))(client.scope, client.receive, client.send))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        client.leave()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not (waits == "for a thread" and asked.done())  # it ends when its thread does
+        done.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await asked
+        assert client.status == 499
+
+    asyncio.run(main())
+    assert not taken
+
+
 def test_an_application_that_waits_for_its_client_to_leave_ends_by_itself() -> None:
     """As Quart and Django do, which would lose their handler; one that goes on is cancelled later."""
     ended: list[str] = []

@@ -187,6 +187,7 @@ async def _while_client_stays(
         await asyncio.wait([work, watching])
         for timer in timers:
             timer.cancel()
+        work = watching  # an error of the work, its traceback and this frame would keep each other alive
     if request.has_left and not answer.has_begun:  # middleware around this one asks for an answer
         await answer.problem(_LEFT)
 

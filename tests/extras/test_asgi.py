@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
 import socket
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -198,6 +201,33 @@ def test_what_a_client_that_has_left_queued_never_runs() -> None:
     fn.shutdown()
     assert gate.batches == [["first"]]
     assert fn.stats.total_cancelled == 8
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_a_handler_held_ends_with_it(leaves: bool) -> None:
+    """Though it raised, or was cancelled: that waits for no collection of garbage."""
+    held: list[weakref.ref[Any]] = []
+
+    async def handle() -> None:
+        upload = Gate()
+        held.append(weakref.ref(upload))
+        await (asyncio.Event().wait() if leaves else asyncio.sleep(0))
+        raise KeyError
+
+    async def main() -> None:
+        client = Client()
+        if leaves:
+            client.leave()
+        async with asyncio.timeout(PATIENCE_S):
+            with contextlib.suppress(KeyError):
+                await Batching(answering(handle))(client.scope, client.receive, client.send)
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+        assert held[0]() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("waits", ["for its answer", "for a thread", "for nothing"])

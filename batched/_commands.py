@@ -253,7 +253,9 @@ def _top(given: argparse.Namespace) -> int:
         from batched.top import top  # noqa: PLC0415
 
         top(given.url, every_s=given.every_s, looks=given.looks)
-    except (ImportError, OSError, ValueError) as error:
+    except OSError as error:
+        return _say("top", f"{given.url} cannot be read: {error}")
+    except (ImportError, ValueError) as error:
         return _say("top", error)
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -176,13 +176,13 @@ def top(  # noqa: PLR0913
     if not 0 < every_s <= _DAY_S:
         raise ValueError(f"every_s must be above 0, and at most {_DAY_S} (a day), got {every_s:g}")
     get = _get if fetch is None else fetch
-    before, then = read(get(url)), time.monotonic()
+    before, then = _figures(get, url), time.monotonic()
     with Live(table([], url), console=console or Console(), auto_refresh=False) as live:
         for _ in _counted(looks):
             sleep(every_s)
             try:
-                now, at = read(get(url)), time.monotonic()
-            except (OSError, ValueError, HTTPException) as error:
+                now, at = _figures(get, url), time.monotonic()
+            except OSError as error:
                 live.update(escape(f"{url} cannot be read: {error}"), refresh=True)
                 continue
             found = rows(before, now, max(at - then, 1e-6))
@@ -192,6 +192,14 @@ def top(  # noqa: PLR0913
 
 def _counted(looks: int | None) -> Iterator[Any]:
     return iter(lambda: None, 0) if looks is None else iter(range(looks))
+
+
+def _figures(get: Callable[[str], str], url: str) -> Figures:
+    """Return the figures of a page; `OSError` if it cannot be read, or is none of metrics."""
+    try:
+        return read(get(url))
+    except (HTTPException, LookupError, ValueError) as error:
+        raise OSError(f"that is no page of metrics ({type(error).__name__}: {error})") from error
 
 
 def _get(url: str) -> str:

@@ -130,8 +130,9 @@ def test_options_that_cannot_be_are_one_line_before_anything_runs(
     assert says in capsys.readouterr().err
 
 
-def test_a_page_that_cannot_be_read_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """At the first look."""
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/metrics", "http://127.0.0.1:9/a b", "http://[::1", ""])
+def test_a_page_that_cannot_be_read_is_one_line(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    """At the first look; it names the address."""
     pytest.importorskip("prometheus_client")
-    assert status_of("top", "http://127.0.0.1:9/metrics") == 2
-    assert "python -m batched top: " in capsys.readouterr().err
+    assert status_of("top", url) == 2
+    assert f"python -m batched top: {url} cannot be read: " in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from http.client import BadStatusLine, IncompleteRead, InvalidURL
 from math import isnan
 
 import pytest
@@ -80,6 +81,36 @@ def test_what_cannot_be_read_at_first_is_an_error() -> None:
     for wrong in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match=f"every_s must be above 0, and at most .*, got {wrong}"):
             top("URL", every_s=wrong)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        '{"json": {"a": [1, 2]}}',
+        "{",
+        "foo",
+        BadStatusLine("SSH-2.0"),
+        IncompleteRead(b"", 3),
+        InvalidURL("/a b"),
+    ],
+    ids=str,
+)
+def test_what_is_no_page_of_metrics_is_an_error_of_one_kind(found: str | Exception) -> None:
+    """At the first look; later it is shown instead of the figures."""
+    looks = iter(["", found])
+
+    def fetch(_: str) -> str:
+        page = next(looks)
+        if isinstance(page, Exception):
+            raise page
+        return page
+
+    out = io.StringIO()
+    top("URL", looks=1, console=Console(file=out, width=200), fetch=fetch, sleep=lambda _: None)
+    assert "URL cannot be read: that is no page of metrics" in out.getvalue()
+    looks = iter([found])
+    with pytest.raises(OSError, match="that is no page of metrics"):
+        top("URL", fetch=fetch)
 
 
 def test_a_page_of_others_is_said_to_have_no_figures() -> None:

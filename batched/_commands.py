@@ -114,8 +114,12 @@ def _items(file: Path, function: object) -> list[Any]:
 def _lines(file: Path) -> list[tuple[int, Any]]:
     """Return what the lines of a file hold, with their numbers."""
     lines = []
+    try:
+        text = file.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no text in UTF-8 ({error})") from error
     # Not `splitlines`: a text may hold what that takes for the end of a line.
-    for at, line in enumerate(file.read_text("utf-8-sig").split("\n"), 1):
+    for at, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 lines.append((at, json.loads(line)))
@@ -131,7 +135,7 @@ def _arrays(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as opened, np.load(opened) as arrays:
             return dict(arrays)
-    except BadZipFile as error:
+    except (BadZipFile, EOFError, TypeError, ValueError) as error:  # an array alone is no context manager
         raise ValueError(f"{file} is not what numpy.savez writes ({error})") from error
 
 
@@ -144,7 +148,10 @@ def _features(file: Path, at: int, line: Any) -> dict[str, Any]:
             f'{file}:{at} is no object: for a function over arrays, a line is as {{"ids": [1, 2, 3]}}, the '
             f"features of a row"
         )
-    return {key: np.asarray(value)[np.newaxis] for key, value in line.items()}
+    try:
+        return {key: np.asarray(value)[np.newaxis] for key, value in line.items()}
+    except ValueError as error:
+        raise ValueError(f"{file}:{at} has a feature that is no array ({error})") from error
 
 
 class _Silent:

@@ -94,6 +94,32 @@ def test_files_of_another_kind_are_refused(
     assert says in capsys.readouterr().err
 
 
+def test_files_of_another_kind_are_named(items: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An array alone, one of objects, an empty file, text of another encoding, and lists of unequal lengths."""
+    alone, objects, empty, text, lists = (
+        items.with_name(name)
+        for name in ("alone.npz", "objects.npz", "empty.npz", "latin.jsonl", "lists.jsonl")
+    )
+    with alone.open("wb") as file:
+        np.save(file, np.ones(3))
+    np.savez(objects, ids=np.array([{}], object))
+    empty.touch()
+    text.write_bytes('"ü"'.encode("latin-1"))
+    lists.write_text('{"ids": [[1, 2], [3]]}')
+    says = "is not what numpy.savez writes"
+    for path, why in {
+        alone: says,
+        objects: says,
+        empty: says,
+        text: "is no text in UTF-8",
+        lists: "has a feature that is no array",
+    }.items():
+        assert status_of("profile", "module_of_commands:sums", "--items", path) == 2
+        told = capsys.readouterr().err
+        assert str(path) in told
+        assert why in told
+
+
 @pytest.mark.parametrize(
     ("function", "line", "says"),
     [

@@ -15,7 +15,6 @@ from batched._core.options import ArrayOptions
 from batched._remote.command import UsageError, found
 
 _USAGE = 2
-_INTERRUPTED = 130
 
 
 def add_profile(commands: Any) -> None:
@@ -255,7 +254,7 @@ def _plot(told: Any, file: str) -> None:
 
 
 def _top(given: argparse.Namespace) -> int:
-    """Show a service until Ctrl-C; return the status of the process."""
+    """Show a service; return the status of the process."""
     try:
         from batched.top import top  # noqa: PLC0415
 
@@ -264,6 +263,4 @@ def _top(given: argparse.Namespace) -> int:
         return _say("top", f"{given.url} cannot be read: {error}")
     except (ImportError, ValueError) as error:
         return _say("top", error)
-    except KeyboardInterrupt:
-        return _INTERRUPTED
     return 0

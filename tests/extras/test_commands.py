@@ -31,6 +31,16 @@ def sums(features):
 """
 
 
+INTERRUPTED = """
+import signal
+
+@batched.dynamically
+def stop(texts):
+    signal.raise_signal(signal.SIGINT)
+    return texts
+"""
+
+
 @pytest.fixture
 def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Items in a file, beside a module of functions."""
@@ -95,7 +105,7 @@ def test_files_of_another_kind_are_refused(
 
 
 def test_files_of_another_kind_are_named(items: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An array alone, one of objects, an empty file, text of another encoding, and lists of unequal lengths."""
+    """An array alone, one of objects, an empty file, another encoding, lists of unequal lengths."""
     alone, objects, empty, text, lists = (
         items.with_name(name)
         for name in ("alone.npz", "objects.npz", "empty.npz", "latin.jsonl", "lists.jsonl")
@@ -137,6 +147,14 @@ def test_what_cannot_be_measured_is_one_line(
     items.write_text(line)
     assert status_of("profile", function, "--items", items) == 2
     assert says in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_command_without_a_word(items: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its status is that of other commands of a shell."""
+    module = items.with_name("module_of_commands.py")
+    module.write_text(MODULE + INTERRUPTED)
+    assert status_of("profile", "module_of_commands:stop", "--items", items) == 130
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

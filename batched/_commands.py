@@ -29,7 +29,12 @@ def add_profile(commands: Any) -> None:
     add("function", metavar="MODULE:FUNCTION", help="a decorated function, or a plain one that takes a list")
     items = "items of your own: a line of JSON each; for arrays, the features of a row, or all rows as .npz"
     add("--items", required=True, metavar="FILE", help=items)
-    add("--sizes", type=_numbers, metavar="N,N,...", help="the sizes of batches to try (1, 2, 4 and so on)")
+    add(
+        "--sizes",
+        type=_numbers,
+        metavar="N,N,...",
+        help="the sizes of batches to try, beside 1 (2, 4 and so on)",
+    )
     add("--repeats", type=int, default=5, metavar="N", help="how often each is tried (5)")
     add("--json", action="store_true", help="print all figures as JSON")
     add("--plot", metavar="FILE", help="draw the curve into a picture; needs matplotlib")

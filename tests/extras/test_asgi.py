@@ -89,7 +89,7 @@ def ask(app: Any, client: Client) -> Client:
     return client
 
 
-def with_retry(error: Any, seconds: float) -> Any:
+def with_retry(error: Any, seconds: float | None) -> Any:
     """Return an error that says when to come back."""
     error.retry_after_s = seconds
     return error
@@ -122,6 +122,17 @@ def test_an_error_of_a_batched_function_is_an_answer(
     assert client.headers.get("retry-after-ms") == (seconds and f"{seconds * 1000:.0f}")
     assert client.headers["content-type"] == "application/problem+json"
     assert "secret" not in str(client.body)
+
+
+@pytest.mark.parametrize("seconds", [(1, 5), (5, 1), (5, None), (None, 5)])
+def test_calls_that_are_refused_together_come_back_when_all_can_be_answered(
+    seconds: tuple[float | None, ...],
+) -> None:
+    """Of a task group: with the time of the first, the second would be refused again."""
+    errors = [with_retry(batched.OverloadError(), each) for each in seconds]
+    found = problem(ExceptionGroup("of a task group", errors))
+    assert found is not None
+    assert found.headers["retry-after"] == "5"
 
 
 def test_other_errors_and_answers_that_have_begun_are_left_alone() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMa
 from functools import partial
 from types import coroutine
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 from batched._api.deadline import Block, block
 from batched._core.option_checks import a_time
@@ -88,7 +89,8 @@ class Batching:
             found = problem(error)
             if found is None or answer.has_begun:
                 raise
-            path = scope.get("path", "")
+            # Quoted, or a line of the client's own would be one of the log.
+            path = quote(scope.get("path", ""), errors="replace")
             _logger.warning("%s was answered with %s: %s", path, found.status, error)
             await answer.problem(found)
 

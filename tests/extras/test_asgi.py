@@ -124,6 +124,19 @@ def test_an_error_of_a_batched_function_is_an_answer(
     assert "secret" not in str(client.body)
 
 
+def test_a_path_with_a_line_of_its_own_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A client cannot write lines that look like those of the service."""
+
+    async def fail() -> None:
+        raise TimeoutError
+
+    client = Client()
+    client.scope["path"] = "/embed/x\nERROR: all is lost/ü"
+    ask(Batching(answering(fail)), client)
+    (record,) = caplog.records
+    assert record.getMessage() == "/embed/x%0AERROR%3A%20all%20is%20lost/%C3%BC was answered with 504: "
+
+
 @pytest.mark.parametrize("seconds", [(1, 5), (5, 1), (5, None), (None, 5)])
 def test_calls_that_are_refused_together_come_back_when_all_can_be_answered(
     seconds: tuple[float | None, ...],

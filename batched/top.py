@@ -52,7 +52,7 @@ class Row:
     """The share of the time in which slots were in use, from 0 to 1."""
     failed_per_s: float
     refused_per_s: float
-    """Calls that were rejected, refused, or late."""
+    """Items that were rejected, refused, or late."""
 
 
 def read(page: str) -> Figures:

@@ -114,7 +114,7 @@ def _quantile(share: float, name: str, before: Figures, now: Figures) -> float:
 def table(found: list[Row], url: str) -> Table:
     """Return the rows as a table."""
     shown = Table(title=escape(url), box=SIMPLE_HEAD, padding=0, show_edge=False)
-    shown.add_column("function", no_wrap=True, min_width=_NAME)
+    shown.add_column("function", overflow="fold", min_width=_NAME)  # what is cut is cut off all columns
     for column in (
         "items\nper s",
         "batch\nsize",

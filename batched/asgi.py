@@ -81,7 +81,8 @@ class Batching:
             return
         try:
             with contextlib.nullcontext() if allowed_ms is None else block(allowed_ms) as answer.deadline:
-                if self._cancels:
+                if self._cancels and not scope.get(_WATCHES):
+                    scope[_WATCHES] = True
                     await _while_client_stays(self._app, scope, receive, answer)
                 else:
                     await self._app(scope, receive, answer.send)
@@ -113,6 +114,9 @@ _UNREADABLE = Problem(
     {"content-type": "application/problem+json"},
 )
 
+
+_WATCHES = "batched.asgi.watches"
+"""Where a request notes that a middleware watches its client: a second one would cancel its handler twice."""
 
 _LEFT = Problem(b"", 499, {})
 

@@ -293,6 +293,39 @@ def test_a_handler_whose_client_has_left_can_clean_up(waits: str) -> None:
     assert not taken
 
 
+def test_a_handler_of_a_mounted_application_can_clean_up_too() -> None:
+    """It is cancelled once, though the middleware is around that application and around the outer one."""
+    began: list[int] = []
+    cleaned: list[int] = []
+
+    async def main() -> None:
+        for turns in range(40):  # of the loop, until the client leaves
+            client = Client(body=(b"a", b"b"))
+
+            async def app(scope: Any, receive: Any, send: Any, turns: int = turns) -> None:
+                began.append(turns)
+                try:
+                    while (await receive())["more_body"]:
+                        pass
+                    await asyncio.Event().wait()
+                finally:
+                    for _ in range(20):
+                        await asyncio.sleep(0)
+                    cleaned.append(turns)
+
+            both = Batching(Batching(app))
+            asked = asyncio.ensure_future(both(client.scope, client.receive, client.send))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            client.leave()
+            async with asyncio.timeout(PATIENCE_S):
+                await asked
+
+    asyncio.run(main())
+    assert began
+    assert cleaned == began
+
+
 def test_an_application_that_waits_for_its_client_to_leave_ends_by_itself() -> None:
     """As Quart and Django do, which would lose their handler; one that goes on is cancelled later."""
     ended: list[str] = []

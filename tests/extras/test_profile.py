@@ -14,6 +14,7 @@ import batched
 import batched.inference
 from batched import aio
 from batched.profile import profile
+from batched.testing import assert_independent
 
 
 class Costly:
@@ -278,6 +279,15 @@ def test_columns_with_other_options_and_streams_run_as_they_would() -> None:
     assert [each.size for each in found.measured] == [1, 2, 4]
     profile(stream, ["a"], sizes=[2], repeats=1)
     assert pieces == [["a"]] * 6 + [["a", "a"]] * 3
+
+
+def test_a_function_of_another_process_is_refused() -> None:
+    """It cannot run in this one, neither for a profile nor for other trials of its batches."""
+    remote = batched.connect("unix:/tmp/there is no server.sock").embed
+    with pytest.raises(TypeError, match="embed runs in its server, so no batch of it can be run here"):
+        profile(remote, ["a"])
+    with pytest.raises(TypeError, match="embed runs in its server, so no batch of it can be run here"):
+        assert_independent(remote, ["a", "b"])
 
 
 def test_errors_of_the_function_are_raised() -> None:

@@ -41,7 +41,8 @@ class Batching:
       body of `application/problem+json`, as `batched.problems` says. An answer that has begun is left alone.
     - All calls of one request share a deadline, as with `batched.deadline`.
     - A handler is cancelled when its client has left and has sent all of its request. So what it queued never
-      runs. Handlers that are no coroutines run on, but what they call has the deadline.
+      runs. What it then awaits, to clean up, is not cancelled again, unless a `BaseHTTPMiddleware` of
+      Starlette is between. Handlers that are no coroutines run on, but what they call has the deadline.
 
     Args:
         app: The application.

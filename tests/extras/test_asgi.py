@@ -254,10 +254,12 @@ def test_what_a_handler_held_ends_with_it(leaves: bool) -> None:
         gc.enable()
 
 
+@pytest.mark.libraries
 @pytest.mark.parametrize("waits", ["for its answer", "for a thread", "for nothing"])
 def test_a_handler_whose_client_has_left_can_clean_up(waits: str) -> None:
     """It is cancelled once: a place in a pool comes back although that takes an `await`, or several."""
-    anyio = pytest.importorskip("anyio")
+    import anyio.to_thread
+
     done = threading.Event()
     taken: list[str] = ["place"]
 

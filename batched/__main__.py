@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from batched._commands import add_profile, add_top
 from batched._remote.command import add_serve
 
+_INTERRUPTED = 130
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, and exit with its status."""
@@ -19,7 +21,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for add in (add_serve, add_profile, add_top):
         add(commands)
     given = parser.parse_args(arguments)
-    sys.exit(given.run(given))
+    try:
+        status = given.run(given)
+    except KeyboardInterrupt:
+        status = _INTERRUPTED
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from batched._core.options import ArrayOptions
 from batched._remote.command import UsageError, found
 
 _USAGE = 2
-_INTERRUPTED = 130
 
 
 def add_profile(commands: Any) -> None:
@@ -30,7 +29,12 @@ def add_profile(commands: Any) -> None:
     add("function", metavar="MODULE:FUNCTION", help="a decorated function, or a plain one that takes a list")
     items = "items of your own: a line of JSON each; for arrays, the features of a row, or all rows as .npz"
     add("--items", required=True, metavar="FILE", help=items)
-    add("--sizes", type=_numbers, metavar="N,N,...", help="the sizes of batches to try (1, 2, 4 and so on)")
+    add(
+        "--sizes",
+        type=_numbers,
+        metavar="N,N,...",
+        help="the sizes of batches to try, beside 1 (2, 4 and so on)",
+    )
     add("--repeats", type=int, default=5, metavar="N", help="how often each is tried (5)")
     add("--json", action="store_true", help="print all figures as JSON")
     add("--plot", metavar="FILE", help="draw the curve into a picture; needs matplotlib")
@@ -114,8 +118,12 @@ def _items(file: Path, function: object) -> list[Any]:
 def _lines(file: Path) -> list[tuple[int, Any]]:
     """Return what the lines of a file hold, with their numbers."""
     lines = []
+    try:
+        text = file.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no text in UTF-8 ({error})") from error
     # Not `splitlines`: a text may hold what that takes for the end of a line.
-    for at, line in enumerate(file.read_text("utf-8-sig").split("\n"), 1):
+    for at, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 lines.append((at, json.loads(line)))
@@ -131,7 +139,7 @@ def _arrays(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as opened, np.load(opened) as arrays:
             return dict(arrays)
-    except BadZipFile as error:
+    except (BadZipFile, EOFError, TypeError, ValueError) as error:  # an array alone is no context manager
         raise ValueError(f"{file} is not what numpy.savez writes ({error})") from error
 
 
@@ -144,7 +152,10 @@ def _features(file: Path, at: int, line: Any) -> dict[str, Any]:
             f'{file}:{at} is no object: for a function over arrays, a line is as {{"ids": [1, 2, 3]}}, the '
             f"features of a row"
         )
-    return {key: np.asarray(value)[np.newaxis] for key, value in line.items()}
+    try:
+        return {key: np.asarray(value)[np.newaxis] for key, value in line.items()}
+    except ValueError as error:
+        raise ValueError(f"{file}:{at} has a feature that is no array ({error})") from error
 
 
 class _Silent:
@@ -248,13 +259,13 @@ def _plot(told: Any, file: str) -> None:
 
 
 def _top(given: argparse.Namespace) -> int:
-    """Show a service until Ctrl-C; return the status of the process."""
+    """Show a service; return the status of the process."""
     try:
         from batched.top import top  # noqa: PLC0415
 
         top(given.url, every_s=given.every_s, looks=given.looks)
-    except (ImportError, OSError, ValueError) as error:
+    except OSError as error:
+        return _say("top", f"{given.url} cannot be read: {error}")
+    except (ImportError, ValueError) as error:
         return _say("top", error)
-    except KeyboardInterrupt:
-        return _INTERRUPTED
     return 0

@@ -12,8 +12,11 @@ import contextlib
 import logging
 import math
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
+from functools import partial
+from types import coroutine
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 from batched._api.deadline import Block, block
 from batched._core.option_checks import a_time
@@ -38,7 +41,8 @@ class Batching:
       body of `application/problem+json`, as `batched.problems` says. An answer that has begun is left alone.
     - All calls of one request share a deadline, as with `batched.deadline`.
     - A handler is cancelled when its client has left and has sent all of its request. So what it queued never
-      runs. Handlers that are no coroutines run on, but what they call has the deadline.
+      runs. What it then awaits, to clean up, is not cancelled again, unless a `BaseHTTPMiddleware` of
+      Starlette is between. Handlers that are no coroutines run on, but what they call has the deadline.
 
     Args:
         app: The application.
@@ -78,7 +82,8 @@ class Batching:
             return
         try:
             with contextlib.nullcontext() if allowed_ms is None else block(allowed_ms) as answer.deadline:
-                if self._cancels:
+                if self._cancels and not scope.get(_WATCHES):
+                    scope[_WATCHES] = True
                     await _while_client_stays(self._app, scope, receive, answer)
                 else:
                     await self._app(scope, receive, answer.send)
@@ -86,7 +91,8 @@ class Batching:
             found = problem(error)
             if found is None or answer.has_begun:
                 raise
-            path = scope.get("path", "")
+            # Quoted, or a line of the client's own would be one of the log.
+            path = quote(scope.get("path", ""), errors="replace")
             _logger.warning("%s was answered with %s: %s", path, found.status, error)
             await answer.problem(found)
 
@@ -109,6 +115,9 @@ _UNREADABLE = Problem(
     {"content-type": "application/problem+json"},
 )
 
+
+_WATCHES = "batched.asgi.watches"
+"""Where a request notes that a middleware watches its client: a second one would cancel its handler twice."""
 
 _LEFT = Problem(b"", 499, {})
 
@@ -156,10 +165,9 @@ async def _while_client_stays(
     anyio_scope = None if anyio is None else anyio.CancelScope()
 
     async def run() -> None:
-        with contextlib.nullcontext() if anyio_scope is None else anyio_scope:
-            await app(scope, request.receive, answer.send)
+        await app(scope, request.receive, answer.send)
 
-    work = asyncio.ensure_future(run())
+    work = asyncio.ensure_future(run() if anyio is None else _in_scope(anyio_scope, run, anyio))
     watching = asyncio.ensure_future(request.watch())
 
     loop = asyncio.get_running_loop()
@@ -186,8 +194,37 @@ async def _while_client_stays(
         await asyncio.wait([work, watching])
         for timer in timers:
             timer.cancel()
+        work = watching  # an error of the work, its traceback and this frame would keep each other alive
     if request.has_left and not answer.has_begun:  # middleware around this one asks for an answer
         await answer.problem(_LEFT)
+
+
+async def _in_scope(scope: Any, run: Callable[[], Coroutine[Any, Any, None]], anyio: Any) -> None:
+    """Do work inside of a scope of anyio, which cancels it once."""
+    with scope, anyio.CancelScope() as inside:
+        await _cancelled_once(run(), inside)
+
+
+@coroutine
+def _cancelled_once(work: Coroutine[Any, Any, None], inside: Any) -> Generator[Any, Any, None]:
+    """Do `work` inside of a scope of anyio that is shielded as soon as the work is cancelled.
+
+    The scope around it would cancel each further `await`, too: of a handler that gives a connection back to
+    its pool, the pool would lose that.
+    """
+    step = partial(work.send, None)
+    try:
+        while True:
+            awaited = step()
+            try:
+                step = partial(work.send, (yield awaited))
+            except BaseException as error:  # noqa: BLE001  for the work
+                inside.shield = True
+                step = partial(work.throw, error)
+    except StopIteration:
+        return
+    finally:
+        del step  # or an error, its traceback and this frame would keep each other alive
 
 
 def _is_cancelled() -> bool:

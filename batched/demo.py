@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import inspect
 import os
+import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from functools import partial
 from itertools import pairwise
 from textwrap import dedent, indent
 from time import perf_counter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import batched
 
@@ -50,6 +51,7 @@ CALLS_OF_A_THREAD = 24
 TASKS = 64
 CALLS_OF_A_TASK = 14  # fewer: then threads go on alone, and smaller batches can tell what an item costs
 LENGTH_OF_THE_LIST = 320
+INTERRUPTED = 130
 QUICK = 4  # --quick divides these calls and items by it
 
 NOTES = """\
@@ -280,6 +282,12 @@ def same_scores(alone: Outcome, shared: Outcome) -> bool:
     return len(actual) == len(expected) and np.allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+def leave(console: Console, *_: object) -> NoReturn:
+    """End at once, on Ctrl-C: to end in order, each thread would first have the rest of its answers."""
+    console.show_cursor()  # the bars hide it
+    os._exit(INTERRUPTED)
+
+
 def main() -> int:
     """Run both rounds, print what came of them, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m batched.demo", description="See what batching gains.")
@@ -289,6 +297,7 @@ def main() -> int:
     predict = in_batches(network)
 
     console = Console(highlight=False)
+    signal.signal(signal.SIGINT, partial(leave, console))
     console.print(f"A numpy network, {network.megabytes():.0f} MB of weights, on one core. Nothing sleeps.")
     console.print("The same calls, first one item at a time, then in batches, with this code:\n")
     console.print(highlighted(source_of(predict, crowds)))

@@ -6,6 +6,7 @@ batch passes stages, each of them has a span inside of it.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
 from contextlib import closing
@@ -321,15 +322,17 @@ class _Figures:
     """The figures of all batchers, read once for all metrics of one collection."""
 
     def __init__(self) -> None:
-        self._history = History()
+        self._histories: dict[int, History] = {}
         self._gauges: dict[str, dict[str, float | None]] = {}
         self._totals: dict[str, Totals] = {}
 
     def read(self) -> None:
         """Read anew."""
-        with self._history.lock:
+        # A forked child begins anew, as its batchers do: a thread of the parent may hold the parent's lock.
+        history = self._histories.setdefault(os.getpid(), History())
+        with history.lock:
             batchers, counters = read()
-            self._totals = self._history.totals(batchers, counters)
+            self._totals = history.totals(batchers, counters)
             # Not the batchers: they would be kept until the next collection, which would find them again.
             self._gauges = {
                 metric: {name: figure_of(live) for name, live in batchers.items()}

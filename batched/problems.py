@@ -45,7 +45,7 @@ def problem(error: BaseException | None) -> Problem | None:
     `QueueFullError` is 429; `OverloadError`, `ClosedError` and `DisconnectedError` are 503; another
     `TimeoutError` is 504, whatever has raised it. Where it is known when to come back, `Retry-After` says so,
     in whole seconds, and `Retry-After-Ms`, which some clients know. A group of errors that all have an answer
-    has the one with the highest status.
+    has the one with the highest status, and of several such the one to wait for longest.
     """
     if isinstance(error, BaseExceptionGroup):
         return _problem_of_all(error)
@@ -68,4 +68,9 @@ def _problem_of_all(group: BaseExceptionGroup[BaseException]) -> Problem | None:
     """Return the worst answer for the errors of a group; None if one of them has none."""
     found = [problem(error) for error in group.exceptions]
     known = [each for each in found if each is not None]
-    return max(known, key=lambda each: each.status) if len(known) == len(found) else None
+    return max(known, key=_how_bad) if len(known) == len(found) else None
+
+
+def _how_bad(found: Problem) -> tuple[int, int]:
+    """Return the order of an answer: by its status, then by how long to stay away."""
+    return found.status, int(found.headers.get("retry-after-ms", 0))

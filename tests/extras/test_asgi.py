@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
 import socket
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -86,7 +89,7 @@ def ask(app: Any, client: Client) -> Client:
     return client
 
 
-def with_retry(error: Any, seconds: float) -> Any:
+def with_retry(error: Any, seconds: float | None) -> Any:
     """Return an error that says when to come back."""
     error.retry_after_s = seconds
     return error
@@ -119,6 +122,30 @@ def test_an_error_of_a_batched_function_is_an_answer(
     assert client.headers.get("retry-after-ms") == (seconds and f"{seconds * 1000:.0f}")
     assert client.headers["content-type"] == "application/problem+json"
     assert "secret" not in str(client.body)
+
+
+def test_a_path_with_a_line_of_its_own_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A client cannot write lines that look like those of the service."""
+
+    async def fail() -> None:
+        raise TimeoutError
+
+    client = Client()
+    client.scope["path"] = "/embed/x\nERROR: all is lost/ü"
+    ask(Batching(answering(fail)), client)
+    (record,) = caplog.records
+    assert record.getMessage() == "/embed/x%0AERROR%3A%20all%20is%20lost/%C3%BC was answered with 504: "
+
+
+@pytest.mark.parametrize("seconds", [(1, 5), (5, 1), (5, None), (None, 5)])
+def test_calls_that_are_refused_together_come_back_when_all_can_be_answered(
+    seconds: tuple[float | None, ...],
+) -> None:
+    """Of a task group: with the time of the first, the second would be refused again."""
+    errors = [with_retry(batched.OverloadError(), each) for each in seconds]
+    found = problem(ExceptionGroup("of a task group", errors))
+    assert found is not None
+    assert found.headers["retry-after"] == "5"
 
 
 def test_other_errors_and_answers_that_have_begun_are_left_alone() -> None:
@@ -198,6 +225,107 @@ def test_what_a_client_that_has_left_queued_never_runs() -> None:
     fn.shutdown()
     assert gate.batches == [["first"]]
     assert fn.stats.total_cancelled == 8
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_a_handler_held_ends_with_it(leaves: bool) -> None:
+    """Though it raised, or was cancelled: that waits for no collection of garbage."""
+    held: list[weakref.ref[Any]] = []
+
+    async def handle() -> None:
+        upload = Gate()
+        held.append(weakref.ref(upload))
+        await (asyncio.Event().wait() if leaves else asyncio.sleep(0))
+        raise KeyError
+
+    async def main() -> None:
+        client = Client()
+        if leaves:
+            client.leave()
+        async with asyncio.timeout(PATIENCE_S):
+            with contextlib.suppress(KeyError):
+                await Batching(answering(handle))(client.scope, client.receive, client.send)
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+        assert held[0]() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.libraries
+@pytest.mark.parametrize("waits", ["for its answer", "for a thread", "for nothing"])
+def test_a_handler_whose_client_has_left_can_clean_up(waits: str) -> None:
+    """It is cancelled once: a place in a pool comes back although that takes an `await`, or several."""
+    import anyio.to_thread
+
+    done = threading.Event()
+    taken: list[str] = ["place"]
+
+    async def handle() -> None:
+        try:
+            if waits == "for a thread":
+                await anyio.to_thread.run_sync(done.wait, PATIENCE_S)
+            if waits == "for nothing":
+                for _ in range(100_000):
+                    await asyncio.sleep(0)
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.to_thread(int)
+            await anyio.to_thread.run_sync(int)
+            await asyncio.sleep(0)
+            taken.clear()
+
+    async def main() -> None:
+        client = Client()
+        asked = asyncio.ensure_future(Batching(answering(handle))(client.scope, client.receive, client.send))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        client.leave()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not (waits == "for a thread" and asked.done())  # it ends when its thread does
+        done.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await asked
+        assert client.status == 499
+
+    asyncio.run(main())
+    assert not taken
+
+
+def test_a_handler_of_a_mounted_application_can_clean_up_too() -> None:
+    """It is cancelled once, though the middleware is around that application and around the outer one."""
+    began: list[int] = []
+    cleaned: list[int] = []
+
+    async def main() -> None:
+        for turns in range(40):  # of the loop, until the client leaves
+            client = Client(body=(b"a", b"b"))
+
+            async def app(scope: Any, receive: Any, send: Any, turns: int = turns) -> None:
+                began.append(turns)
+                try:
+                    while (await receive())["more_body"]:
+                        pass
+                    await asyncio.Event().wait()
+                finally:
+                    for _ in range(20):
+                        await asyncio.sleep(0)
+                    cleaned.append(turns)
+
+            both = Batching(Batching(app))
+            asked = asyncio.ensure_future(both(client.scope, client.receive, client.send))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            client.leave()
+            async with asyncio.timeout(PATIENCE_S):
+                await asked
+
+    asyncio.run(main())
+    assert began
+    assert cleaned == began
 
 
 def test_an_application_that_waits_for_its_client_to_leave_ends_by_itself() -> None:

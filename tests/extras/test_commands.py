@@ -31,6 +31,16 @@ def sums(features):
 """
 
 
+INTERRUPTED = """
+import signal
+
+@batched.dynamically
+def stop(texts):
+    signal.raise_signal(signal.SIGINT)
+    return texts
+"""
+
+
 @pytest.fixture
 def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Items in a file, beside a module of functions."""
@@ -94,6 +104,32 @@ def test_files_of_another_kind_are_refused(
     assert says in capsys.readouterr().err
 
 
+def test_files_of_another_kind_are_named(items: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An array alone, one of objects, an empty file, another encoding, lists of unequal lengths."""
+    alone, objects, empty, text, lists = (
+        items.with_name(name)
+        for name in ("alone.npz", "objects.npz", "empty.npz", "latin.jsonl", "lists.jsonl")
+    )
+    with alone.open("wb") as file:
+        np.save(file, np.ones(3))
+    np.savez(objects, ids=np.array([{}], object))
+    empty.touch()
+    text.write_bytes('"ü"'.encode("latin-1"))
+    lists.write_text('{"ids": [[1, 2], [3]]}')
+    says = "is not what numpy.savez writes"
+    for path, why in {
+        alone: says,
+        objects: says,
+        empty: says,
+        text: "is no text in UTF-8",
+        lists: "has a feature that is no array",
+    }.items():
+        assert status_of("profile", "module_of_commands:sums", "--items", path) == 2
+        told = capsys.readouterr().err
+        assert str(path) in told
+        assert why in told
+
+
 @pytest.mark.parametrize(
     ("function", "line", "says"),
     [
@@ -113,6 +149,14 @@ def test_what_cannot_be_measured_is_one_line(
     assert says in capsys.readouterr().err
 
 
+def test_ctrl_c_ends_a_command_without_a_word(items: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its status is that of other commands of a shell."""
+    module = items.with_name("module_of_commands.py")
+    module.write_text(MODULE + INTERRUPTED)
+    assert status_of("profile", "module_of_commands:stop", "--items", items) == 130
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("option", "says"),
     [
@@ -130,8 +174,9 @@ def test_options_that_cannot_be_are_one_line_before_anything_runs(
     assert says in capsys.readouterr().err
 
 
-def test_a_page_that_cannot_be_read_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """At the first look."""
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/metrics", "http://127.0.0.1:9/a b", "http://[::1", ""])
+def test_a_page_that_cannot_be_read_is_one_line(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    """At the first look; it names the address."""
     pytest.importorskip("prometheus_client")
-    assert status_of("top", "http://127.0.0.1:9/metrics") == 2
-    assert "python -m batched top: " in capsys.readouterr().err
+    assert status_of("top", url) == 2
+    assert f"python -m batched top: {url} cannot be read: " in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import unicodedata
@@ -196,8 +197,8 @@ def test_in_a_pipe_it_is_plain_text_of_80_columns() -> None:
     assert max(map(len, printed().splitlines())) <= 80
 
 
-def in_a_terminal(**environment: str) -> str:
-    """Return what the demo writes to a terminal of 80 columns."""
+def in_a_terminal(*, interrupted: bool = False, **environment: str) -> str:
+    """Return what the demo writes to a terminal of 80 columns; it may be `interrupted` in its first round."""
     pty = pytest.importorskip("pty", reason="needs the terminals of POSIX")
     ours, theirs = pty.openpty()
     sizes = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
@@ -210,11 +211,16 @@ def in_a_terminal(**environment: str) -> str:
     )
     os.close(theirs)
     parts = []
+    status = 0
     with suppress(OSError):  # so Linux says that the other end is closed
         while part := os.read(ours, 65536):
             parts.append(part)
+            if interrupted and b"one by one: " in part:
+                os.kill(demo.pid, signal.SIGINT)
+                interrupted = False
+                status = 130
     os.close(ours)
-    assert demo.wait(TIME_LIMIT_S) == 0
+    assert demo.wait(TIME_LIMIT_S) == status
     return b"".join(parts).decode()
 
 
@@ -226,6 +232,14 @@ def test_in_a_terminal_the_line_that_makes_the_difference_is_highlighted() -> No
     line = next(line for line in in_a_terminal().splitlines() if "batched" in line)
     assert re.sub(r"\x1b\[[\d;]*m", "", line) == "    @batched.dynamically"
     assert re.sub(COLOR.pattern + r"[^\x1b]*\x1b\[0m", "", line).strip() == ""
+
+
+def test_ctrl_c_ends_it_in_the_midst_of_a_round() -> None:
+    """Without a traceback, and the terminal has its cursor back."""
+    text = in_a_terminal(interrupted=True)
+    assert text.endswith("\x1b[?25h")
+    assert "Traceback" not in text
+    assert "batched: 16 threads" not in text
 
 
 def test_without_colors_there_are_none() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from inspect import signature
 from itertools import pairwise
@@ -14,6 +15,7 @@ import batched
 from batched import aio
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.refilled import Refilled, pieces_of, so_many
+from tests.kit.script import run_script
 
 pytest.importorskip("opentelemetry.sdk")
 
@@ -374,6 +376,38 @@ def test_metrics_have_the_names_of_those_of_prometheus(traces: Traces) -> None:
         found = [each for each in traces.metrics() if each.name == "batched.worker_batches"]
         (point,) = [each for each in found[0].data.data_points if each.attributes["workers"] == "gpus"]
         assert (point.value, point.attributes["worker"], point.attributes["name"]) == (1, "a", "shared")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_counters_of_a_forked_child_begin_at_zero() -> None:
+    """As its batchers do: what the parent counted is told by the parent. This goes on."""
+    run_script(
+        """
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+        from batched.opentelemetry import instrument
+        reader = InMemoryMetricReader()
+        instrument(meter_provider=MeterProvider([reader]))
+
+        def processed():
+            found = reader.get_metrics_data().resource_metrics
+            metrics = [metric for each in found for scope in each.scope_metrics for metric in scope.metrics]
+            (found,) = [metric for metric in metrics if metric.name == "batched.processed_items"]
+            return sum(point.value for point in found.data.data_points)
+
+        double([1, 2, 3])
+        assert processed() == 3
+        pid = os.fork()
+        if pid == 0:
+            assert processed() == 0, processed()
+            double(1)
+            assert processed() == 1, processed()
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        double(1)
+        assert processed() == 4, processed()
+        """
+    )
 
 
 def test_histograms_are_those_of_prometheus() -> None:

@@ -14,6 +14,7 @@ import batched
 import batched.inference
 from batched import aio
 from batched.profile import profile
+from batched.testing import assert_independent
 
 
 class Costly:
@@ -154,7 +155,11 @@ def test_columns_coroutine_functions_and_decorated_ones() -> None:
 
 @pytest.mark.parametrize(
     ("items", "options", "error", "says"),
-    [([], {}, ValueError, "at least one"), (["a"], {"sizes": [0]}, ValueError, "at least 1")],
+    [
+        ([], {}, ValueError, "at least one"),
+        (["a"], {"sizes": [0]}, ValueError, "at least 1"),
+        (["a"], {"sizes": [1]}, ValueError, "one above 1"),
+    ],
 )
 def test_what_cannot_be_tried_is_refused(
     items: list[str], options: dict[str, Any], error: type[Exception], says: str
@@ -206,10 +211,21 @@ def test_fixed_sizes_are_the_only_ones_that_run() -> None:
         return items
 
     found = profile(sized, ["a", "b"], repeats=1)
-    assert [each.size for each in found.measured] == [2, 8]
+    assert [each.size for each in found.measured] == [1, 2, 8]
     assert set(sizes) == {2, 8}
     profile(sized, ["a", "b"], sizes=[3], repeats=1)
     assert set(sizes) == {2, 8}
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_sizes": (32,)}, {"batch_sizes": (8, 32)}])
+def test_what_one_size_gains_is_known_however_few_are_tried(options: dict[str, Any]) -> None:
+    """It is compared with an item alone, which is not guessed: of fixed sizes, alone in the smallest."""
+    function = Costly(0.004, 0.0001)
+    decorated = batched.dynamically(function, **options)
+    found = profile(decorated, ["same"] * 32, sizes=[32], clock=function.clock)
+    smallest = options.get("batch_sizes", (1,))[0]
+    assert found.gain == pytest.approx(32 * (4 + 0.1 * smallest) / (4 + 0.1 * 32), rel=0.01)
+    assert found.pays
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -261,8 +277,17 @@ def test_columns_with_other_options_and_streams_run_as_they_would() -> None:
 
     found = profile(pairs, [["a", 1], ["b", 2]], repeats=1)
     assert [each.size for each in found.measured] == [1, 2, 4]
-    profile(stream, ["a"], sizes=[1], repeats=1)
-    assert pieces == [["a"]] * 6
+    profile(stream, ["a"], sizes=[2], repeats=1)
+    assert pieces == [["a"]] * 6 + [["a", "a"]] * 3
+
+
+def test_a_function_of_another_process_is_refused() -> None:
+    """It cannot run in this one, neither for a profile nor for other trials of its batches."""
+    remote = batched.connect("unix:/tmp/there is no server.sock").embed
+    with pytest.raises(TypeError, match="embed runs in its server, so no batch of it can be run here"):
+        profile(remote, ["a"])
+    with pytest.raises(TypeError, match="embed runs in its server, so no batch of it can be run here"):
+        assert_independent(remote, ["a", "b"])
 
 
 def test_errors_of_the_function_are_raised() -> None:

@@ -130,6 +130,44 @@ def test_prometheus_takes_the_alerts() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+SCENES = """
+rule_files: [{alerts}]
+tests:
+- interval: 30s
+  input_series:
+{series}
+  promql_expr_test:
+  - expr: count(ALERTS{{alertname="CallsTurnedAway", alertstate="firing"}}) by (name)
+    eval_time: 20m
+    exp_samples:
+    - {{labels: '{{name="a batch is stuck"}}', value: 1}}
+    - {{labels: '{{name="too many"}}', value: 1}}
+"""
+TURNED_AWAY = {  # in each 30 s: how many items are accepted, rejected, refused, late
+    "a batch is stuck": (0, 10, 0, 0),
+    "too many": (50, 0, 50, 0),
+    "one of hundred": (100, 0, 0, 1),
+    "idle": (0, 0, 0, 0),
+}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool")
+def test_calls_that_are_turned_away_are_an_alert_also_if_all_of_them_are(tmp_path: Path) -> None:
+    """As when a batch is stuck and the queue is full; a service that is idle, or turns few away, is quiet."""
+    metrics = ("accepted", "rejected", "refused", "expired")
+    series = [
+        f"""  - {{series: 'batched_{metric}_items_total{{name="{name}"}}', values: '7+{growth}x60'}}"""
+        for name, growths in TURNED_AWAY.items()
+        for metric, growth in zip(metrics, growths, strict=True)
+    ]
+    scenes = tmp_path / "scenes.yml"
+    scenes.write_text(SCENES.format(alerts=ALERTS, series="\n".join(series)))
+    tested = subprocess.run(
+        ["promtool", "test", "rules", scenes], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
 CONFIGURATION = """
 global: {{scrape_interval: 200ms, evaluation_interval: 200ms}}
 rule_files: [{alerts}]

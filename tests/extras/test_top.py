@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from http.client import BadStatusLine, IncompleteRead, InvalidURL
 from math import isnan
 
 import pytest
@@ -58,12 +59,14 @@ def test_it_is_shown_again_and_again_also_after_a_failure() -> None:
     fn.shutdown()
 
 
-def test_names_and_figures_are_whole_in_a_terminal_of_80_columns() -> None:
-    """Of which no line is longer."""
-    row = Row("app.embed_texts", 12_345.0, 63.9, 1024.0, 64.0, 8.19, 1050.0, 16.4, 0.98, 0.25, 130.0)
+@pytest.mark.parametrize("name", ["app.embed_texts", "Embedder.embed_the_documents_of_all_tenants_[beta]"])
+def test_names_and_figures_are_whole_in_a_terminal_of_80_columns(name: str) -> None:
+    """Of which no line is longer: a long name takes several."""
+    row = Row(name, 12_345.0, 63.9, 1024.0, 64.0, 8.19, 1050.0, 16.4, 0.98, 0.25, 130.0)
     out = io.StringIO()
     Console(file=out, width=80).print(table([row], "http://127.0.0.1:9100/metrics"))
-    assert "app.embed_te" in out.getvalue()
+    shown = out.getvalue().rpartition("─\n")[2].splitlines()
+    assert "".join(line.split()[0] for line in shown) == name
     for figure in ("12,345", "63.9", "1,024", "64", "8.19", "1,050", "16.4", "98%", "0.25", "130"):
         assert f" {figure}" in out.getvalue()
     assert max(map(len, out.getvalue().splitlines())) <= 80
@@ -80,6 +83,36 @@ def test_what_cannot_be_read_at_first_is_an_error() -> None:
     for wrong in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match=f"every_s must be above 0, and at most .*, got {wrong}"):
             top("URL", every_s=wrong)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        '{"json": {"a": [1, 2]}}',
+        "{",
+        "foo",
+        BadStatusLine("SSH-2.0"),
+        IncompleteRead(b"", 3),
+        InvalidURL("/a b"),
+    ],
+    ids=str,
+)
+def test_what_is_no_page_of_metrics_is_an_error_of_one_kind(found: str | Exception) -> None:
+    """At the first look; later it is shown instead of the figures."""
+    looks = iter(["", found])
+
+    def fetch(_: str) -> str:
+        page = next(looks)
+        if isinstance(page, Exception):
+            raise page
+        return page
+
+    out = io.StringIO()
+    top("URL", looks=1, console=Console(file=out, width=200), fetch=fetch, sleep=lambda _: None)
+    assert "URL cannot be read: that is no page of metrics" in out.getvalue()
+    looks = iter([found])
+    with pytest.raises(OSError, match="that is no page of metrics"):
+        top("URL", fetch=fetch)
 
 
 def test_a_page_of_others_is_said_to_have_no_figures() -> None:

@@ -145,6 +145,27 @@ def test_an_array_that_is_the_row_of_two_callers_is_copied_for_one(flavour: Flav
         assert other.tolist() == [1, 1, 1]
 
 
+@needs_torch
+@pytest.mark.parametrize("nest", [NESTS["row"], NESTS["dict"]], ids=["row", "dict"])
+@pytest.mark.parametrize(
+    "again",
+    [lambda kept: kept.detach(), lambda kept: kept.data, lambda kept: torch.nn.Parameter(kept)],
+    ids=["detach", "data", "parameter"],
+)
+def test_tensors_that_share_their_memory_without_a_view_are_copied_for_one(
+    flavour: Flavour, again: Any, nest: Any
+) -> None:
+    """As torch calls neither of them a view."""
+    kept = torch.ones(3)
+    gate = Gate(lambda xs: [nest(again(kept)) for _ in xs], shut=True)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000)
+    futures = [flavour.start(fn, index) for index in range(2)]
+    gate.open()
+    one, other = [only(future.result(PATIENCE_S)).detach() for future in futures]
+    one += 1
+    assert other.tolist() == [1, 1, 1]
+
+
 @pytest.mark.parametrize("outer", [list, tuple])
 @pytest.mark.parametrize("first", [ValueError("no face"), None, "nothing", 0])
 def test_rows_of_several_types_are_each_looked_at(flavour: Flavour, first: Any, outer: Any) -> None:

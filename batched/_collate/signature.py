@@ -242,7 +242,8 @@ class Signatures:
         if library is not None:
             why = library.unfit(value) or "it has no axis for the rows"
         elif isinstance(value, list):
-            why = "a list must hold arrays of one library, one per row"
+            reasons = [library.unfit(row) for row in value if (library := library_of(row)) is not None]
+            why = next(filter(None, reasons), "a list must hold arrays of one library, one per row")
         elif value is None or isinstance(value, str | bytes | int | float):
             why = "it has no rows, so leave it out"
         else:

@@ -19,7 +19,7 @@ from batched._collate.pad import Padder
 from batched._collate.signature import Feature, Signature, Signatures
 from batched._collate.split import Splitter
 from batched._core.batch import Batch
-from batched._core.call import Call, Slice, Wrapper
+from batched._core.call import Call, Row, Slice, Wrapper
 from batched._core.options import ArrayOptions
 
 
@@ -90,6 +90,8 @@ class FeatureCollator:
 
     def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
         """Return a call for one mapping of features."""
+        if isinstance(items[0], Row):
+            raise TypeError(f"{self._name} takes one mapping of features, so `map` takes one iterable")
         return self.read(function, (items[0],), {}, now)
 
     def own(self, call: Call) -> None:

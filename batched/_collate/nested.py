@@ -102,7 +102,7 @@ def _mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, An
 
 def _part(made: Any, others: dict[int, Any]) -> None:
     """Have a copy of a mapping share neither what that keeps its items in, nor attributes that are items."""
-    for name, value in _attributes(made).items():
+    for name, value in attributes(made).items():
         if id(value) in others:
             object.__setattr__(made, name, others[id(value)])
         elif isinstance(value, dict | list):
@@ -116,7 +116,7 @@ def _take_back(like: Any, values: dict[Any, Any], theirs: list[Any]) -> None:
             like[key] = before
 
 
-def _attributes(thing: Any) -> dict[str, Any]:
+def attributes(thing: Any) -> dict[str, Any]:
     """Return what an object has in its dictionary, and in its slots."""
     state: Any = object.__getstate__(thing)
     own, slots = state if isinstance(state, tuple) else (state, None)

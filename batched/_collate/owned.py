@@ -12,7 +12,7 @@ from operator import is_not
 from typing import Any, TypeAlias
 
 from batched._collate.libraries import LIBRARIES, library_of_type, type_named
-from batched._collate.nested import with_children
+from batched._collate.nested import attributes, with_children
 
 Copier: TypeAlias = Callable[[Any], Any]
 """Returns a row as it may be handed out: itself, or a copy."""
@@ -91,15 +91,15 @@ class _Rows:
 
     def _dataclass(self, row: Any, depth: int) -> Any:
         """Return an instance of a dataclass; a copy of it if some of what is in it is copied."""
-        names = [name for name in type(row).__dataclass_fields__ if hasattr(row, name)]
-        values = [getattr(row, name) for name in names]
+        own = attributes(row)  # not what its class has: a `ClassVar` is one of the fields
+        values = [*own.values()]
         if PLAIN.issuperset(map(type, values)):
             return row
         copied = self.each(values, depth)
         if not any(map(is_not, copied, values)):
             return row
         made = copy(row)
-        for name, value in zip(names, copied, strict=True):
+        for name, value in zip(own, copied, strict=True):
             object.__setattr__(made, name, value)  # of a frozen one too
         return made
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import OrderedDict, deque
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from unittest.mock import Mock
 
 import numpy as np
@@ -31,6 +31,16 @@ class Found:
 
     score: float
     row: Any
+
+
+@dataclass
+class WithShort:
+    """A result with an attribute that is no field."""
+
+    row: Any
+
+    def __post_init__(self) -> None:
+        self.short = self.row[:2]
 
 
 def only(row: Any) -> Any:
@@ -77,6 +87,31 @@ def test_views_in_any_container_are_copied(flavour: Flavour, kind: str, nest: st
     whole = flavour.call(fn, [1, 2, 3, 4])
     buffer[:] = 9
     assert [float(only(row).sum()) for row in whole] == [LENGTH] * 4
+
+
+@pytest.mark.parametrize("slots", [True, False])
+def test_what_the_class_of_a_result_has_is_not_the_results(flavour: Flavour, slots: bool) -> None:
+    """An array of the class of all rows is no row that several callers have."""
+
+    class Scored:
+        score: float
+        weights: ClassVar[Any] = np.ones(3)
+
+    made = dataclass(slots=slots)(Scored)
+    fn = flavour.decorate(lambda xs: list(map(made, xs)), batch_size=2, timeout_ms=0)
+    for answer in flavour.call(fn, [1.0, 2.0]):
+        assert answer.weights is made.weights
+        assert "weights" not in getattr(answer, "__dict__", {})
+
+
+def test_views_beside_the_fields_of_a_dataclass_are_copied(flavour: Flavour) -> None:
+    """As an attribute that it makes of a field."""
+    buffer = np.ones((4, 3))
+    fn = flavour.decorate(lambda xs: list(map(WithShort, buffer[: len(xs)])), timeout_ms=0)
+    answer = flavour.call(fn, 1)
+    buffer[:] = 9
+    assert answer.row.tolist() == [1, 1, 1]
+    assert answer.short.tolist() == [1, 1]
 
 
 @needs_torch

@@ -87,7 +87,10 @@ class _Rows:
         if are_plain(children):
             return row
         copied = self.each(children, depth)
-        return with_children(row, row, copied) if any(map(is_not, copied, children)) else row
+        try:
+            return with_children(row, row, copied) if any(map(is_not, copied, children)) else row
+        except Exception:  # noqa: BLE001  of the row's class: no row of another caller is to blame for it
+            return row
 
     def _dataclass(self, row: Any, depth: int) -> Any:
         """Return an instance of a dataclass; a copy of it if some of what is in it is copied."""
@@ -98,9 +101,12 @@ class _Rows:
         copied = self.each(values, depth)
         if not any(map(is_not, copied, values)):
             return row
-        made = copy(row)
-        for name, value in zip(own, copied, strict=True):
-            object.__setattr__(made, name, value)  # of a frozen one too
+        try:
+            made = copy(row)
+            for name, value in zip(own, copied, strict=True):
+                object.__setattr__(made, name, value)  # of a frozen one too
+        except Exception:  # noqa: BLE001
+            return row
         return made
 
 

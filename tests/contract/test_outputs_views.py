@@ -34,6 +34,24 @@ class Found:
 
 
 @dataclass
+class Single:
+    """A result of which there is one."""
+
+    row: Any
+
+    def __copy__(self) -> Any:
+        raise TypeError("there is one of these")
+
+
+class Unmade(Pair):
+    """A named tuple that is not made of any parts."""
+
+    @classmethod
+    def _make(cls, iterable: Any) -> Any:
+        raise TypeError("not of these")
+
+
+@dataclass
 class WithShort:
     """A result with an attribute that is no field."""
 
@@ -112,6 +130,19 @@ def test_views_beside_the_fields_of_a_dataclass_are_copied(flavour: Flavour) -> 
     buffer[:] = 9
     assert answer.row.tolist() == [1, 1, 1]
     assert answer.short.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("make", [lambda row: Single(row), lambda row: Unmade(0.5, row)])
+def test_a_result_that_cannot_be_copied_is_handed_out_as_it_is(flavour: Flavour, make: Any) -> None:
+    """And the other rows of its batch are copied."""
+    buffer = np.ones((4, 3))
+    gate = Gate(lambda xs: [make(row) if x else row for x, row in zip(xs, buffer, strict=False)], shut=True)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000)
+    futures = [flavour.start(fn, index) for index in range(2)]
+    gate.open()
+    one, other = [future.result(PATIENCE_S) for future in futures]
+    buffer[0] = 9
+    assert one.tolist() == other.row.tolist() == [1, 1, 1]
 
 
 @needs_torch

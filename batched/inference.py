@@ -32,8 +32,8 @@ class BatchedInference(ThreadedFunction, Generic[R, F_co]):
     call have as many rows.
 
     Calls share a batch if their features are alike: the same keys in the same order, dtypes, devices, ranks,
-    and sizes of all axes but the first two. (Strings of numpy may differ in width: the function gets the
-    widest.) All callers share one worker thread.
+    and sizes of all axes but the first two; and tensors all require a gradient, or none does. (Strings of
+    numpy may differ in width: the function gets the widest.) All callers share one worker thread.
 
     The batch function sees a new array for each feature, of at most `batch_size` rows, padded where rows
     differ in length. It must return an array, or a dict, list or tuple of arrays, each with as many rows;

@@ -185,7 +185,7 @@ def _until_done(span: Span, outputs: Any, batch: Batch) -> Any:
         return _steps(span, outputs, batch)
     if isasyncgen(outputs):
         return _asteps(span, outputs, batch)
-    if type(outputs) is not list and hasattr(outputs, "__await__"):
+    if type(outputs) is not list and hasattr(type(outputs), "__await__"):
         return _awaited(span, outputs)
     _note_errors(span, outputs)
     span.end()
@@ -242,7 +242,7 @@ class _TracedSteps(Steps):
         except BaseException as error:
             self._fail(error)
             raise
-        if type(outputs) is not list and hasattr(outputs, "__await__"):
+        if type(outputs) is not list and hasattr(type(outputs), "__await__"):
             return self._awaited(span, outputs, is_last=is_last)
         span.end()
         if is_last:

@@ -117,14 +117,13 @@ class ReadAhead(ABC):
         """Return an answer for each element of `call`, which is late; raise it if errors are not kept."""
         if call.left != "expired" or not self._options.return_exceptions:
             raise_as_was(error)
-        elements = call.size if call.many else 1  # the features of one element are several rows
-        return [copied(without_own_frames(error), is_own=False) for _ in range(elements)]
+        return [copied(without_own_frames(error), is_own=False) for _ in range(elements_of(call))]
 
     def pop(self) -> None:
         """Drop the oldest call: the consumer has its answers."""
-        size = self.calls.popleft().size
-        self._items -= size
-        self._passed += size
+        call = self.calls.popleft()
+        self._items -= call.size
+        self._passed += elements_of(call)
 
     def end(self, error: BaseException | None = None) -> None:
         """Read no more, and have `finish` raise `error`. Only the first end counts."""
@@ -137,6 +136,11 @@ class ReadAhead(ABC):
         """Raise the error that ended the source, if one did."""
         if self._errors:
             raise_as_was(self._errors.pop())  # removed: its traceback leads to this frame
+
+
+def elements_of(call: Call) -> int:
+    """Return how many elements of the source a call has: features of several rows are one."""
+    return call.size if call.many else 1
 
 
 class SizedAnswers:

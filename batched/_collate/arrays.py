@@ -19,7 +19,7 @@ from batched._collate.pad import Padder
 from batched._collate.signature import Feature, Signature, Signatures
 from batched._collate.split import Splitter
 from batched._core.batch import Batch
-from batched._core.call import Call, Slice, Wrapper
+from batched._core.call import Call, Row, Slice, Wrapper
 from batched._core.options import ArrayOptions
 
 
@@ -32,7 +32,8 @@ class FeatureCollator:
         self._name = name
         self._spreads = options.spread_kwargs
         self._signatures = Signatures(name, options)
-        self._lengths = FixedLengths(name, options) if options.pad_to_lengths else None
+        rounds = options.pad_to_lengths or options.pad_to_multiple_of
+        self._lengths = FixedLengths(name, options) if rounds else None
         self._padder = Padder(options)
         self._splitter = Splitter(name, options)
         self.place = Merger(name, options).place
@@ -54,8 +55,8 @@ class FeatureCollator:
         # A call of no rows counts as one item.
         call = Call().begin(function, inputs, inputs.rows or 1, False, now)  # noqa: FBT003
         signature = inputs.signature
-        longest = None if self._lengths is None else self._lengths.longest(inputs)
-        call.lengths = signature.length(inputs.lengths) if longest is None else longest
+        lengths, fixed = inputs.lengths, self._lengths
+        call.lengths = signature.length(lengths, lengths) if fixed is None else fixed.longest(inputs)
         # A call of no rows runs alone, so it gets a key of its own.
         call.key = signature if inputs.rows else Signature(signature.features, signature.fills)
         return call
@@ -89,6 +90,8 @@ class FeatureCollator:
 
     def chunk(self, function: Wrapper, items: list[Any], now: float) -> Call:
         """Return a call for one mapping of features."""
+        if isinstance(items[0], Row):
+            raise TypeError(f"{self._name} takes one mapping of features, so `map` takes one iterable")
         return self.read(function, (items[0],), {}, now)
 
     def own(self, call: Call) -> None:

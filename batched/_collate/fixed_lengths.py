@@ -1,11 +1,14 @@
-"""Rows that are padded to one of a few lengths: longer ones are refused as their call comes."""
+"""Rows that are padded to one of a few lengths, or to a multiple: how long a call is to its batch.
+
+With a few lengths, rows that are longer are refused as their call comes.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable
-from typing import Any
 
+from batched._collate.pad import rounded
 from batched._collate.signature import Features
 from batched._core.options import ArrayOptions
 
@@ -15,22 +18,28 @@ class FixedLengths:
 
     def __init__(self, name: str, options: ArrayOptions) -> None:
         self._name = name
-        self._lengths_of = options.lengths_of
+        self._steps_of = options.steps_of
+        self._has_lengths = bool(options.pad_to_lengths)
 
-    def longest(self, inputs: Features) -> int | None:
+    def longest(self, inputs: Features) -> int:
         """Return the longest length of the rows of a call, padded; `ValueError` if a row is too long.
 
-        Of the features that may have some lengths only; None if there are none of these.
+        If some features may have some lengths only, it is that of the features that are padded: the others
+        need no padding.
         """
+        padded = inputs.lengths[:]
         longest = 0
-        for key, length in zip(inputs.signature.keys, inputs.lengths, strict=True):
-            steps = self._lengths_of(key)
-            if steps is not None and length is not None:
-                longest = max(longest, self._padded(key, length, steps))
-        return longest or None
+        for index, (key, length) in enumerate(zip(inputs.signature.keys, inputs.lengths, strict=True)):
+            steps = self._steps_of(key)
+            if steps != 1 and length is not None:
+                most = max(length) if isinstance(length, list) else length
+                padded[index] = most = self._padded(key, most, steps)
+                longest = max(longest, most)
+        return (self._has_lengths and longest) or inputs.signature.length(inputs.lengths, padded)
 
-    def _padded(self, key: Hashable, lengths: Any, steps: tuple[int, ...]) -> int:
-        length: int = max(lengths) if isinstance(lengths, list) else lengths
+    def _padded(self, key: Hashable, length: int, steps: int | tuple[int, ...]) -> int:
+        if isinstance(steps, int):
+            return rounded(length, steps)
         if length > steps[-1]:
             raise ValueError(
                 f"{self._name}: {key!r} has a row of length {length}, but the longest of pad_to_lengths is "

@@ -94,6 +94,10 @@ class NumpyArrays:
         """Whether the memory of `array` may belong to another array too."""
         return array.base is not None
 
+    def memory(self, array: Array) -> int:
+        """Return a number that arrays which are no views have in common if they share their memory."""
+        return id(array)
+
     def own(self, rows: Sequence[Array]) -> list[Array]:
         """Return `rows`, with copies in the place of views."""
         # Not by `is_view`: to ask it takes as long again.
@@ -190,6 +194,12 @@ class TorchArrays:
         # is memory of another library, such as a row of an array of numpy.
         storage = array.untyped_storage()
         return bool(storage.nbytes() != array.nbytes or not storage.resizable())
+
+    def memory(self, array: Array) -> int:
+        if array.layout is not self._torch.strided or array.is_nested:
+            return id(array)
+        # `detach`, `data` and parameters are no views, though they share the storage of another tensor.
+        return int(array.untyped_storage()._cdata)  # noqa: SLF001  its address could not be asked of each kind
 
     def own(self, rows: Sequence[Array]) -> list[Array]:
         if rows[0].is_inference():

@@ -78,7 +78,8 @@ class Merger:
                 whole = whole or [None] * call.size
                 whole[start:stop] = map(library.copy, rows)
             else:
-                with library.writing(rows):
+                kept = rows if whole is None else whole
+                with library_of(kept).writing(kept):  # type: ignore[union-attr]  # never None for an array
                     whole, rows = self._alike(merged, index, rows, call, outputs)  # noqa: PLW2901
                     whole[start : start + len(rows)] = rows
             merged.arrays[index] = whole
@@ -98,7 +99,9 @@ class Merger:
         if whole is None:
             merged.like[index] = like
             return library.full((call.size, *rows.shape[1:]), None, rows), rows
-        if library_of(whole) is not library or len(whole.shape) != len(rows.shape):
+        if library_of(whole) is not library:
+            raise self._of_two_kinds(leaf, whole, rows)
+        if len(whole.shape) != len(rows.shape):
             raise self._not_merged(leaf, whole, rows)
         merged.like[index] = like = [old & new for old, new in zip(merged.like[index], like, strict=True)]
         for axis, axes in enumerate(like, 1):
@@ -109,8 +112,18 @@ class Merger:
                 whole = library.copy(self._resized(library, whole, axis, size))
                 rows = self._resized(library, rows, axis, size)
         if whole.dtype != rows.dtype:
-            whole = library.widened(whole, rows)
+            try:
+                whole = library.widened(whole, rows)
+            except TypeError as error:  # numbers and dates, say
+                raise self._of_two_kinds(leaf, whole, rows) from error
         return whole, rows
+
+    def _of_two_kinds(self, leaf: Leaf, whole: Array, rows: Array) -> BatchError:
+        one, other = (f"{type(each).__qualname__} of {each.dtype}" for each in (whole, rows))
+        return BatchError(
+            f"{self._name}: {leaf} is a {one} from one batch and a {other} from another, which cannot "
+            f"be joined; return one kind for all, or pass at most batch_size={self._options.batch_size} rows"
+        )
 
     def _not_merged(self, leaf: Leaf, whole: Array, rows: Array) -> BatchError:
         return BatchError(

@@ -87,9 +87,37 @@ def _mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, An
     if type(like) is dict:
         return values
     try:
+        theirs = [like[key] for key in values]
         made: Any = copy.copy(like)
+        _part(made, dict(zip(map(id, theirs), values.values(), strict=True)))
         for key, value in values.items():
             made[key] = value
+        if any(like[key] is not value for key, value in zip(values, theirs, strict=True)):
+            _take_back(like, values, theirs)
+            return values
     except Exception:  # noqa: BLE001  a class that is read-only, or cannot be copied
         return values
     return values if made is like else made
+
+
+def _part(made: Any, others: dict[int, Any]) -> None:
+    """Have a copy of a mapping share neither what that keeps its items in, nor attributes that are items."""
+    for name, value in attributes(made).items():
+        if id(value) in others:
+            object.__setattr__(made, name, others[id(value)])
+        elif isinstance(value, dict | list):
+            object.__setattr__(made, name, copy.copy(value))
+
+
+def _take_back(like: Any, values: dict[Any, Any], theirs: list[Any]) -> None:
+    """Give a mapping its own items back, where it has got those of its copy."""
+    for (key, value), before in zip(values.items(), theirs, strict=True):
+        if like[key] is value:
+            like[key] = before
+
+
+def attributes(thing: Any) -> dict[str, Any]:
+    """Return what an object has in its dictionary, and in its slots."""
+    state: Any = object.__getstate__(thing)
+    own, slots = state if isinstance(state, tuple) else (state, None)
+    return {**(own or {}), **(slots or {})}

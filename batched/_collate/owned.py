@@ -12,7 +12,7 @@ from operator import is_not
 from typing import Any, TypeAlias
 
 from batched._collate.libraries import LIBRARIES, library_of_type, type_named
-from batched._collate.nested import with_children
+from batched._collate.nested import attributes, with_children
 
 Copier: TypeAlias = Callable[[Any], Any]
 """Returns a row as it may be handed out: itself, or a copy."""
@@ -36,16 +36,18 @@ class _Rows:
     """The rows of one batch, of which the type of each says how it is looked at."""
 
     def __init__(self) -> None:
-        self._met: set[int] = set()  # the arrays that are handed out as they are
+        self._met: set[int] = set()  # the memory of arrays that are handed out as they are
 
     def each(self, rows: Sequence[Any], depth: int) -> Sequence[Any]:
         """Return `rows` as they may be handed out; `depth` containers may lie in each other."""
         kinds = set(map(type, rows))
         if len(kinds) == 1 and (library := LIBRARIES.get(next(iter(kinds)))) is not None:
-            ids = set(map(id, rows))
-            if len(ids) == len(rows) and self._met.isdisjoint(ids):
-                self._met |= ids
-                return library.own(rows)
+            mine = library.own(rows)
+            kept = [row for row, own in zip(rows, mine, strict=True) if row is own]
+            memories = set(map(library.memory, kept))
+            if len(memories) == len(kept) and self._met.isdisjoint(memories):
+                self._met |= memories
+                return mine
         copiers = {kind: None if kind in PLAIN else self._copier(kind, depth) for kind in kinds}
         if not any(copiers.values()):
             return rows
@@ -55,24 +57,26 @@ class _Rows:
         """Return what copies rows of this type where that is needed, None if that is never."""
         library = library_of_type(kind)
         if library is not None:
-            return self._of_arrays(library.is_view, library.copy)
+            return self._of_arrays(library.is_view, library.copy, library.memory)
         if depth and issubclass(kind, list | tuple | dict):
             return lambda row: self._container(row, depth - 1)
         if depth and hasattr(kind, "__dataclass_fields__"):
             return lambda row: self._dataclass(row, depth - 1)
         others = type_named("numpy", "void"), type_named("cupy", "ndarray")  # rows with fields, or on a GPU
         if any(other is not None and issubclass(kind, other) for other in others):
-            return self._of_arrays(_has_base, _array_copy)
+            return self._of_arrays(_has_base, _array_copy, id)
         return _memory if issubclass(kind, memoryview) else None
 
-    def _of_arrays(self, is_view: Callable[[Any], bool], copied: Copier) -> Copier:
+    def _of_arrays(
+        self, is_view: Callable[[Any], bool], copied: Copier, memory: Callable[[Any], int]
+    ) -> Copier:
         """Return what returns an array, or a copy of one that is a view or has been handed out already."""
         met = self._met
 
         def array(row: Any) -> Any:
-            if is_view(row) or id(row) in met:
+            if is_view(row) or (place := memory(row)) in met:
                 return copied(row)
-            met.add(id(row))
+            met.add(place)
             return row
 
         return array
@@ -83,20 +87,26 @@ class _Rows:
         if are_plain(children):
             return row
         copied = self.each(children, depth)
-        return with_children(row, row, copied) if any(map(is_not, copied, children)) else row
+        try:
+            return with_children(row, row, copied) if any(map(is_not, copied, children)) else row
+        except Exception:  # noqa: BLE001  of the row's class: no row of another caller is to blame for it
+            return row
 
     def _dataclass(self, row: Any, depth: int) -> Any:
         """Return an instance of a dataclass; a copy of it if some of what is in it is copied."""
-        names = [name for name in type(row).__dataclass_fields__ if hasattr(row, name)]
-        values = [getattr(row, name) for name in names]
+        own = attributes(row)  # not what its class has: a `ClassVar` is one of the fields
+        values = [*own.values()]
         if PLAIN.issuperset(map(type, values)):
             return row
         copied = self.each(values, depth)
         if not any(map(is_not, copied, values)):
             return row
-        made = copy(row)
-        for name, value in zip(names, copied, strict=True):
-            object.__setattr__(made, name, value)  # of a frozen one too
+        try:
+            made = copy(row)
+            for name, value in zip(own, copied, strict=True):
+                object.__setattr__(made, name, value)  # of a frozen one too
+        except Exception:  # noqa: BLE001
+            return row
         return made
 
 

@@ -45,7 +45,7 @@ class Padder:
                 shape = padded_shape([block[0] for block in blocks], steps)
                 shape = [*map(max, shape, least)] if least else shape
                 return self._written(library, blocks, shape, fill, rows)
-            longest = max((_rounded(max(lengths), steps), *least[:1]))
+            longest = max((rounded(max(lengths), steps), *least[:1]))
             if lengths.count(longest) != len(lengths):
                 if len(blocks) == rows:
                     array = library.padded(blocks, lengths, longest, fill, self._left)
@@ -80,12 +80,12 @@ def padded_shape(rows: Sequence[Array], steps: int | tuple[int, ...]) -> list[in
     """Return the shape that rows are padded to; axes after the first are rounded only where they differ."""
     length, *others = zip(*(row.shape for row in rows), strict=True)
     return [
-        _rounded(max(length), steps),
-        *(axis[0] if len(set(axis)) == 1 else _rounded(max(axis), steps) for axis in others),
+        rounded(max(length), steps),
+        *(axis[0] if len(set(axis)) == 1 else rounded(max(axis), steps) for axis in others),
     ]
 
 
-def _rounded(length: int, steps: int | tuple[int, ...]) -> int:
+def rounded(length: int, steps: int | tuple[int, ...]) -> int:
     """Return the next multiple of a number, or the next one of several numbers."""
     if isinstance(steps, int):
         return -(-length // steps) * steps

@@ -87,22 +87,26 @@ class Signature:
             lengths.append(length)
         return Features(self, blocks, lengths, rows) if rows else None
 
-    def length(self, lengths: list[Any]) -> int:
-        """Return the length of the longest row of a call, along the second axis.
+    def length(self, lengths: list[Any], padded: list[Any]) -> int:
+        """Return the length of the longest row of a call, along the second axis, as `padded` says.
 
-        Only features that have come in several lengths count, as the others need no padding; all count while
-        there are none.
+        Only features that have come in several lengths count, or are padded to another one: the others need
+        no padding. All count while there are none.
         """
         ragged = self._ragged
         if len(ragged) < len(lengths):
             self._lengths = first = lengths if self._lengths is None else self._lengths
-            if lengths != first:
-                found = {index for index, length in enumerate(lengths) if length != first[index]}
+            if lengths != first or padded != lengths:
+                found = {
+                    index
+                    for index, length in enumerate(lengths)
+                    if length != first[index] or length != padded[index]
+                }
                 if not found <= ragged:
                     self._ragged = ragged = ragged | found
         longest = 0
         for index in ragged or range(len(lengths)):
-            length = lengths[index]
+            length = padded[index]
             if type(length) is list:
                 length = max(length)
             if length is not None and length > longest:
@@ -238,7 +242,8 @@ class Signatures:
         if library is not None:
             why = library.unfit(value) or "it has no axis for the rows"
         elif isinstance(value, list):
-            why = "a list must hold arrays of one library, one per row"
+            reasons = [library.unfit(row) for row in value if (library := library_of(row)) is not None]
+            why = next(filter(None, reasons), "a list must hold arrays of one library, one per row")
         elif value is None or isinstance(value, str | bytes | int | float):
             why = "it has no rows, so leave it out"
         else:

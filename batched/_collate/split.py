@@ -70,6 +70,8 @@ class Splitter:
     def _library(self, leaf: Leaf, rows: int, batch: Batch) -> Library:
         """Return the library of a leaf; `BatchError` if the leaf cannot be cut into so many rows."""
         library: Library = library_of(leaf.array)  # type: ignore[assignment]  # never None for a leaf
+        if why := library.unfit(leaf.array):  # first: a nested tensor has no shape
+            raise BatchError(f"{self._name}: {leaf} cannot be cut into rows: {why}")
         shape = tuple(leaf.array.shape)
         if not shape or shape[0] != rows:
             batch.returned = shape[0] if shape else None
@@ -77,8 +79,6 @@ class Splitter:
                 f"{self._name} must return one row for each row of the batch: {leaf} has shape {shape}, "
                 f"but the batch has {rows} rows"
             )
-        if why := library.unfit(leaf.array):
-            raise BatchError(f"{self._name}: {leaf} cannot be cut into rows: {why}")
         return library
 
     def _padded(self, outputs: Any, leaves: list[Leaf], batch: Batch) -> dict[int, list[int]]:

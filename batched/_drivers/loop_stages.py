@@ -246,4 +246,4 @@ async def _value(stage: Callable[..., Any], step: Callable[[], Any]) -> Any:
         finally:
             del outcome  # the error's traceback leads here
     value = outcome[0]
-    return await value if hasattr(value, "__await__") else value
+    return await value if hasattr(type(value), "__await__") else value

@@ -250,7 +250,7 @@ class StagedThreadDispatcher(ThreadDispatcher):
         steps = passage.steps
         try:
             outputs = steps.run()
-            if type(outputs) is not list and hasattr(outputs, "__await__"):
+            if type(outputs) is not list and hasattr(type(outputs), "__await__"):
                 outputs = self._await(outputs)
             passage.outputs = outputs
         except BaseException as error:  # noqa: BLE001
@@ -346,7 +346,7 @@ class StagedThreadDispatcher(ThreadDispatcher):
 
     def _value(self, value: Any) -> Any:
         """Return what a stage has returned; raise if that is to be awaited, which only an event loop can."""
-        if hasattr(value, "__await__"):
+        if hasattr(type(value), "__await__"):
             if hasattr(value, "close"):
                 value.close()
             raise TypeError(

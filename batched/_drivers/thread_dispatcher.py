@@ -79,7 +79,7 @@ class ThreadDispatcher(Dispatcher):
                 self._run_stream(batch)
             else:
                 outputs = batch.run(self.collator)
-                if type(outputs) is not list and hasattr(outputs, "__await__"):
+                if type(outputs) is not list and hasattr(type(outputs), "__await__"):
                     outputs = self._await(outputs)
                 parts = batch.split(outputs, self.collator)
         except BaseException as error:  # noqa: BLE001  for the callers to handle, whatever it is

@@ -352,7 +352,7 @@ class WorkerPool:
         try:
             state = None if self.initializer is None else self.initializer(worker.name)
             worker.loop_of_state = None
-            if hasattr(state, "__await__"):
+            if hasattr(type(state), "__await__"):
                 worker.loop_of_state = runner = self._runner()
                 state = runner.run(_awaited(state))
         except BaseException as error:  # noqa: BLE001  for the callers that wait

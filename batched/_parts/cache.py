@@ -9,13 +9,16 @@ the batcher. Results that land in between are found in a `Watch`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter, OrderedDict, UserDict, defaultdict, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
+from operator import is_not
 from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from batched._collate.libraries import library_of
+from batched._collate.nested import with_children
 from batched._core.call import Call
 from batched._core.keys import key_of, value_of
 from batched._locks import Freed
@@ -232,9 +235,16 @@ def _copy(result: Any) -> Any:
         return {key: _copy(value) for key, value in result.items()}
     if type(result) in {list, tuple}:
         return type(result)(row if type(row) in _FIXED else _copy(row) for row in result)
-    if type(result) in {set, bytearray}:
+    if type(result) in {set, bytearray, deque}:
         return result.copy()
+    if issubclass(type(result), Mapping | list | tuple):  # such as a named tuple, or a model's outputs
+        children = list(result.values()) if issubclass(type(result), Mapping) else result
+        copied = [*map(_copy, children)]
+        if type(result) in _STANDARD or any(map(is_not, copied, children)):
+            made = with_children(result, result, copied)
+            return made if type(made) is type(result) else result  # the function knows it by its class
     return result
 
 
 _FIXED = {int, float, str, bool, bytes, type(None)}  # cannot be changed, and most rows are one of these
+_STANDARD = {OrderedDict, defaultdict, Counter, UserDict}

@@ -87,7 +87,7 @@ class Store:
             with Freed(self.lock), self.lock:
                 return self._looked_up(key)
         answer = self._cache.get(key)
-        if hasattr(answer, "__await__"):
+        if hasattr(type(answer), "__await__"):
             answer = await self._waited_for(answer)
         return UNKNOWN if answer is None else answer
 
@@ -104,7 +104,7 @@ class Store:
                 self._cache[key] = result
             return
         answer = self._cache.set(key, result)
-        if hasattr(answer, "__await__"):
+        if hasattr(type(answer), "__await__"):
             await self._waited_for(answer)
 
     async def _waited_for(self, answer: Any) -> Any:

@@ -139,30 +139,29 @@ def _with_tensors(torch: Any) -> Any:
         if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_quantized:
             return tensor.__reduce_ex__(5)
         plain = tensor.detach().resolve_conj().resolve_neg()
-        kind = None
         try:
-            array = plain.numpy()
+            return _tensor, (plain.numpy(), None, tensor.requires_grad)
         except (
             TypeError,
             RuntimeError,
         ):  # numpy has no such numbers, as bfloat16; or it is a tensor in name only
             kind = str(tensor.dtype).removeprefix("torch.")
-            array = plain.contiguous().view(torch.uint8).numpy() if plain.dim() else None
-        if array is None:
-            return tensor.__reduce_ex__(5)
-        return _tensor, (array, kind, tensor.requires_grad)
+            flat = plain.reshape(-1).contiguous()
+            # `view` refuses an axis of one number, or of none, which may have any step to the next.
+            memory = flat.as_strided(flat.shape, (1,)).view(torch.uint8).numpy()
+            return _tensor, (memory, kind, tensor.requires_grad, tuple(plain.shape))
 
     tensors: dict[Any, Any] = {torch.Tensor: reduced}
     others: Any = copyreg.dispatch_table
     return ChainMap[Any, Any](tensors, others)
 
 
-def _tensor(array: Any, kind: str | None, requires_grad: bool) -> Any:  # noqa: FBT001
+def _tensor(array: Any, kind: str | None, requires_grad: bool, shape: tuple[int, ...] = ()) -> Any:  # noqa: FBT001
     """Return the tensor that shares the memory of `array`; of a kind of numbers that numpy has not got."""
     torch: Any = importlib.import_module("torch")
     if not array.flags.writeable:
         array = array.copy()
     tensor = torch.from_numpy(array)
     if kind is not None:
-        tensor = tensor.view(getattr(torch, kind))
+        tensor = tensor.view(getattr(torch, kind)).reshape(shape)
     return tensor.requires_grad_(requires_grad)

@@ -321,7 +321,7 @@ def stand_in_of(options: Options) -> Worker:
     with _making_state:
         if pool not in _workers:
             state = None if pool.initializer is None else pool.initializer(name)
-            state = result_of(_awaited(state)) if hasattr(state, "__await__") else state
+            state = result_of(_awaited(state)) if hasattr(type(state), "__await__") else state
             _workers[pool] = Worker(0, name, state)
         return _workers[pool]
 
@@ -362,7 +362,7 @@ async def _inside(batch: Batch, awaited: Any) -> Any:
 
 
 def _known(value: Any) -> Work:
-    if type(value) is not list and hasattr(value, "__await__"):
+    if type(value) is not list and hasattr(type(value), "__await__"):
         value = yield value
     return value
 

@@ -156,6 +156,13 @@ def test_map_takes_one_mapping_per_item(flavour: Flavour) -> None:
     assert fn.stats.total_accepted == sum(len(item["x"]) or 1 for item in items)
 
 
+def test_a_map_has_one_source(flavour: Flavour) -> None:
+    """Several are the columns of a function of several parameters."""
+    fn = flavour.decorate_arrays(itself, timeout_ms=0)
+    with pytest.raises(TypeError, match="itself takes one mapping of features, so `map` takes one iterable"):
+        flavour.map(fn, [{"x": np.ones(1)}], [{"y": np.ones(1)}])
+
+
 def test_a_malformed_item_of_a_map_fails_at_its_place(flavour: Flavour) -> None:
     """After the answers before it; or in its place, if errors are to be returned."""
     fn = flavour.decorate_arrays(itself, batch_size=8, timeout_ms=0)

@@ -64,13 +64,38 @@ def test_what_is_no_series_of_lengths_is_refused(lengths: Any, error: Any, messa
         inference.dynamically(pad_to_lengths=lengths)
 
 
-def test_the_budget_counts_the_lengths_that_rows_are_padded_to() -> None:
+def shapes_of(calls: list[Any], **options: Any) -> list[Any]:
+    """Return the shapes of the first feature in each batch, as the calls run one after the other."""
     seen = []
 
     def note(features: Any) -> Any:
         seen.append(features["x"].shape)
         return features["x"]
 
-    fn = inference.dynamically(note, pad_to_lengths=(8,), max_batch_length=16)
-    assert fn(x=np.ones((5, 1))).shape == (5, 8)
-    assert seen == [(2, 8), (2, 8), (1, 8)]
+    fn = inference.dynamically(note, **options)
+    for call in calls:
+        fn(call)
+    return seen
+
+
+@pytest.mark.parametrize("steps", [{"pad_to_lengths": (8,)}, {"pad_to_multiple_of": 8}])
+def test_the_budget_counts_the_lengths_that_rows_are_padded_to(steps: dict[str, Any]) -> None:
+    ones = {"x": np.ones((5, 1))}
+    assert shapes_of([ones], max_batch_length=16, **steps) == [(2, 8), (2, 8), (1, 8)]
+    ragged = {"x": [np.ones(length) for length in (1, 3, 8)]}
+    assert shapes_of([ragged], max_batch_length=16, **steps) == [(2, 8), (1, 8)]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        {"pad_to_multiple_of": {"x": 8}},
+        {"pad_to_multiple_of": {"x": 8}, "pad_to_lengths": {"y": (1, 2, 3)}},
+    ],
+)
+@pytest.mark.parametrize("first", [1, 8])
+def test_a_feature_that_is_rounded_up_counts_beside_one_that_is_not(steps: Any, first: int) -> None:
+    """Though it is as long in each batch, and the other one is not."""
+    lengths = ((first, 1), (1, 2), (1, 3))
+    calls = [{"x": np.ones((4, length)), "y": np.ones((4, other))} for length, other in lengths]
+    assert shapes_of(calls, max_batch_length=16, **steps)[2:] == [(2, 8)] * 4

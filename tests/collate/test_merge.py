@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,21 @@ def test_dtypes_of_several_batches_are_joined_to_one_that_holds_both(
     assert same(fn(x=np.zeros(6)), make(6, dtype=large))
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("rows", [np.ones((6, 1)), [np.ones(length) for length in range(1, 7)]])
+def test_some_of_several_batches_may_have_run_in_inference_mode(rows: Any, first: bool) -> None:
+    """Whichever comes first, and whether their lengths differ or not."""
+    modes = itertools.cycle([first, not first])
+
+    def function(features: dict[str, Any]) -> Any:
+        with torch.inference_mode(next(modes)):
+            return features["x"] * 2
+
+    fn = inference.dynamically(function, batch_size=2, timeout_ms=0)
+    tensors = torch.from_numpy(rows) if isinstance(rows, np.ndarray) else list(map(torch.from_numpy, rows))
+    assert fn(x=tensors).tolist() == [[2.0] * len(row) + [0.0] * (len(rows[-1]) - len(row)) for row in rows]
+
+
 @pytest.mark.parametrize(
     ("second", "message"),
     [
@@ -43,7 +59,14 @@ def test_dtypes_of_several_batches_are_joined_to_one_that_holds_both(
             lambda x: x[:, :1],
             r"rows of shape \(3,\) from one batch and of \(1,\) from another.*differ in more than padding",
         ),
-        (torch.from_numpy, "cannot be joined"),
+        (
+            torch.from_numpy,
+            r"a ndarray of float64 from one batch and a Tensor of torch\.float64 .*, which cannot be joined",
+        ),
+        (
+            lambda x: x.astype("M8[s]"),
+            r"a ndarray of float64 from one .* and a ndarray of datetime64\[s\] .*, which cannot be joined",
+        ),
     ],
 )
 def test_outputs_of_several_batches_that_cannot_be_joined_fail_their_own_call(

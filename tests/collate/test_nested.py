@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict, UserDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -68,6 +69,86 @@ def test_a_mapping_that_cannot_be_made_again_comes_as_a_dict() -> None:
     assert same(fn(x=np.zeros(3)), {"a": np.ones((3, 1))})
     proxied = inference.dynamically(lambda features: MappingProxyType({"a": features["x"]}), timeout_ms=0)
     assert same(proxied(x=np.ones(2)), {"a": np.ones(2)})
+
+
+class Stored(MutableMapping[str, Any]):
+    """A mapping around a dict, which copies of it share."""
+
+    def __init__(self, **items: Any) -> None:
+        self._items = items
+
+    def __getitem__(self, key: str) -> Any:
+        return self._items[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._items[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+class Slotted(Stored):
+    """The same, without a dictionary for its attributes."""
+
+    __slots__ = ("_items",)
+
+
+class Distant(Stored):
+    """The same around an object that has the dict."""
+
+    def __init__(self, **items: Any) -> None:
+        self._inner = Stored(**items)
+
+    @property
+    def _items(self) -> Any:  # type: ignore[override]
+        return self._inner
+
+
+class WithOwner(dict[str, Any]):
+    """A dict with an attribute that cannot be copied."""
+
+    owner = None
+
+    def __init__(self, **items: Any) -> None:
+        super().__init__(items)
+        self.owner = OWNER
+
+
+OWNER = threading.Lock()
+
+
+class WithAttributes(dict[str, Any]):
+    """A dict of which the items are attributes, too."""
+
+    def __init__(self, **items: Any) -> None:
+        super().__init__(items)
+        self.__dict__ = self
+
+
+@pytest.mark.parametrize("kind", [Stored, Slotted, Distant, WithOwner, WithAttributes])
+def test_callers_share_nothing_of_a_mapping_of_any_class(kind: type[Any]) -> None:
+    """Neither the dict that it keeps its items in, nor its attributes: each has the rows of its caller."""
+    made = []
+
+    def function(features: dict[str, Any]) -> Any:
+        made.append(kind(a=features["x"], b={"c": features["x"] + 1}))
+        return made[-1]
+
+    with company(function) as there:
+        for value, answer in enumerate(there.answers(*({"x": np.full(2, value)} for value in range(3)))):
+            assert type(answer) is (dict if kind is Distant else kind)
+            assert same(dict(answer), {"a": np.full(2, value), "b": {"c": np.full(2, value + 1)}})
+            if isinstance(answer, WithAttributes):
+                assert same(vars(answer), dict(answer))
+            if isinstance(answer, WithOwner):
+                assert answer.owner is OWNER
+    assert made[-1]["a"].tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def test_torchs_own_named_results_keep_their_names() -> None:

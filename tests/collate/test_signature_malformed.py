@@ -39,6 +39,7 @@ MALFORMED = [
     ({"x": np.ones(())}, TypeError, r"got \(\) float64: it has no axis for the rows"),
     ({"x": torch.ones(())}, TypeError, r"got \(\) torch.float32: it has no axis for the rows"),
     ({"x": np.ma.masked_array([1])}, TypeError, "masked arrays would lose their mask"),
+    ({"x": [np.ones(1), np.ma.masked_array([1.0])]}, TypeError, "masked arrays would lose their mask"),
     ({"x": torch.ones(2, 2).to_sparse()}, TypeError, "sparse and nested tensors are not supported"),
     ({"x": [np.ones(2), torch.ones(3)]}, TypeError, "a list must hold arrays of one library"),
     (

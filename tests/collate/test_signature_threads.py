@@ -39,13 +39,14 @@ def test_the_first_calls_of_a_signature_share_a_batch_though_they_come_at_once()
 def test_a_feature_may_be_found_to_differ_while_another_caller_measures_its_rows() -> None:
     """The caller that goes through the features is not disturbed."""
     signature = Signature((), [])
-    assert signature.length([3, 3, 3]) == 3
-    assert signature.length([4, 3, 3]) == 4
+    assert signature.length([3, 3, 3], [3, 3, 3]) == 3
+    assert signature.length([4, 3, 3], [4, 3, 3]) == 4
 
     class Disturbed(list[int]):
         def __getitem__(self, index: Any) -> Any:
-            signature.length([3, 5, 3])
+            signature.length([3, 5, 3], [3, 5, 3])
             return super().__getitem__(index)
 
-    assert signature.length(Disturbed([6, 3, 3])) == 6
-    assert signature.length([3, 7, 3]) == 7
+    lengths = Disturbed([6, 3, 3])
+    assert signature.length(lengths, lengths) == 6
+    assert signature.length([3, 7, 3], [3, 7, 3]) == 7

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batched import BatchError
+from batched import BatchError, inference
 from tests.kit.company import company
 from tests.kit.flavours import Flavour
 from tests.kit.optional import torch
@@ -65,3 +65,13 @@ def test_outputs_that_are_not_one_row_per_row_are_an_error_at_once(
                 raise caught
         assert three is None
         assert there.fn.stats.total_failed == 2
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_a_nested_tensor_is_no_output() -> None:
+    """The error says so, although such a tensor cannot even tell its shape."""
+    fn = inference.dynamically(
+        lambda features: torch.nested.nested_tensor(list(features["x"])), name="f", timeout_ms=0
+    )
+    with pytest.raises(BatchError, match="^f: its output cannot be cut into rows: sparse and nested tensors"):
+        fn(x=torch.ones(2, 3))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict, UserDict, defaultdict, deque
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from tests.kit.company import Readable
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 
@@ -28,6 +31,74 @@ def test_results_belong_to_their_caller(flavour: Flavour) -> None:
     first, second = flavour.call(fn, ["y", "y"])
     assert first["a"] is not second["a"]
     assert len(gate.batches) == 2
+
+
+class Pair(NamedTuple):
+    """Two results."""
+
+    first: Any
+    second: Any
+
+
+CONTAINERS: dict[str, Callable[[Any], Any]] = {
+    "named tuple": lambda x: Pair(x, x + 1),
+    "ordered dict": lambda x: OrderedDict(y=x),
+    "mapping": lambda x: UserDict(y=x),
+    "nested": lambda x: {"y": Pair(x, [x])},
+}
+
+
+def array_in(answer: Any) -> Any:
+    """Return the first array in an answer."""
+    while not isinstance(answer, np.ndarray):
+        answer = answer["y"] if isinstance(answer, Mapping) else answer[0]
+    return answer
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("kind", ["arrays", "lists"])
+def test_arrays_belong_to_their_caller_in_a_container_of_any_class(
+    flavour: Flavour, container: str, kind: str
+) -> None:
+    """Also where the cache has the result of the call that found it."""
+    make = CONTAINERS[container]
+    if kind == "arrays":
+        fn = flavour.decorate_arrays(
+            lambda features: make(features["x"] * 2), timeout_ms=0, cache={}, cache_key=lambda _: "key"
+        )
+    else:
+        fn = flavour.decorate(lambda items: [make(item["x"] * 2) for item in items], cache={}, cache_key=len)
+    for _ in range(3):
+        answer = flavour.call(fn, {"x": np.ones((1, 2))})
+        assert type(answer) is type(make(1))
+        assert array_in(answer).tolist() == [[2, 2]]
+        array_in(answer)[:] = 9
+    assert fn.stats.total_cached == 2
+
+
+def test_a_standard_container_of_numbers_belongs_to_its_caller(flavour: Flavour) -> None:
+    """As a dict of them does."""
+    fn = flavour.decorate(
+        lambda items: [[Counter(a=1), deque([1]), defaultdict(int, a=1)] for _ in items], cache={}
+    )
+    for _ in range(3):
+        counter, queue, numbers = flavour.call(fn, "x")
+        assert (counter, queue, numbers) == (Counter(a=1), deque([1]), {"a": 1})
+        counter["a"] = numbers["b"] = 9
+        queue.append(2)
+
+
+def test_items_and_results_with_arrays_keep_their_class(flavour: Flavour) -> None:
+    """Also one that cannot be made again from what is in it."""
+
+    def function(items: list[Any]) -> list[Any]:
+        return [Readable(y=item["x"]) if type(item) is Readable else None for item in items]
+
+    fn = flavour.decorate(function, timeout_ms=0, cache={}, cache_key=len)
+    for _ in range(2):
+        answer = flavour.call(fn, Readable(x=np.ones(2)))
+        assert type(answer) is Readable
+        assert answer["y"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("option", ["cache", "request_cache"])

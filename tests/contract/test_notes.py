@@ -120,3 +120,18 @@ def test_the_error_of_a_map_says_at_which_item_it_ended(flavour: Flavour, option
     assert answers == [number / 2 for number in range(10)]
     assert isinstance(error, ValueError)
     assert error.__notes__ == ["item 11 of a map of embed"]
+
+
+def test_a_map_of_arrays_counts_elements_and_not_their_rows(flavour: Flavour) -> None:
+    """The features of one call are one element of the source, however many rows they have."""
+
+    def roots(features: dict[str, Any]) -> Any:
+        if (features["x"] < 0).any():
+            raise ValueError("unlucky")
+        return features["x"] ** 0.5
+
+    fn = flavour.decorate_arrays(roots, name="embed", timeout_ms=0)
+    answers, error = read(flavour, fn, [{"x": np.full((3, 1), value)} for value in (1.0, 4.0, -1.0, 9.0)])
+    assert [answer[0, 0] for answer in answers] == [1.0, 2.0]
+    assert isinstance(error, ValueError)
+    assert error.__notes__ == ["item 3 of a map of embed"]

@@ -104,3 +104,16 @@ def test_rows_of_one_array_are_each_callers_own(flavour: Flavour, array: Any) ->
     assert all(float(row.sum()) == 1000 for row in others)
     assert float(first.sum()) == 2000
     assert len(pickle.dumps(first)) < 12_000
+
+
+class Found(dict[str, Any]):
+    """A dict of which the keys are attributes, and which raises `KeyError` for all others."""
+
+    __getattr__ = dict.__getitem__
+
+
+def test_outputs_may_refuse_attributes_in_their_own_way(flavour: Flavour) -> None:
+    """The instance is asked for none that its class has not got."""
+    fn = flavour.decorate_arrays(lambda features: Found(y=features["x"] + 1), timeout_ms=0)
+    answer = flavour.call(fn, x=np.zeros(2))
+    assert answer.y.tolist() == answer["y"].tolist() == [1, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import OrderedDict, deque
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from unittest.mock import Mock
 
 import numpy as np
@@ -31,6 +31,34 @@ class Found:
 
     score: float
     row: Any
+
+
+@dataclass
+class Single:
+    """A result of which there is one."""
+
+    row: Any
+
+    def __copy__(self) -> Any:
+        raise TypeError("there is one of these")
+
+
+class Unmade(Pair):
+    """A named tuple that is not made of any parts."""
+
+    @classmethod
+    def _make(cls, iterable: Any) -> Any:
+        raise TypeError("not of these")
+
+
+@dataclass
+class WithShort:
+    """A result with an attribute that is no field."""
+
+    row: Any
+
+    def __post_init__(self) -> None:
+        self.short = self.row[:2]
 
 
 def only(row: Any) -> Any:
@@ -77,6 +105,44 @@ def test_views_in_any_container_are_copied(flavour: Flavour, kind: str, nest: st
     whole = flavour.call(fn, [1, 2, 3, 4])
     buffer[:] = 9
     assert [float(only(row).sum()) for row in whole] == [LENGTH] * 4
+
+
+@pytest.mark.parametrize("slots", [True, False])
+def test_what_the_class_of_a_result_has_is_not_the_results(flavour: Flavour, slots: bool) -> None:
+    """An array of the class of all rows is no row that several callers have."""
+
+    class Scored:
+        score: float
+        weights: ClassVar[Any] = np.ones(3)
+
+    made = dataclass(slots=slots)(Scored)
+    fn = flavour.decorate(lambda xs: list(map(made, xs)), batch_size=2, timeout_ms=0)
+    for answer in flavour.call(fn, [1.0, 2.0]):
+        assert answer.weights is made.weights
+        assert "weights" not in getattr(answer, "__dict__", {})
+
+
+def test_views_beside_the_fields_of_a_dataclass_are_copied(flavour: Flavour) -> None:
+    """As an attribute that it makes of a field."""
+    buffer = np.ones((4, 3))
+    fn = flavour.decorate(lambda xs: list(map(WithShort, buffer[: len(xs)])), timeout_ms=0)
+    answer = flavour.call(fn, 1)
+    buffer[:] = 9
+    assert answer.row.tolist() == [1, 1, 1]
+    assert answer.short.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("make", [lambda row: Single(row), lambda row: Unmade(0.5, row)])
+def test_a_result_that_cannot_be_copied_is_handed_out_as_it_is(flavour: Flavour, make: Any) -> None:
+    """And the other rows of its batch are copied."""
+    buffer = np.ones((4, 3))
+    gate = Gate(lambda xs: [make(row) if x else row for x, row in zip(xs, buffer, strict=False)], shut=True)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000)
+    futures = [flavour.start(fn, index) for index in range(2)]
+    gate.open()
+    one, other = [future.result(PATIENCE_S) for future in futures]
+    buffer[0] = 9
+    assert one.tolist() == other.row.tolist() == [1, 1, 1]
 
 
 @needs_torch
@@ -143,6 +209,27 @@ def test_an_array_that_is_the_row_of_two_callers_is_copied_for_one(flavour: Flav
         one, other = [only(future.result(PATIENCE_S)) for future in futures]
         one += 1
         assert other.tolist() == [1, 1, 1]
+
+
+@needs_torch
+@pytest.mark.parametrize("nest", [NESTS["row"], NESTS["dict"]], ids=["row", "dict"])
+@pytest.mark.parametrize(
+    "again",
+    [lambda kept: kept.detach(), lambda kept: kept.data, lambda kept: torch.nn.Parameter(kept)],
+    ids=["detach", "data", "parameter"],
+)
+def test_tensors_that_share_their_memory_without_a_view_are_copied_for_one(
+    flavour: Flavour, again: Any, nest: Any
+) -> None:
+    """As torch calls neither of them a view."""
+    kept = torch.ones(3)
+    gate = Gate(lambda xs: [nest(again(kept)) for _ in xs], shut=True)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000)
+    futures = [flavour.start(fn, index) for index in range(2)]
+    gate.open()
+    one, other = [only(future.result(PATIENCE_S)).detach() for future in futures]
+    one += 1
+    assert other.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("outer", [list, tuple])

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
-from inspect import isasyncgen
+from inspect import isasyncgen, iscoroutine
 from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -248,7 +248,7 @@ class _Inline(Dispatcher):
         step = partial(self.step, batch)
         steps = batch.run(self.collator)
         if isasyncgen(steps):
-            yield walk_steps(cast("AsyncGenerator[Any, Change[Any]]", steps), step, self.name)
+            yield from _known(walk_steps(cast("AsyncGenerator[Any, Change[Any]]", steps), step, self.name))
         else:
             run_steps(steps, step, self.name)
 
@@ -362,9 +362,13 @@ async def _inside(batch: Batch, awaited: Any) -> Any:
 
 
 def _known(value: Any) -> Work:
-    if type(value) is not list and hasattr(value, "__await__"):
-        value = yield value
-    return value
+    if type(value) is list or not hasattr(value, "__await__"):
+        return value
+    try:
+        return (yield value)
+    finally:
+        if iscoroutine(value):
+            value.close()  # if the loop has ended before its turn came: Python would warn of it
 
 
 def result_of(work: Coroutine[Any, Any, Any]) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from time import monotonic
 from typing import Any
@@ -181,6 +183,40 @@ def test_a_task_that_is_cancelled_leaves_what_has_not_started(decorate: Any) -> 
     run(main)
     assert batches == [[1], [4]]
     assert (fn.stats.total_processed, fn.stats.total_cancelled, fn.stats.queue_size) == (2, 2, 0)
+
+
+@DECORATE
+@pytest.mark.parametrize("way", ["call", "stage", "stream"])
+def test_a_loop_may_end_before_a_coroutine_function_has_had_its_turn(decorate: Any, way: str) -> None:
+    """Python does not warn of the batch function that it was never awaited: its calls were."""
+    began = []
+
+    async def endless(items: list[int]) -> list[int]:
+        began.append(items)
+        await asyncio.Event().wait()
+        return items
+
+    async def pieces(items: list[int]) -> AsyncIterator[list[int]]:
+        yield await endless(items)
+
+    functions: dict[str, Any] = {
+        "call": lambda: decorate(endless),
+        "stage": lambda: aio.dynamically(endless, prepare=endless),
+        "stream": lambda: decorate(pieces),
+    }
+    fn = functions[way]()
+
+    async def main() -> None:
+        calls = [asyncio.ensure_future(fn.acall(item)) for item in range(3)]
+        await turns_until(lambda: bool(began))
+        assert not any(call.done() for call in calls)
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        run(main)
+        gc.collect()
+    assert began == [[0]]
+    assert [str(each.message) for each in warned] == []
 
 
 def test_no_deadline_passes_while_a_task_waits() -> None:

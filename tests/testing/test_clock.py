@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import numpy as np
@@ -252,6 +253,29 @@ def test_an_asynchronous_cache_is_asked_and_told(view: dict[str, Any]) -> None:
     assert clock.call(2).result() == -2
     assert [ran.items for ran in clock.ran] == [[2]]
     assert clock.stats.total_cached == 3
+
+
+def test_context_variables_of_the_test_are_not_set_in_the_function() -> None:
+    """As in a service, where a function that needs one would fail."""
+    variable: ContextVar[str] = ContextVar("variable", default="unset")
+
+    def sets(items: list[int]) -> list[str]:
+        found = [variable.get() for _ in items]
+        variable.set("by the function")
+        return found
+
+    async def sets_later(items: list[int]) -> list[str]:
+        return sets(items)
+
+    def check() -> None:
+        variable.set("by the test")
+        for function in (sets, sets_later):
+            clock = manual_clock(batched.dynamically(function))
+            pending = clock.call(1)
+            clock.turn(ms=100)
+            assert (pending.result(), variable.get()) == ("unset", "by the test")
+
+    copy_context().run(check)
 
 
 def test_layers_caches_and_stages() -> None:

@@ -7,6 +7,7 @@ import gc
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextvars import ContextVar, copy_context
 from time import monotonic
 from typing import Any
 
@@ -217,6 +218,50 @@ def test_a_loop_may_end_before_a_coroutine_function_has_had_its_turn(decorate: A
         gc.collect()
     assert began == [[0]]
     assert [str(each.message) for each in warned] == []
+
+
+VARIABLE: ContextVar[str] = ContextVar("variable", default="unset")
+
+
+def sets(items: list[Any]) -> list[str]:
+    """Return what the variable is, and set it."""
+    found = [VARIABLE.get() for _ in items]
+    VARIABLE.set("by the function")
+    return found
+
+
+async def sets_later(items: list[Any]) -> list[str]:
+    await asyncio.sleep(0)
+    return sets(items)
+
+
+def sets_and_yields(items: list[Any]) -> Iterator[list[str]]:
+    yield sets(items)
+
+
+@DECORATE
+@pytest.mark.parametrize("function", [sets, sets_later, sets_and_yields])
+def test_context_variables_of_callers_are_not_set_in_the_function(decorate: Any, function: Any) -> None:
+    """Nor those of the function in its callers, as in a service: a function that needs one fails here too."""
+    fn = decorate(function)
+    answer = ["unset"] if function is sets_and_yields else "unset"
+
+    async def main() -> None:
+        VARIABLE.set("by the caller")
+        assert await fn.acall(1) == answer
+        assert VARIABLE.get() == "by the caller"
+
+    run(main)
+    if decorate is batched.dynamically:
+        with inline():
+            copy_context().run(check_that_it_is_unset, fn, answer)
+
+
+def check_that_it_is_unset(fn: Any, answer: Any) -> None:
+    VARIABLE.set("by the caller")
+    assert fn(1) == answer
+    assert fn.submit(1).result() == answer
+    assert VARIABLE.get() == "by the caller"
 
 
 def test_no_deadline_passes_while_a_task_waits() -> None:

@@ -278,6 +278,19 @@ def test_context_variables_of_the_test_are_not_set_in_the_function() -> None:
     copy_context().run(check)
 
 
+def test_what_listens_is_told_of_each_batch_by_the_end_of_a_turn() -> None:
+    """With the times of the clock."""
+    told: list[batched.BatchRecord] = []
+    fn = batched.dynamically(lambda items: items, batch_size=2, on_batch=told.append)
+    clock = manual_clock(fn, takes_ms=10)
+    for item in range(4):
+        clock.call(item)
+    clock.turn(ms=15)
+    assert [(each.size, each.waited_ms, each.took_ms) for each in told] == [(2, 0.0, pytest.approx(10))]
+    assert clock.step() is not None
+    assert [each.waited_ms for each in told] == [0.0, pytest.approx(10)]
+
+
 def test_layers_caches_and_stages() -> None:
     """Keys, tenants, a cache, and what is prepared and finished."""
     options: dict[str, Any] = {"timeout_ms": 0, "adaptive": False}

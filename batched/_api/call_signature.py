@@ -72,7 +72,8 @@ def signature_of_calls(
         ]
         answer = answer if streams else _for_callers(answer)
     seen = CallSignature(parameters, return_annotation=answer)
-    ways = [way for way in _BESIDES if has(way) and (streams or not way.endswith("stream"))]
+    lacks = "map" if streams else "stream"
+    ways = [way for way in _BESIDES if has(way) and not way.endswith(lacks)]
     seen.besides = f"  # also .{', .'.join(ways)}"
     return seen
 

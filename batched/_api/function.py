@@ -124,8 +124,8 @@ class DecoratedFunction(Bindable[DriverT]):
 
         The error of an item is raised in its place, after the results of all items before it, and ends the
         map. With `options(return_exceptions=True)` it is yielded instead, and the map goes on. An error of
-        the source, or `ClosedError`, always ends the map. When a map ends, or its consumer leaves, items that
-        have not started never run.
+        the source, `ClosedError` or `DisconnectedError` always ends the map. When a map ends, or its consumer
+        leaves, items that have not started never run.
 
         A map never raises `QueueFullError`: it waits for room. If every source has a length, so has the
         iterator: the number of results still to come. `length`, `group_by` and `cache_key` may be called

@@ -63,5 +63,9 @@ class ThroughClass:
         belonging = f"{self.batched_function.__qualname__}.{name}"
         raise AttributeError(f"each instance has a {belonging} of its own: use it on an instance")
 
+    def __dir__(self) -> list[str]:
+        """Return the ways to call, too: an automatic mock of a class has what this names."""
+        return [*super().__dir__(), *self.batched_function.ways_to_call]
+
     def __repr__(self) -> str:
         return repr(self.batched_function)

@@ -14,6 +14,7 @@ from batched._core.hooks import Feature
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.stats import Stats
+from batched._drivers.telling import Teller
 from batched._features.backlog import Backlog, KnowsWorkers
 from batched._parts.in_flight import store
 from batched._parts.stack import features
@@ -35,7 +36,7 @@ class ManualDriver:
     """One batcher without a thread or a loop: each method is told what time it is.
 
     Without a collator no function runs, and what `finish` hands to calls is None. It is `without` some kinds
-    of features. Its `workers` are given if it shares them.
+    of features. Its `workers` are given if it shares them, and its `teller` if batches are told of.
     """
 
     def __init__(  # noqa: PLR0913
@@ -47,13 +48,15 @@ class ManualDriver:
         *,
         without: tuple[type[Feature], ...] = (),
         workers: KnowsWorkers | None = None,
+        teller: Teller | None = None,
     ) -> None:
         items: Any = collator or _NoItems()
         self._collator = items
         self._has_items = collator is not None
         self._counters = Counters()
         self._answered: list[Call] = []
-        used = [feature for feature in features(name, workers=workers) if not isinstance(feature, without)]
+        found = features(name, workers=workers, teller=teller)
+        used = [feature for feature in found if not isinstance(feature, without)]
         waits = next((each for each in used if isinstance(each, Backlog)), None)
         self.let_in: list[Call] = []
         """Calls that have waited for room, and now are in the queue."""

@@ -7,8 +7,9 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from functools import partial
-from inspect import isasyncgen
+from inspect import isasyncgen, iscoroutine
 from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -54,7 +55,8 @@ def inline() -> Iterator[None]:
     """Have every call of every batched function run at once, in the thread of its caller.
 
     Its batch has its items only, so nothing waits and no worker runs, and a breakpoint in the function shows
-    the caller. Results, errors, options, caches and `stats` are as ever; deadlines never pass.
+    the caller. Results, errors, options, caches and `stats` are as ever; deadlines never pass. The context
+    variables of the caller are not set in the function, as in a service.
 
     For a task that awaits its call, the batches of an `async def` function run on the loop of the task, as
     many at once as `max_concurrent_batches` says: the function may use locks and sessions of that loop. For
@@ -118,7 +120,8 @@ def _answer(dispatcher: _Inline, call: Call, *, of_map: bool, is_awaited: bool) 
         dispatcher.finish(work)
     elif (awaited := dispatcher.advance(work)) is not None:
         dispatcher.has_task = True
-        task = asyncio.get_running_loop().create_task(dispatcher.go_on(work, awaited))
+        going_on = dispatcher.go_on(work, awaited)
+        task = asyncio.get_running_loop().create_task(going_on, context=Context())
         _tasks.add(task)
         task.add_done_callback(_tasks.discard)
 
@@ -166,7 +169,7 @@ class _Inline(Dispatcher):
         while awaited is not None:
             try:
                 with _current(self._batch, self._worker):
-                    found = result_of(self._value(awaited))
+                    found = Context().run(result_of, self._value(awaited))
             except BaseException as error:  # noqa: BLE001  for the work
                 awaited = self.advance(work, error=error)
             else:
@@ -203,7 +206,7 @@ class _Inline(Dispatcher):
                 batcher.drain()
                 batcher.admit(call, wait=True, of_map=of_map)
             while (batch := self._next()) is not None:
-                yield from self._run(batch)
+                yield from _in_its_context(self._run(batch))
         except BaseException as error:
             self.recover(error)
             raise
@@ -248,7 +251,7 @@ class _Inline(Dispatcher):
         step = partial(self.step, batch)
         steps = batch.run(self.collator)
         if isasyncgen(steps):
-            yield walk_steps(cast("AsyncGenerator[Any, Change[Any]]", steps), step, self.name)
+            yield from _known(walk_steps(cast("AsyncGenerator[Any, Change[Any]]", steps), step, self.name))
         else:
             run_steps(steps, step, self.name)
 
@@ -285,6 +288,25 @@ class _Inline(Dispatcher):
         """Do nothing: there is no other call."""
 
 
+def _in_its_context(work: Work) -> Work:
+    """Do the work where no variable of the caller is set, and none that it sets is seen."""
+    context = Context()
+    try:
+        awaited = context.run(next, work)
+        while True:
+            try:
+                value = yield awaited
+            except GeneratorExit:
+                context.run(work.close)
+                raise
+            except BaseException as error:  # noqa: BLE001  for the work
+                awaited = context.run(work.throw, error)
+            else:
+                awaited = context.run(work.send, value)
+    except StopIteration:
+        return
+
+
 def outputs_of(found: Any) -> Work:
     """Return what a batch has come to, of what its function has returned, or after all of its stages."""
     if not isinstance(found, Steps):
@@ -297,6 +319,12 @@ def outputs_of(found: Any) -> Work:
 
 def run_at_once(batch: Batch, collator: Any, wait: Callable[[Any], Any], worker: Worker | None = None) -> Any:
     """Return what a batch has come to, in this thread; `wait` is given what is to be awaited."""
+    return Context().run(_run_in_this_context, batch, collator, wait, worker)
+
+
+def _run_in_this_context(
+    batch: Batch, collator: Any, wait: Callable[[Any], Any], worker: Worker | None
+) -> Any:
     with _current(batch, worker):
         work = outputs_of(batch.run(collator))
         try:
@@ -362,9 +390,13 @@ async def _inside(batch: Batch, awaited: Any) -> Any:
 
 
 def _known(value: Any) -> Work:
-    if type(value) is not list and hasattr(type(value), "__await__"):
-        value = yield value
-    return value
+    if type(value) is list or not hasattr(type(value), "__await__"):
+        return value
+    try:
+        return (yield value)
+    finally:
+        if iscoroutine(value):
+            value.close()  # if the loop has ended before its turn came: Python would warn of it
 
 
 def result_of(work: Coroutine[Any, Any, Any]) -> Any:

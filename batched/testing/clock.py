@@ -14,6 +14,7 @@ from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._drivers.current_worker import cause_of
 from batched._drivers.manual_clock import ManualDriver
+from batched._drivers.telling import Teller
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import error_of, own_errors
 from batched._parts.stack import join
@@ -79,7 +80,7 @@ def manual_clock(
 
     It has the options of `function`, and an empty queue. The function itself is called as batches start, in
     this thread. Nothing waits: a second of the clock takes as long as its batches do. A queue that is full,
-    and deadlines, also of calls that run, are as ever.
+    and deadlines, also of calls that run, are as ever. `on_batch` has been told when a turn returns.
 
     Args:
         function: A decorated function that does not stream.
@@ -120,7 +121,8 @@ class ManualClock:
         self._inmost = driver.collator
         while hasattr(self._inmost, "inner"):
             self._inmost = self._inmost.inner
-        self._driver = ManualDriver(driver.options, queue, driver.collator, self._name)
+        self._teller = Teller(self._name, driver.options.on_batch)
+        self._driver = ManualDriver(driver.options, queue, driver.collator, self._name, teller=self._teller)
         self._has_worker = isinstance(driver, ThreadDriver)
         self._options = driver.options
         self._most = driver.options.max_concurrent_batches
@@ -186,6 +188,7 @@ class ManualClock:
         while (at := self._next(end)) is not None:
             self._now_s = at
         self._now_s = max(end, self._now_s)
+        self._teller.flush()
         return self.ran[before:]
 
     def step(self) -> Ran | None:
@@ -194,6 +197,7 @@ class ManualClock:
         while (at := self._next(inf)) is not None:
             self._now_s = at
             if len(self.ran) > before:
+                self._teller.flush()
                 return self.ran[before]
         return None
 

@@ -256,6 +256,10 @@ def test_a_class_with_batched_methods_can_be_inspected_and_mocked() -> None:
     fake = mock.create_autospec(Embedder, instance=True)
     fake.embed.return_value = 3
     assert fake.embed([1]) == 3
+    fake.embed.acall.return_value = 4
+    assert asyncio.run(fake.embed.acall([1])) == 4
+    fake.embed.map.return_value = iter([5])
+    assert list(fake.embed.map([1])) == [5]
 
     class Base(abc.ABC):
         @batched.dynamically

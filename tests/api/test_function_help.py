@@ -116,6 +116,25 @@ def test_the_signature_is_that_of_calls() -> None:
         inspect.signature(batched.dynamically(min))
 
 
+def test_the_signature_names_the_ways_that_there_are() -> None:
+    """A function that streams has no map, and one that does not has no stream."""
+
+    def pieces(prompts: list[str]) -> Any:
+        yield prompts
+
+    def plain(prompts: list[str]) -> list[str]:
+        return prompts
+
+    def named(function: Any) -> set[str]:
+        ways = {"submit", "acall", "map", "amap", "stream", "astream"}
+        return ways & set(str(inspect.signature(function)).partition("# also .")[2].split(", ."))
+
+    assert named(batched.dynamically(pieces)) == {"submit", "acall", "stream", "astream"}
+    assert named(aio.dynamically(pieces)) == {"acall", "astream"}
+    assert named(batched.dynamically(plain)) == {"submit", "acall", "map", "amap"}
+    assert named(aio.dynamically(plain)) == {"acall", "amap"}
+
+
 def test_annotations_may_be_types_or_texts() -> None:
     """And texts may have names that are there for type checkers only."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import signal
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,31 @@ def test_the_death_of_a_server_fails_all_that_waits_at_once(tmp_path: Path, bind
         assert client.double(4) == 8
         assert asyncio.run(client.double.acall(4)) == 8
     client.close()
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_map_ends_with_its_server_though_it_keeps_errors(tmp_path: Path, bind: str, is_lost: bool) -> None:
+    """An endless source would have an error for each of its elements."""
+    with batched.connect(bind, wait_s=0.1) as client:
+        kept = client.double.options(return_exceptions=True)
+
+        async def main() -> None:
+            with pytest.raises(batched.DisconnectedError):
+                async with asyncio.timeout(PATIENCE_S):
+                    await anext(kept.amap(itertools.repeat(1)))
+
+        with process_serving(tmp_path, "double") if is_lost else nullcontext() as server:
+            if server is not None:
+                assert client.double(1) == 2  # it is connected
+
+            def endless() -> Iterator[int]:
+                if server is not None:
+                    server.kill()
+                yield from itertools.repeat(1)
+
+            with pytest.raises(batched.DisconnectedError):
+                next(kept.map(endless()))
+        asyncio.run(main())
 
 
 FORKS = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import numpy as np
@@ -252,6 +253,42 @@ def test_an_asynchronous_cache_is_asked_and_told(view: dict[str, Any]) -> None:
     assert clock.call(2).result() == -2
     assert [ran.items for ran in clock.ran] == [[2]]
     assert clock.stats.total_cached == 3
+
+
+def test_context_variables_of_the_test_are_not_set_in_the_function() -> None:
+    """As in a service, where a function that needs one would fail."""
+    variable: ContextVar[str] = ContextVar("variable", default="unset")
+
+    def sets(items: list[int]) -> list[str]:
+        found = [variable.get() for _ in items]
+        variable.set("by the function")
+        return found
+
+    async def sets_later(items: list[int]) -> list[str]:
+        return sets(items)
+
+    def check() -> None:
+        variable.set("by the test")
+        for function in (sets, sets_later):
+            clock = manual_clock(batched.dynamically(function))
+            pending = clock.call(1)
+            clock.turn(ms=100)
+            assert (pending.result(), variable.get()) == ("unset", "by the test")
+
+    copy_context().run(check)
+
+
+def test_what_listens_is_told_of_each_batch_by_the_end_of_a_turn() -> None:
+    """With the times of the clock."""
+    told: list[batched.BatchRecord] = []
+    fn = batched.dynamically(lambda items: items, batch_size=2, on_batch=told.append)
+    clock = manual_clock(fn, takes_ms=10)
+    for item in range(4):
+        clock.call(item)
+    clock.turn(ms=15)
+    assert [(each.size, each.waited_ms, each.took_ms) for each in told] == [(2, 0.0, pytest.approx(10))]
+    assert clock.step() is not None
+    assert [each.waited_ms for each in told] == [0.0, pytest.approx(10)]
 
 
 def test_layers_caches_and_stages() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextvars import ContextVar, copy_context
 from time import monotonic
 from typing import Any
 
@@ -181,6 +184,84 @@ def test_a_task_that_is_cancelled_leaves_what_has_not_started(decorate: Any) -> 
     run(main)
     assert batches == [[1], [4]]
     assert (fn.stats.total_processed, fn.stats.total_cancelled, fn.stats.queue_size) == (2, 2, 0)
+
+
+@DECORATE
+@pytest.mark.parametrize("way", ["call", "stage", "stream"])
+def test_a_loop_may_end_before_a_coroutine_function_has_had_its_turn(decorate: Any, way: str) -> None:
+    """Python does not warn of the batch function that it was never awaited: its calls were."""
+    began = []
+
+    async def endless(items: list[int]) -> list[int]:
+        began.append(items)
+        await asyncio.Event().wait()
+        return items
+
+    async def pieces(items: list[int]) -> AsyncIterator[list[int]]:
+        yield await endless(items)
+
+    functions: dict[str, Any] = {
+        "call": lambda: decorate(endless),
+        "stage": lambda: aio.dynamically(endless, prepare=endless),
+        "stream": lambda: decorate(pieces),
+    }
+    fn = functions[way]()
+
+    async def main() -> None:
+        calls = [asyncio.ensure_future(fn.acall(item)) for item in range(3)]
+        await turns_until(lambda: bool(began))
+        assert not any(call.done() for call in calls)
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        run(main)
+        gc.collect()
+    assert began == [[0]]
+    assert [str(each.message) for each in warned] == []
+
+
+VARIABLE: ContextVar[str] = ContextVar("variable", default="unset")
+
+
+def sets(items: list[Any]) -> list[str]:
+    """Return what the variable is, and set it."""
+    found = [VARIABLE.get() for _ in items]
+    VARIABLE.set("by the function")
+    return found
+
+
+async def sets_later(items: list[Any]) -> list[str]:
+    await asyncio.sleep(0)
+    return sets(items)
+
+
+def sets_and_yields(items: list[Any]) -> Iterator[list[str]]:
+    yield sets(items)
+
+
+@DECORATE
+@pytest.mark.parametrize("function", [sets, sets_later, sets_and_yields])
+def test_context_variables_of_callers_are_not_set_in_the_function(decorate: Any, function: Any) -> None:
+    """Nor those of the function in its callers, as in a service: a function that needs one fails here too."""
+    fn = decorate(function)
+    answer = ["unset"] if function is sets_and_yields else "unset"
+
+    async def main() -> None:
+        VARIABLE.set("by the caller")
+        assert await fn.acall(1) == answer
+        assert VARIABLE.get() == "by the caller"
+
+    run(main)
+    if decorate is batched.dynamically:
+        with inline():
+            copy_context().run(check_that_it_is_unset, fn, answer)
+
+
+def check_that_it_is_unset(fn: Any, answer: Any) -> None:
+    VARIABLE.set("by the caller")
+    assert fn(1) == answer
+    assert fn.submit(1).result() == answer
+    assert VARIABLE.get() == "by the caller"
 
 
 def test_no_deadline_passes_while_a_task_waits() -> None:

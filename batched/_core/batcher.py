@@ -601,8 +601,11 @@ class Batcher(Inbox):
         error = without_own_frames(error)
         started = self.running.get(batch)
         if started is not None:
+            ran = batch.as_it_ran()  # what of it runs again may be less: callers may have left
             for failed in self._failed:
                 if failed(batch, error, started, now):
+                    self.counters.ran(ran, started, now, again=True)
+                    self._learn(Run(ran, started, now, 0, error, is_divided=True), self._answered)
                     return
         self._end(batch, self._answer_with(error, batch), now, error)
 
@@ -621,17 +624,13 @@ class Batcher(Inbox):
             self._forget(gone, started)
         return bool(gone)
 
-    def run_again(
-        self, batch: Batch, parts: list[Half], error: BaseException, started: float, now: float
-    ) -> None:
-        """Have `parts` of `batch`, which raised `error`, run before what waits; but behind its other half."""
+    def run_again(self, batch: Batch, parts: list[Half]) -> None:
+        """Have `parts` of `batch`, which has failed, run before what waits; but behind its other half."""
         del self.running[batch]
         self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
-        self.counters.ran(batch, started, now, again=True)
         at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
         for part in reversed(parts):
             self.first.insert(at, part)
-        self._learn(Run(batch, started, now, 0, error, is_divided=True), self._answered)
 
     def report(self, error: BaseException) -> None:
         """Have `error` told, which a batch has raised though each of its items works."""

@@ -601,7 +601,8 @@ class Batcher(Inbox):
         error = without_own_frames(error)
         started = self.running.get(batch)
         if started is not None:
-            ran = batch.as_it_ran()  # what of it runs again may be less: callers may have left
+            self.take_in()  # callers may have left: what runs again is less than what ran
+            ran = batch.as_it_ran()
             for failed in self._failed:
                 if failed(batch, error, started, now):
                     self.counters.ran(ran, started, now, again=True)
@@ -627,7 +628,8 @@ class Batcher(Inbox):
     def run_again(self, batch: Batch, parts: list[Half]) -> None:
         """Have `parts` of `batch`, which has failed, run before what waits; but behind its other half."""
         del self.running[batch]
-        self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
+        if parts:  # else all callers have left
+            self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
         at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
         for part in reversed(parts):
             self.first.insert(at, part)

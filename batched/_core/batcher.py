@@ -733,8 +733,8 @@ class Batcher(Inbox):
         """Note how long `batch`, which has passed its stages, was in each: so long it has taken."""
         batch.stage_s = stage_s
         if batch in self.running:
-            self.running[batch] = now - sum(stage_s)
-            self.counters.passed(stage_s)
+            started, self.running[batch] = self.running[batch], now - sum(stage_s)
+            self.counters.passed(stage_s, started, self.running[batch])
 
     def end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
         """Answer the calls of `batch`, which does not run, with `error`."""

@@ -71,6 +71,7 @@ class KeyedQueues:
         self.threshold = threshold
         self._entries: dict[Hashable, _Entry] = {}
         self._full_keys = 0
+        self._large_keys = 0  # of which only large calls wait
         self._numbers = count()
         self._credit = 0.0  # batches of the reserve that keys of large calls have not used
         # The keys with small calls and the others; then those of each that are full.
@@ -126,7 +127,9 @@ class KeyedQueues:
         is_full = queue.is_full()
         self._full_keys += is_full - entry.is_full
         entry.is_full = is_full
-        entry.is_large = not queue.small_items
+        is_large = not queue.small_items
+        self._large_keys += is_large - entry.is_large
+        entry.is_large = is_large
         if len(self._entries) > 1:
             self._rank(entry)
 
@@ -156,7 +159,9 @@ class KeyedQueues:
         entry = self._entries.get(call.key)
         own = 0 if entry is None else entry.queue.ahead(items, call, large=large)
         others = len(self._entries) - (entry is not None)
-        if not others:
+        if not large:  # it goes ahead of keys of which only large calls wait
+            others -= self._large_keys - (entry is not None and entry.is_large)
+        if others <= 0:
             return own
         batches = -(-(own + items) // self.batch_size)
         return min(self.items, own + others * batches * self.batch_size)
@@ -266,6 +271,7 @@ class KeyedQueues:
             return
         del self._entries[key]
         self._full_keys -= entry.is_full
+        self._large_keys -= entry.is_large
         if not self._entries and self._by_age:
             for heap in self._heaps:
                 heap.clear()

@@ -106,7 +106,7 @@ def test_what_goes_ahead_of_a_call_is_counted_by_its_key() -> None:
 
 
 def test_a_small_call_is_not_refused_for_the_lists_of_other_keys() -> None:
-    """It goes ahead of them, as it does without keys."""
+    """It goes ahead of them, as it does without keys. So does one of items of several keys."""
     fn = batched.dynamically(
         lambda items: items, batch_size=4, timeout_ms=0, length=None, group_by=lambda item: item[0]
     )
@@ -118,8 +118,9 @@ def test_a_small_call_is_not_refused_for_the_lists_of_other_keys() -> None:
         clock.call([(key, 0)] * 40)
         clock.turn(0)
     calls = [clock.call_with({"deadline_ms": 400}, (key, 0)) for key in ("new", 3)]
+    calls.append(clock.call_with({"deadline_ms": 400}, [("new", 1), (4, 1)]))
     clock.turn(400)
-    assert [call.result() for call in calls] == [("new", 0), (3, 0)]
+    assert [call.result() for call in calls] == [("new", 0), (3, 0), [("new", 1), (4, 1)]]
     assert clock.stats.total_refused == 0
 
 
@@ -136,7 +137,9 @@ def test_as_many_keys_are_ahead_of_a_small_call_as_have_small_calls() -> None:
         if rng.random() < 0.3 and driver.delay(WINDOW_S) == 0.0:
             driver.run(driver.pop(WINDOW_S), WINDOW_S)
         keys = {call.key for call in known if call.waiting and call.size == 1}
-        assert groups.ahead(1, call_of("new"), large=False) == min(2 * len(keys), groups.items)
+        small = sum(call.waiting for call in known if call.size == 1)
+        assert groups.small_items == small
+        assert groups.ahead(1, call_of("new"), large=False) == min(2 * len(keys), small)
 
 
 def test_a_list_that_comes_late_has_one_batch_ahead_of_small_calls_not_more() -> None:

@@ -168,14 +168,14 @@ class KeyedQueues:
         return min(waiting, own + others * batches * self.batch_size)
 
     def of_its_key(self, call: Call, ahead: int) -> int:
-        """Return how many items of those that go `ahead` of `call` have its key, all if it has several.
+        """Return how many items of those that go `ahead` of `call`, a small one, have its key.
 
-        Needs no lock.
+        All if it has several. Needs no lock.
         """
         if not hasattr(call, "key"):
             return ahead
         entry = self._entries.get(call.key)
-        return 0 if entry is None else min(ahead, entry.queue.items)
+        return 0 if entry is None else min(ahead, entry.queue.small_items)
 
     def small_calls(self) -> tuple[Call, ...]:
         """Return none: which are taken next depends on the key."""

@@ -100,6 +100,8 @@ def test_what_goes_ahead_of_a_call_is_counted_by_its_key() -> None:
         driver.push(call_of(number % 2, arrived=float(number)))
     assert groups.of_its_key(call_of(0, arrived=10.0), 9) == 5
     assert groups.of_its_key(call_of(2, arrived=10.0), 9) == 0
+    driver.push(call_of(0, size=20, arrived=10.0))  # a list, which comes after small calls
+    assert groups.of_its_key(call_of(0, arrived=10.0), 9) == 5
     divided = call_of(0, arrived=10.0)
     del divided.key
     assert groups.of_its_key(divided, 9) == 9

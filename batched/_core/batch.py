@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, Protocol, TypeAlias
 
 from batched._core.call import Call, Slice
@@ -138,6 +139,12 @@ class Batch:
             if self.search is not None:
                 self.search.lost(items)
         return gone
+
+    def as_it_ran(self) -> Batch:
+        """Return a copy that keeps its slices, also those that `prune` removes here."""
+        ran = copy(self)
+        ran.slices = [*self.slices]
+        return ran
 
     def become(self, part: Batch) -> None:
         """Run as `part` of what it has been; the others run by themselves."""

@@ -601,8 +601,12 @@ class Batcher(Inbox):
         error = without_own_frames(error)
         started = self.running.get(batch)
         if started is not None:
+            self.take_in()  # callers may have left: what runs again is less than what ran
+            ran = batch.as_it_ran()
             for failed in self._failed:
                 if failed(batch, error, started, now):
+                    self.counters.ran(ran, started, now, again=True)
+                    self._learn(Run(ran, started, now, 0, error, is_divided=True), self._answered)
                     return
         self._end(batch, self._answer_with(error, batch), now, error)
 
@@ -621,17 +625,14 @@ class Batcher(Inbox):
             self._forget(gone, started)
         return bool(gone)
 
-    def run_again(
-        self, batch: Batch, parts: list[Half], error: BaseException, started: float, now: float
-    ) -> None:
-        """Have `parts` of `batch`, which raised `error`, run before what waits; but behind its other half."""
+    def run_again(self, batch: Batch, parts: list[Half]) -> None:
+        """Have `parts` of `batch`, which has failed, run before what waits; but behind its other half."""
         del self.running[batch]
-        self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
-        self.counters.ran(batch, started, now, again=True)
+        if parts:  # else all callers have left
+            self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
         at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
         for part in reversed(parts):
             self.first.insert(at, part)
-        self._learn(Run(batch, started, now, 0, error, is_divided=True), self._answered)
 
     def report(self, error: BaseException) -> None:
         """Have `error` told, which a batch has raised though each of its items works."""
@@ -732,8 +733,8 @@ class Batcher(Inbox):
         """Note how long `batch`, which has passed its stages, was in each: so long it has taken."""
         batch.stage_s = stage_s
         if batch in self.running:
-            self.running[batch] = now - sum(stage_s)
-            self.counters.passed(stage_s)
+            started, self.running[batch] = self.running[batch], now - sum(stage_s)
+            self.counters.passed(stage_s, started, self.running[batch])
 
     def end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
         """Answer the calls of `batch`, which does not run, with `error`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from operator import sub
@@ -18,11 +18,43 @@ from batched._policy.window import Learned, StartReason
 _RUNS = 256  # counted at once, ...
 _WAITS = 512  # ... as are the waits of slices: together they take a fraction of the time
 
+_STARTED = 3  # where a run has it
+
 _Run: TypeAlias = tuple[str, int, int, float, float, bool, float | None]
 """Why a batch started, its items and slices, when it started and ended, and whether it worked.
 
 And of a batch of one slice, unless it runs again, when that came: how long others waited is counted apart.
 """
+
+
+class _Runs:
+    """What is told of runs."""
+
+    def __init__(self) -> None:
+        self._closed = dict.fromkeys(StartReason, 0)
+        self._batch_size = Sizes()
+        self._processing_time = Times()
+
+    def add(self, runs: list[_Run]) -> None:
+        """Count `runs`."""
+        if not runs:
+            return
+        reasons, sizes, _, starts, ends, _, _ = zip(*runs, strict=True)
+        for reason, times in Counter(reasons).items():
+            self._closed[StartReason(reason)] += times
+        for size, times in Counter(sizes).items():
+            self._batch_size.add(size, times)
+        self._processing_time.add(list(map(sub, ends, starts)))
+
+    def figures(self) -> dict[str, Any]:
+        """Return these figures, as `Stats` names them."""
+        batch_size = self._batch_size.snapshot()
+        return {
+            "total_batches": batch_size.count,
+            "batch_size": batch_size,
+            "processing_time": self._processing_time.snapshot(),
+            "closed": {reason.value: count for reason, count in self._closed.items() if count},
+        }
 
 
 class Counters:
@@ -52,9 +84,8 @@ class Counters:
         self._looked = 0  # batches of several items, of which `real` and `padded` are
         self._apart_s = 0.0
         self.chosen: dict[Choice, int] = dict.fromkeys(Choice, 0)
-        self._closed = dict.fromkeys(StartReason, 0)
-        self._batch_size = Sizes()
-        self._processing_time = Times()
+        self._of_runs = _Runs()
+        self._of_older = _Runs()  # that had the options before
         self._wait = Times()
         self._stages: dict[str, Times] = {}  # how long batches were in each, if they pass any
         self._passed: list[tuple[float, float, float]] = []  # not counted yet
@@ -63,7 +94,7 @@ class Counters:
         self._waits: defaultdict[int, list[float]] = defaultdict(list)  # of slices, by their size
         self._waited = 0  # slices
         self._configured: Stats | None = None
-        self._ending = 0  # batches that ran then, and have not ended
+        self._ending: set[float] = set()  # when batches started that ran then, and have not ended
 
     def unqueued(self, cached: int, expired: int) -> None:
         """Count the items of a call that was answered before anything of it was queued."""
@@ -116,8 +147,10 @@ class Counters:
             self._places += places
             self._taken += batch.size
 
-    def passed(self, stage_s: tuple[float, float, float]) -> None:
-        """Count how long a batch was prepared, in the function, and finished."""
+    def passed(self, stage_s: tuple[float, float, float], started: float, moved: float) -> None:
+        """Count how long a batch was prepared, in the function, and finished; its start is moved."""
+        if started in self._ending:
+            self._ending.add(moved)
         self._passed.append(stage_s)
         if len(self._passed) == _RUNS:
             self._count_stages()
@@ -153,40 +186,19 @@ class Counters:
 
     def _count_runs(self) -> None:
         runs, self._runs = self._runs, []
-        if self._ending and self._configured is not None:
-            ended, runs = runs[: self._ending], runs[self._ending :]
-            self._ending -= len(ended)
-            self._add_runs(ended)
-            self._configured = replace(self._configured, **self._of_runs())
-        self._add_runs(runs)
-
-    def _add_runs(self, runs: list[_Run]) -> None:
-        if not runs:
-            return
         self._last_runs = [*self._last_runs, *runs][-_RUNS:]
-        reasons, sizes, _, starts, ends, _, arrivals = zip(*runs, strict=True)
-        for size, started, arrived in zip(sizes, starts, arrivals, strict=True):
+        self._of_runs.add(runs)
+        for _, size, _, started, _, _, arrived in runs:
             if arrived is not None:
                 self._waits[size].append(started - arrived)
                 self._waited += 1
-        for reason, times in Counter(reasons).items():
-            self._closed[StartReason(reason)] += times
-        for size, times in Counter(sizes).items():
-            self._batch_size.add(size, times)
-        self._processing_time.add(list(map(sub, ends, starts)))
+        if self._ending:
+            older = [run for run in runs if run[_STARTED] in self._ending]
+            self._ending.difference_update([run[_STARTED] for run in older])
+            self._of_older.add(older)
 
-    def _of_runs(self) -> dict[str, Any]:
-        """Return what is told of runs."""
-        batch_size = self._batch_size.snapshot()
-        return {
-            "total_batches": batch_size.count,
-            "batch_size": batch_size,
-            "processing_time": self._processing_time.snapshot(),
-            "closed": {reason.value: count for reason, count in self._closed.items() if count},
-        }
-
-    def configured(self, running: Collection[Batch], began: Callable[[Batch, Call], float]) -> None:
-        """Note that options change, while batches are `running` that have the old ones.
+    def configured(self, running: Mapping[Batch, float], began: Callable[[Batch, Call], float]) -> None:
+        """Note that options change, while batches are `running`, each with its start, that have the old ones.
 
         Each call that is in one has waited until it `began`.
         """
@@ -198,7 +210,8 @@ class Counters:
             for call, start, stop in batch.slices:
                 wait.add([began(batch, call) - call.arrived], stop - start)
         self._configured = replace(before, wait=wait.snapshot())
-        self._ending += len(running)
+        self._of_older = deepcopy(self._of_runs)
+        self._ending.update(running.values())
 
     def snapshot(  # noqa: PLR0913
         self,
@@ -223,7 +236,7 @@ class Counters:
         self._count_waits()
         if self._passed:
             self._count_stages()
-        of_runs = self._of_runs()
+        of_runs = self._of_runs.figures()
         batches = of_runs["total_batches"]
         return Stats(
             **of_runs,
@@ -256,5 +269,7 @@ class Counters:
             batch_error=self.batch_error,
             fits_memory=fits,
             best_batch_size=best,
-            configured=self._configured if configured else None,
+            configured=replace(self._configured, **self._of_older.figures())
+            if configured and self._configured is not None
+            else None,
         )

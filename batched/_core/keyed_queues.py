@@ -26,7 +26,7 @@ Rank: TypeAlias = tuple[float, int]
 class _Entry:
     """One key: its queue, and its place in the order of turns."""
 
-    __slots__ = ("is_full", "is_large", "number", "queue", "turn")
+    __slots__ = ("is_full", "is_large", "number", "queue", "small_items", "turn")
 
     def __init__(self, queue: Queue, number: int) -> None:
         self.queue = queue
@@ -34,6 +34,7 @@ class _Entry:
         self.number = number  # of its last turn, or of its creation
         self.is_full = False
         self.is_large = False  # whether only large calls wait
+        self.small_items = 0  # of small calls
 
     def oldest(self) -> Rank:
         """Return when the oldest item arrived."""
@@ -64,6 +65,7 @@ class KeyedQueues:
         if lengths is not None:
             self._new = partial(self._new, lengths=lengths)
         self.items = 0  # waiting, of all keys
+        self.small_items = 0  # of small calls
         self.large_limit: int | None = (
             None  # the limit on large calls, given to each queue when its turn comes
         )
@@ -71,6 +73,7 @@ class KeyedQueues:
         self.threshold = threshold
         self._entries: dict[Hashable, _Entry] = {}
         self._full_keys = 0
+        self._large_keys = 0  # of which only large calls wait
         self._numbers = count()
         self._credit = 0.0  # batches of the reserve that keys of large calls have not used
         # The keys with small calls and the others; then those of each that are full.
@@ -126,7 +129,12 @@ class KeyedQueues:
         is_full = queue.is_full()
         self._full_keys += is_full - entry.is_full
         entry.is_full = is_full
-        entry.is_large = not queue.small_items
+        small_items = queue.small_items
+        self.small_items += small_items - entry.small_items
+        entry.small_items = small_items
+        is_large = not small_items
+        self._large_keys += is_large - entry.is_large
+        entry.is_large = is_large
         if len(self._entries) > 1:
             self._rank(entry)
 
@@ -141,35 +149,33 @@ class KeyedQueues:
     saved = 0.0
     """As of a queue of one key: here it is counted in batches."""
 
-    @property
-    def small_items(self) -> int:
-        """How many items wait: of how many small calls is not counted."""
-        return self.items
-
     def ahead(self, items: int, call: Call | None, *, large: bool) -> int:
         """Return how many items that wait go ahead of a call of `items`, as turns have it; `call`, if known.
 
         Needs no lock: it is an estimate.
         """
+        waiting = self.items if large else self.small_items
         if call is None or not hasattr(call, "key"):
-            return self.items
+            return waiting
         entry = self._entries.get(call.key)
         own = 0 if entry is None else entry.queue.ahead(items, call, large=large)
         others = len(self._entries) - (entry is not None)
-        if not others:
+        if not large:  # it goes ahead of keys of which only large calls wait
+            others -= self._large_keys - (entry is not None and entry.is_large)
+        if others <= 0:
             return own
         batches = -(-(own + items) // self.batch_size)
-        return min(self.items, own + others * batches * self.batch_size)
+        return min(waiting, own + others * batches * self.batch_size)
 
     def of_its_key(self, call: Call, ahead: int) -> int:
-        """Return how many items of those that go `ahead` of `call` have its key, all if it has several.
+        """Return how many items of those that go `ahead` of `call`, a small one, have its key.
 
-        Needs no lock.
+        All if it has several. Needs no lock.
         """
         if not hasattr(call, "key"):
             return ahead
         entry = self._entries.get(call.key)
-        return 0 if entry is None else min(ahead, entry.queue.items)
+        return 0 if entry is None else min(ahead, entry.queue.small_items)
 
     def small_calls(self) -> tuple[Call, ...]:
         """Return none: which are taken next depends on the key."""
@@ -266,6 +272,8 @@ class KeyedQueues:
             return
         del self._entries[key]
         self._full_keys -= entry.is_full
+        self._large_keys -= entry.is_large
+        self.small_items -= entry.small_items
         if not self._entries and self._by_age:
             for heap in self._heaps:
                 heap.clear()

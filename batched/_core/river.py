@@ -52,10 +52,8 @@ class River(Protocol):
         """Forget what of `batch`, which has `started`, no caller wants; return whether that was any."""
         ...
 
-    def run_again(
-        self, batch: Batch, parts: list[Half], error: BaseException, started: float, now: float
-    ) -> None:
-        """Have `parts` of `batch`, which raised `error`, run before what waits."""
+    def run_again(self, batch: Batch, parts: list[Half]) -> None:
+        """Have `parts` of `batch`, which has failed, run before what waits."""
         ...
 
     def end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:

@@ -99,7 +99,7 @@ class Tenants:
         share = bound / (len(self._known) + (call.tenant not in self._known))
         items = {name: tenant.items for name, tenant in self._known.items()}
         newest = {name: reversed(tenant.calls) for name, tenant in self._known.items()}
-        found: list[Call] = []
+        found: dict[Call, Call] = {}  # a part of each list: the others are refused with it
         while missing > 0 and items:
             most = max(items, key=items.__getitem__)
             if items[most] <= share:
@@ -107,11 +107,11 @@ class Tenants:
             other = next(newest[most], None)
             if other is None:
                 del items[most]
-            elif _may_be_refused(other):
-                found.append(other)
-                missing -= other.waiting
-                items[most] -= other.waiting
-        return found if missing <= 0 else []
+            elif other.whole not in found and _may_be_refused(other):
+                found[other.whole] = other
+                missing -= other.whole.unstarted
+                items[most] -= other.whole.unstarted
+        return [*found.values()] if missing <= 0 else []
 
     def wait(self, call: Call) -> None:
         """Note that `call` waits for room."""

@@ -98,7 +98,7 @@ class Isolation(Feature):
         if self.hooks != _WATCHES:
             self.have(*_WATCHES)
         if hasattr(batch, "blames_worker"):
-            if self._runs_elsewhere(batch, error, started, now):
+            if self._runs_elsewhere(batch, error, started):
                 return True
             if batch.search is not None:
                 batch.search.restarted()
@@ -116,10 +116,10 @@ class Isolation(Feature):
                 if gone:  # before it began
                     search.lost(0)
             parts = self._parts_of(batch, error, search, begins=begins)
-        self.river.run_again(batch, parts, error, started, now)
+        self.river.run_again(batch, parts)
         return True
 
-    def _runs_elsewhere(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
+    def _runs_elsewhere(self, batch: Batch, error: BaseException, started: float) -> bool:
         """Have `batch` run once more as it is: its worker is to blame. Then its items may be, too."""
         is_first = not isinstance(batch, Half) or batch.error is None  # a part may have been cut off ahead
         may_run = self._isolates and not self._pause.is_on and is_first
@@ -129,7 +129,7 @@ class Isolation(Feature):
         again = [Half([*batch.slices], batch.size, error, None)] if batch.size else []
         if again:
             again[0].least_shapes = batch.shapes
-        self.river.run_again(batch, again, error, started, now)
+        self.river.run_again(batch, again)
         return True
 
     def _is_worth_it(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:

@@ -59,7 +59,7 @@ class FitsMemory(Feature):
         if hooks != self.hooks:
             self.have(*hooks)
 
-    def failed(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:
+    def failed(self, batch: Batch, error: BaseException, started: float, now: float) -> bool:  # noqa: ARG002
         """Have `batch` run again in halves if it did not fit, and can."""
         size = self._sizes.size_of(batch.size)
         if size == self._sizes.smallest or batch.is_misanswered or not is_out_of_memory(error):
@@ -70,7 +70,7 @@ class FitsMemory(Feature):
         if batch.begun or not self.river.can_repeat(batch):
             return False
         self.river.prune(batch, started)
-        self.river.run_again(batch, self._parts_of(batch, error, size), error, started, now)
+        self.river.run_again(batch, self._parts_of(batch, error, size))
         return True
 
     def _parts_of(self, batch: Batch, error: BaseException, size: int) -> list[Half]:

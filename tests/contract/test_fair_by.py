@@ -177,6 +177,21 @@ def test_a_list_of_which_a_part_has_run_is_not_refused_for_another_tenant(flavou
         future.result(PATIENCE_S)
 
 
+def test_no_more_calls_are_refused_for_another_tenant_than_need_be(flavour: Flavour) -> None:
+    """A list of several keys makes room with all of its items: no call of a third tenant is refused too."""
+    gate, fn, first = held(flavour, fair_by=tenant_of, max_queue_size=12, group_by=lambda item: item[1] % 3)
+    flood = flavour.start(fn, [("flood", number) for number in range(6)])
+    calm = flavour.start(fn, [("calm", 0)] * 5)
+    quiet = flavour.start(fn, [("quiet", 0)] * 4)
+    with pytest.raises(QueueFullError, match=r"of 6 items.*fair_by"):
+        flood.result(PATIENCE_S)
+    gate.open()
+    assert calm.result(PATIENCE_S) == [("calm", 0)] * 5
+    for future in (first, quiet):
+        future.result(PATIENCE_S)
+    assert fn.stats.total_rejected == 6
+
+
 def test_nothing_is_kept_of_tenants(flavour: Flavour) -> None:
     """Once no call waits."""
     fn = flavour.decorate(lambda items: items, fair_by=tenant_of, timeout_ms=0)

@@ -134,6 +134,22 @@ def test_an_item_whose_caller_has_left_is_not_run_again(flavour: Flavour) -> Non
     assert stats.wait.count == 12  # callers that left while the others ran again have waited too
 
 
+def test_a_batch_of_which_every_caller_has_left_is_not_counted_as_retried(flavour: Flavour) -> None:
+    """Nor does `explain` say that it was."""
+    if not flavour.cancels:
+        pytest.skip("a blocked thread has no cancel")
+    gate = Gate(picky({0}), shut=True)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000, isolate_errors=True)
+    futures = [flavour.start(fn, item) for item in range(2)]
+    gate.wait_for_batch()
+    for future in futures:
+        flavour.cancel(future)
+    gate.open()
+    until(lambda: fn.stats.total_processed == 2)
+    assert (gate.batches, fn.stats.total_divided) == ([[0, 1]], 0)
+    assert "retried" not in fn.explain()
+
+
 def test_a_caller_that_leaves_before_its_half_runs_again_is_left_out(flavour: Flavour) -> None:
     """An item whose caller has left never starts."""
     if not flavour.cancels:

@@ -180,3 +180,27 @@ def test_a_batch_that_fails_is_a_warning(caplog: pytest.LogCaptureFixture) -> No
         )["batch_error"]
         is None
     )
+
+
+def test_a_batch_that_fails_has_the_size_it_ran_with_though_its_callers_have_left(flavour: Flavour) -> None:
+    """In `stats` too: an item was in it though its caller left meanwhile. Nothing of it runs again."""
+    if not flavour.cancels:
+        pytest.skip("a blocked thread has no cancel")
+    told: list[batched.BatchRecord] = []
+
+    def fails(items: list[int]) -> list[int]:
+        raise ValueError(items)
+
+    gate = Gate(fails, shut=True)
+    fn = flavour.decorate(gate, batch_size=3, timeout_ms=60_000, on_batch=told.append)
+    futures = [flavour.start(fn, item) for item in range(3)]
+    gate.wait_for_batch()
+    for future in futures:
+        flavour.cancel(future)
+    gate.open()
+    until(lambda: fn.stats.total_processed == 3)
+    flavour.close(fn)
+    until(lambda: len(told) == 1)
+    assert (told[0].size, told[0].calls, len(told[0].waits_ms)) == (3, 3, 3)
+    assert (fn.stats.batch_size.min, fn.stats.batch_size.max) == (3, 3)
+    assert gate.batches == [[0, 1, 2]]

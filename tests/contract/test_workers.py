@@ -97,11 +97,14 @@ def test_they_take_turns_the_oldest_call_first(flavour: Flavour) -> None:
     assert order == [0, 1, 10, 2, 11, 3, 12, 4]
 
 
-def test_small_calls_go_ahead_of_large_ones_of_other_functions(flavour: Flavour) -> None:
-    """A list of one function holds up no single call of another."""
+@pytest.mark.parametrize("options", [{}, {"group_by": lambda item: item % 3}])
+def test_small_calls_go_ahead_of_large_ones_of_other_functions(
+    flavour: Flavour, options: dict[str, Any]
+) -> None:
+    """A list of one function holds up no single call of another, also where its items have several keys."""
     gate = Gate(shut=True)
     with batched.Workers(1) as workers:
-        lists, singles = share(flavour, workers, gate, gate, small_batch_threshold=1)
+        lists, singles = share(flavour, workers, gate, gate, small_batch_threshold=1, **options)
         first = flavour.start(lists, [*range(40)])
         gate.wait_for_batch()
         single = flavour.start(singles, 99)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
+import batched
+from batched.testing import manual_clock
 from tests.kit.effort import times
 from tests.kit.kept import size_of
 from tests.kit.keyed_calls import WINDOW_S, call_of, driver_of, keys_of, run_all
@@ -97,9 +100,48 @@ def test_what_goes_ahead_of_a_call_is_counted_by_its_key() -> None:
         driver.push(call_of(number % 2, arrived=float(number)))
     assert groups.of_its_key(call_of(0, arrived=10.0), 9) == 5
     assert groups.of_its_key(call_of(2, arrived=10.0), 9) == 0
+    driver.push(call_of(0, size=20, arrived=10.0))  # a list, which comes after small calls
+    assert groups.of_its_key(call_of(0, arrived=10.0), 9) == 5
     divided = call_of(0, arrived=10.0)
     del divided.key
     assert groups.of_its_key(divided, 9) == 9
+
+
+def test_a_small_call_is_not_refused_for_the_lists_of_other_keys() -> None:
+    """It goes ahead of them, as it does without keys. So does one of items of several keys."""
+    fn = batched.dynamically(
+        lambda items: items, batch_size=4, timeout_ms=0, length=None, group_by=lambda item: item[0]
+    )
+    clock = manual_clock(fn, takes_ms=40)
+    for number in range(30):  # then it is known how long batches take
+        clock.call_with({"deadline_ms": 10_000}, [("known", 0)] * (1 + number % 4))
+        clock.step()
+    for key in range(10):
+        clock.call([(key, 0)] * 40)
+        clock.turn(0)
+    calls = [clock.call_with({"deadline_ms": 400}, (key, 0)) for key in ("new", 3)]
+    calls.append(clock.call_with({"deadline_ms": 400}, [("new", 1), (4, 1)]))
+    clock.turn(400)
+    assert [call.result() for call in calls] == [("new", 0), (3, 0), [("new", 1), (4, 1)]]
+    assert clock.stats.total_refused == 0
+
+
+def test_as_many_keys_are_ahead_of_a_small_call_as_have_small_calls() -> None:
+    """Whatever has come, run and left before."""
+    rng = random.Random(7)
+    driver, groups = driver_of(batch_size=2, threshold=1)
+    known: list[Any] = []
+    for _ in range(300):
+        known.append(call_of(rng.randrange(9), rng.choice([1, 1, 5, 9])))
+        driver.push(known[-1])
+        if rng.random() < 0.4:
+            driver.drop(rng.choice(known))
+        if rng.random() < 0.3 and driver.delay(WINDOW_S) == 0.0:
+            driver.run(driver.pop(WINDOW_S), WINDOW_S)
+        keys = {call.key for call in known if call.waiting and call.size == 1}
+        small = sum(call.waiting for call in known if call.size == 1)
+        assert groups.small_items == small
+        assert groups.ahead(1, call_of("new"), large=False) == min(2 * len(keys), small)
 
 
 def test_a_list_that_comes_late_has_one_batch_ahead_of_small_calls_not_more() -> None:

@@ -45,6 +45,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         # The deadline of the server is later, by the time on the way.
         "test_a_deadline_holds_for_a_list_of_mixed_keys",
         # A client does not know which of the calls that it cancels have started.
+        "test_a_batch_that_fails_has_the_size_it_ran_with_though_its_callers_have_left",
         "test_cancelling_at_shutdown_spares_the_stream_that_runs",
         "test_shutdown_with_callers_that_wait_for_room",
         # The server refuses it when it starts.
@@ -77,6 +78,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_out_of_memory_before_the_first_piece_divides_the_batch",
     ),
     "Isolation": (
+        "test_a_batch_that_fails_has_the_size_it_ran_with_though_its_callers_have_left",
         "test_a_restart_in_any_stage_reaches_callers_as_its_cause",
         "test_callers_of_a_function_that_has_its_worker_restarted_get_the_cause",
         "test_the_wait_of_each_call_is_told_once",
@@ -103,6 +105,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_whatever_fails_in_any_stage_each_caller_has_what_it_would_have_alone",
     ),
     "Waiting": (
+        "test_a_batch_that_fails_has_the_size_it_ran_with_though_its_callers_have_left",
         "test_a_batch_function_knows_which_of_its_items_are_over",
         "test_batch_fault.py",
         "test_isolate_errors.py",

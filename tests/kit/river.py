@@ -71,14 +71,7 @@ class StandInRiver:
         """Leave out what no caller wants."""
         return bool(batch.prune())
 
-    def run_again(
-        self,
-        batch: Batch,
-        parts: list[Half],
-        error: BaseException,
-        started: float,
-        now: float,
-    ) -> None:
+    def run_again(self, batch: Batch, parts: list[Half]) -> None:
         """Write it down; the parts come first."""
         self.running.pop(batch, None)
         self.again.append((batch, parts))

@@ -38,8 +38,11 @@ class KnowsWaits(Protocol):
         """Whether calls may run though they seem late: that may be wrong."""
         ...
 
-    def overload(self, call: Call, too_long: float, now: float) -> OverloadError:
-        """Return the error of `call`, for which what waits takes `too_long` by so many seconds."""
+    def overload(self, call: Call, too_long: float, now: float, *, in_vain: bool) -> OverloadError:
+        """Return the error of `call`, for which what waits takes `too_long` by so many seconds.
+
+        One `in_vain` would have been late though nothing else ran.
+        """
         ...
 
 
@@ -134,12 +137,12 @@ class EarlyDrop:
         times = waits.times
         late = [*self._deadlines.passed(now + times.safe_seconds(1)), *self._deadlines.lists()]
         for call in late:
-            self._give_up(call, now + self._alone_s(call), now)
+            self._give_up(call, now + self._alone_s(call.waiting), now)
 
-    def _alone_s(self, call: Call) -> float:
-        """Return how long the items of `call` that wait take, if nothing else runs."""
+    def _alone_s(self, items: int) -> float:
+        """Return how long `items` take, if nothing else runs."""
         size: int = self._river.queue.batch_size
-        batches, last = divmod(max(call.waiting, 1) - 1, size)
+        batches, last = divmod(max(items, 1) - 1, size)
         times = self._waits.times
         return batches * times.seconds(size) / self._waits.slots + times.safe_seconds(last + 1)
 
@@ -149,7 +152,9 @@ class EarlyDrop:
         if call.deadline is not None and call.waiting and answered >= call.deadline:
             counters = self._river.counters
             before = counters.expired
-            self._river.expire(call, self._waits.overload(call, answered - call.deadline, now))
+            in_vain = call.arrived + self._alone_s(call.size) >= call.deadline
+            error = self._waits.overload(call, answered - call.deadline, now, in_vain=in_vain)
+            self._river.expire(call, error)
             counters.given_up += counters.expired - before
 
     def choose(self, queue: Any, room: int, now: float) -> int:

@@ -94,6 +94,20 @@ def test_a_list_that_cannot_be_finished_is_not_gone_on_with(begun: bool) -> None
     assert is_answered(small)
 
 
+@pytest.mark.parametrize(("batches", "others_are_to_blame"), [(4, True), (6, False)])
+def test_a_list_that_would_be_late_alone_does_not_blame_others(
+    batches: int, others_are_to_blame: bool
+) -> None:
+    """Four batches would have been in time, had nothing else run."""
+    service = Service()
+    large = service.push(batches * FULL, allowed_s=4.5 * FULL_S)
+    service.now += FULL_S
+    service.push()
+    service.run()
+    assert is_given_up(large)
+    assert ("because of the calls ahead" in str(large.error)) == others_are_to_blame
+
+
 @given(st.integers(0, 2**32), st.sampled_from([0.8, 1.5, 3.0]), st.sampled_from([1.5, 2.0, 4.0]))
 def test_what_runs_is_in_time_and_under_overload_the_function_stays_busy(
     seed: int, load: float, times: float

@@ -50,7 +50,7 @@ class Waits:
         """Return what a test says."""
         return self.free
 
-    def overload(self, call: Call, too_long: float, now: float) -> OverloadError:
+    def overload(self, call: Call, too_long: float, now: float, *, in_vain: bool) -> OverloadError:
         """Write it down."""
         self.told.append((call, too_long, now))
         return OverloadError("late")

@@ -283,6 +283,8 @@ class Call(TaskAwaitable):
     def allowed(self) -> str:
         """Return how long it may take, as messages say it."""
         allowed_ms = ((self.deadline or self.arrived) - self.arrived) * 1000
+        if not allowed_ms:
+            return "the 0 ms that its `batched.deadline` has left"
         # Rounded, because a clock that counts from a start months ago is exact to 0.001 us only.
         return f"deadline_ms={round(allowed_ms, 4) or allowed_ms:.15g}"
 

@@ -66,8 +66,12 @@ class StreamBatcher(Batcher):
         ]
         if self.options.continuous:
             return told, self._refill(batch, now)
-        is_wanted = any(call.missing and call.left is None for call in batch.calls)
-        return told, NOT_TOLD if is_wanted else None
+        waits = [call for call in batch.calls if call.missing and call.left is None]
+        if not all(call.takes_pieces and call.is_over(now) for call in waits):
+            return told, NOT_TOLD
+        for call in waits:  # consumers that do not look at their deadline, as they do not read
+            call.fail(TimeoutError(call.overdue(self._name)))
+        return told, None
 
     def note_pieces(self, error: BaseException) -> None:
         """Note on `error`, of a wrong number of pieces, which number is right."""

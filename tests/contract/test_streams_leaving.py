@@ -13,6 +13,7 @@ import pytest
 from batched._api import streams
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, until
+from tests.kit.stats import check_sums
 from tests.kit.steps import Steps, counting, endless
 
 
@@ -147,6 +148,19 @@ def test_a_deadline_ends_a_stream_whose_pieces_never_stop(streaming: Flavour) ->
             pass
     until(lambda: not fn.stats.queue_size + fn.stats.running_items)
     assert steps.closed.is_set() or not steps.batches  # it was late before it could start
+
+
+def test_the_function_does_not_run_on_for_a_late_consumer_that_does_not_read(streaming: Flavour) -> None:
+    """Which gets what came in time, and then its error."""
+    steps = Steps(endless)
+    fn = streaming.decorate(steps, timeout_ms=0, max_pieces=1_000_000_000)
+    stream = streaming.stream(fn.options(deadline_ms=100), 1)
+    assert next(stream) is not None
+    until(steps.closed.is_set)
+    with pytest.raises(TimeoutError, match="within deadline_ms=100$"):
+        for _ in stream:
+            pass
+    check_sums(fn)
 
 
 def test_pieces_that_came_in_time_are_there_after_the_deadline(

@@ -170,11 +170,13 @@ def top(  # noqa: PLR0913
 
     Raises:
         OSError: The page cannot be read at the first look. Later it is tried again.
-        ValueError: `every_s` is not above 0, or more than a day.
+        ValueError: `every_s` is not above 0, or more than a day; `looks` is less than 1.
 
     """
     if not 0 < every_s <= _DAY_S:
         raise ValueError(f"every_s must be above 0, and at most {_DAY_S} (a day), got {every_s:g}")
+    if looks is not None and looks < 1:
+        raise ValueError(f"looks must be at least 1, got {looks}")
     get = _get if fetch is None else fetch
     before, then = _figures(get, url), time.monotonic()
     with Live(table([], url), console=console or Console(), auto_refresh=False) as live:

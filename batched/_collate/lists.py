@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -171,6 +171,8 @@ def _remedy(outputs: Any) -> str:
     """Return what may have been meant by outputs that are no rows, and what to write."""
     if outputs is None:
         return ": is a `return` missing?"
+    if isinstance(outputs, Generator):
+        return ": write `return list(...)`; to stream, decorate the generator function without a wrapper"
     if isinstance(outputs, Iterator):
         return ": write `return list(...)`"
     if isinstance(outputs, Mapping):

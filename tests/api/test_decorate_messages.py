@@ -166,6 +166,7 @@ def test_arguments_are_shown() -> None:
         (None, "not NoneType: is a `return` missing"),
         (iter([1]), "write `return list"),
         (map(str, [1]), "not map: write `return list"),
+        ((each for each in [1]), "not generator: .*; to stream, decorate the generator function without"),
         ({1: 2}, "not dict: write `return "),
         ({1}, "not set, which has no order"),
         (3, "not int, 3"),

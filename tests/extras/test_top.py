@@ -83,6 +83,8 @@ def test_what_cannot_be_read_at_first_is_an_error() -> None:
     for wrong in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match=f"every_s must be above 0, and at most .*, got {wrong}"):
             top("URL", every_s=wrong)
+    with pytest.raises(ValueError, match="looks must be at least 1, got 0"):
+        top("URL", looks=0)
 
 
 @pytest.mark.parametrize(

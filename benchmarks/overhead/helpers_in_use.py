@@ -1,4 +1,4 @@
-"""The time of a call with `on_batch`, traces, a `batched.deadline` block or `Batching`, beside none."""
+"""The time of a call with `on_batch`, spans, metrics, a `batched.deadline` block, `Batching`, beside none."""
 
 from __future__ import annotations
 
@@ -39,13 +39,18 @@ def _tell(_: batched.BatchRecord) -> None:
     """Do nothing with a batch."""
 
 
-def _in_a_span(*, is_traced: bool) -> Contender:
-    """Return a contender that calls inside of a span, which is linked to each batch if batches are traced."""
+def _in_a_span(*, is_traced: bool, has_metrics: bool = False) -> Contender:
+    """Return a contender that calls inside of a span, which is linked to each batch if batches are traced.
+
+    With metrics, each batch counts in the histograms.
+    """
 
     @contextmanager
-    def opened() -> Iterator[tuple[Call, Any]]:
+    def opened() -> Iterator[tuple[Call, Any, Any]]:
         try:
-            from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  an extra
+            from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415  an extra
+            from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: PLC0415
+            from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
             from opentelemetry.sdk.trace.export import (  # noqa: PLC0415
                 SimpleSpanProcessor,
                 SpanExporter,
@@ -60,15 +65,17 @@ def _in_a_span(*, is_traced: bool) -> Contender:
 
         provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(Nowhere()))
+        meters = MeterProvider([InMemoryMetricReader()] if has_metrics else [])
         with dynamically(echo) as fn:
-            yield fn, provider
+            yield fn, provider, meters
+        meters.shutdown()
 
-    def measure(made: tuple[Call, Any], effort: Effort) -> float:
+    def measure(made: tuple[Call, Any, Any], effort: Effort) -> float:
         from batched.opentelemetry import instrument, uninstrument  # noqa: PLC0415
 
-        fn, provider = made
+        fn, provider, meters = made
         if is_traced:  # for this turn only: it holds for all functions
-            instrument(tracer_provider=provider)
+            instrument(tracer_provider=provider, meter_provider=meters)
         try:
             with provider.get_tracer("benchmark").start_as_current_span("request"):
                 return _trip(fn, effort)
@@ -121,6 +128,10 @@ def of_a_request(is_used: bool, trips: int) -> float:  # noqa: FBT001
 
 _ON_BATCH = {"ours": _with(on_batch=_tell), "none": _with()}
 _TRACED = {"ours": _in_a_span(is_traced=True), "none": _in_a_span(is_traced=False)}
+_METERED = {
+    "ours": _in_a_span(is_traced=True, has_metrics=True),
+    "none": _in_a_span(is_traced=False),
+}
 _BLOCK = {"ours": Alone(in_a_block, (True, _TRIPS)), "none": Alone(in_a_block, (False, _TRIPS))}
 _REQUEST = {"ours": Alone(of_a_request, (True, _TRIPS)), "none": Alone(of_a_request, (False, _TRIPS))}
 
@@ -128,6 +139,7 @@ _TRIP = "idle sync round trip, one core"
 ROWS = (
     Row("on_batch / none", f"{_TRIP}, each batch told", Turns(_ON_BATCH, inside=one_core), "none"),
     Row("opentelemetry / none", f"{_TRIP}, each batch with a span", Turns(_TRACED, inside=one_core), "none"),
+    Row("traces, metrics / none", f"{_TRIP}, and histograms", Turns(_METERED, inside=one_core), "none"),
     Row("deadline block / none", f"{_TRIP}, each call in a block", Turns(_BLOCK, rounds=11), "none"),
     Row("asgi.Batching / none", "request to a bare app, idle, one core", Turns(_REQUEST, rounds=11), "none"),
 )

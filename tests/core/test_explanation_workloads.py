@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from batched._core.keyed_queues import KeyedQueues
+from tests.kit.effort import few
 from tests.kit.truth import Truth, check
 from tests.kit.workload import Workload, by_length
 
@@ -326,7 +327,7 @@ def slower_from_now_on() -> Known:
     return Known(workload, Truth(), {64: partial(slow.__setitem__, 0, 5.0)})
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", few(WORKLOADS, 2))
 def test_all_that_is_said_is_true(name: str) -> None:
     """Each number and sentence, early and late."""
     workload, truth, amid = WORKLOADS[name]()

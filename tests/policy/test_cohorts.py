@@ -61,7 +61,7 @@ def test_calls_that_come_by_the_clock_are_not_waited_for() -> None:
     for patience in (AdaptiveWindow(TIMEOUT_S, 32), Window(0)):
         server = Server(patience)
         random = Random(9)
-        for number in range(3000):
+        for number in range(1200):
             server.call(number * 1.05 * (FIXED_S + EACH_S))
         while server.coming:
             server.slow = random.uniform(0.85, 1.15)

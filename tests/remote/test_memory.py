@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs unix sockets"),
     pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc"),
 ]
-CALLS = 20_000
+CALLS = 8_000
 MANY = 1_000_000
 MOST = 6_000_000
 """Bytes that a process may grow by: what an allocator keeps, and no more for a million calls."""

@@ -273,9 +273,11 @@ def test_a_default_deadline_of_the_server_holds_unless_a_client_says_none(gate: 
 
 def test_a_future_that_has_started_is_answered_late(held: Served, gate: Gate) -> None:
     """As in one process: its caller bounds the wait."""
-    future = held.connect().f.options(deadline_ms=20).submit(1)
+    f = held.connect().f
+    assert f.stats.queue_size == 0  # connected: that may take longer than the deadline
+    future = f.options(deadline_ms=200).submit(1)
     gate.wait_for_batch()
-    threading.Event().wait(0.1)
+    threading.Event().wait(0.3)
     assert not future.done()
     gate.open()
     assert future.result(PATIENCE_S) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,8 +154,10 @@ def _features(file: Path, at: int, line: Any) -> dict[str, Any]:
             f"features of a row"
         )
     try:
-        return {key: np.asarray(value)[np.newaxis] for key, value in line.items()}
-    except ValueError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # an old numpy warns, and makes an array of lists
+            return {key: np.asarray(value)[np.newaxis] for key, value in line.items()}
+    except (ValueError, Warning) as error:
         raise ValueError(f"{file}:{at} has a feature that is no array ({error})") from error
 
 

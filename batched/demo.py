@@ -52,6 +52,7 @@ TASKS = 64
 CALLS_OF_A_TASK = 14  # fewer: then threads go on alone, and smaller batches can tell what an item costs
 LENGTH_OF_THE_LIST = 320
 INTERRUPTED = 130
+SHOW_CURSOR = b"\x1b[?25h"  # the bars hide it
 QUICK = 4  # --quick divides these calls and items by it
 
 NOTES = """\
@@ -282,9 +283,10 @@ def same_scores(alone: Outcome, shared: Outcome) -> bool:
     return len(actual) == len(expected) and np.allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
-def leave(console: Console, *_: object) -> NoReturn:
+def leave(*_: object) -> NoReturn:
     """End at once, on Ctrl-C: to end in order, each thread would first have the rest of its answers."""
-    console.show_cursor()  # the bars hide it
+    if sys.stdout.isatty():  # not by the console, which may be in the midst of a line
+        os.write(sys.stdout.fileno(), SHOW_CURSOR)
     os._exit(INTERRUPTED)
 
 
@@ -297,7 +299,7 @@ def main() -> int:
     predict = in_batches(network)
 
     console = Console(highlight=False)
-    signal.signal(signal.SIGINT, partial(leave, console))
+    signal.signal(signal.SIGINT, leave)
     console.print(f"A numpy network, {network.megabytes():.0f} MB of weights, on one core. Nothing sleeps.")
     console.print("The same calls, first one item at a time, then in batches, with this code:\n")
     console.print(highlighted(source_of(predict, crowds)))

@@ -78,6 +78,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_out_of_memory_before_the_first_piece_divides_the_batch",
     ),
     "Isolation": (
+        "test_a_map_of_arrays_counts_elements_and_not_their_rows",
         "test_a_batch_that_fails_has_the_size_it_ran_with_though_its_callers_have_left",
         "test_a_restart_in_any_stage_reaches_callers_as_its_cause",
         "test_callers_of_a_function_that_has_its_worker_restarted_get_the_cause",
@@ -105,6 +106,8 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_whatever_fails_in_any_stage_each_caller_has_what_it_would_have_alone",
     ),
     "Waiting": (
+        "test_a_result_that_cannot_be_copied_is_handed_out_as_it_is",
+        "test_tensors_that_share_their_memory_without_a_view_are_copied_for_one",
         "test_a_batch_that_fails_has_the_size_it_ran_with_though_its_callers_have_left",
         "test_a_batch_function_knows_which_of_its_items_are_over",
         "test_batch_fault.py",

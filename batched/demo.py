@@ -285,8 +285,8 @@ def same_scores(alone: Outcome, shared: Outcome) -> bool:
 
 def leave(*_: object) -> NoReturn:
     """End at once, on Ctrl-C: to end in order, each thread would first have the rest of its answers."""
-    if sys.stdout.isatty():  # not by the console, which may be in the midst of a line
-        os.write(sys.stdout.fileno(), SHOW_CURSOR)
+    if os.isatty(1):  # not by the console, which may be in the midst of a line, and has taken `sys.stdout`
+        os.write(1, SHOW_CURSOR)
     os._exit(INTERRUPTED)
 
 

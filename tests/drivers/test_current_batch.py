@@ -174,3 +174,10 @@ def test_each_batch_of_a_list_is_over_when_the_next_begins(flavour: Flavour) -> 
     fn = flavour.decorate(look, batch_size=4, timeout_ms=0)
     assert flavour.start(fn, list(range(20))).result(PATIENCE_S) == list(range(20))
     assert told == [[(True, [])] * before for before in range(5)]
+
+
+def test_a_batch_is_shown_with_the_number_of_its_items() -> None:
+    """Of one it has one item."""
+    fn = batched.dynamically(lambda items: [repr(batched.current_batch())] * len(items), timeout_ms=0)
+    assert fn(1) == "<batch of 1 item>"
+    assert fn([1, 2]) == ["<batch of 2 items>"] * 2

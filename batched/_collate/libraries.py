@@ -94,6 +94,10 @@ class NumpyArrays:
         """Whether the memory of `array` may belong to another array too."""
         return array.base is not None
 
+    def may_be_view(self, array: Array) -> bool:
+        """Whether it may be a view of an array that has no more memory than its own."""
+        return self.is_view(array)
+
     def memory(self, array: Array) -> int:
         """Return a number that arrays which are no views have in common if they share their memory."""
         return id(array)
@@ -194,6 +198,9 @@ class TorchArrays:
         # is memory of another library, such as a row of an array of numpy.
         storage = array.untyped_storage()
         return bool(storage.nbytes() != array.nbytes or not storage.resizable())
+
+    def may_be_view(self, array: Array) -> bool:
+        return bool(array.is_inference()) or self.is_view(array)
 
     def memory(self, array: Array) -> int:
         if array.layout is not self._torch.strided or array.is_nested:

@@ -11,7 +11,7 @@ from copy import copy
 from operator import is_not
 from typing import Any, TypeAlias
 
-from batched._collate.libraries import LIBRARIES, library_of_type, type_named
+from batched._collate.libraries import LIBRARIES, Library, library_of_type, type_named
 from batched._collate.nested import attributes, with_children
 
 Copier: TypeAlias = Callable[[Any], Any]
@@ -29,20 +29,21 @@ def owned(rows: list[Any]) -> list[Any]:
     Also where they lie in rows that are lists, tuples, dicts or dataclasses. An array that two rows have is
     copied for the second one. (Rows that `are_plain` need not come here.)
     """
-    return _Rows().each(rows, _DEEPEST)  # type: ignore[return-value]
+    return _Rows(is_lone=len(rows) == 1).each(rows, _DEEPEST)  # type: ignore[return-value]
 
 
 class _Rows:
     """The rows of one batch, of which the type of each says how it is looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_lone: bool) -> None:
+        self._is_lone = is_lone  # then a row may have all the memory of what it is a view of
         self._met: set[int] = set()  # the memory of arrays that are handed out as they are
 
     def each(self, rows: Sequence[Any], depth: int) -> Sequence[Any]:
         """Return `rows` as they may be handed out; `depth` containers may lie in each other."""
         kinds = set(map(type, rows))
         if len(kinds) == 1 and (library := LIBRARIES.get(next(iter(kinds)))) is not None:
-            mine = library.own(rows)
+            mine = [self._own(library, row) for row in rows] if self._is_lone else library.own(rows)
             kept = [row for row, own in zip(rows, mine, strict=True) if row is own]
             memories = set(map(library.memory, kept))
             if len(memories) == len(kept) and self._met.isdisjoint(memories):
@@ -53,11 +54,16 @@ class _Rows:
             return rows
         return [row if (own := copiers[type(row)]) is None else own(row) for row in rows]
 
+    @staticmethod
+    def _own(library: Library, row: Any) -> Any:
+        return library.copy(row) if library.may_be_view(row) else row
+
     def _copier(self, kind: type, depth: int) -> Copier | None:
         """Return what copies rows of this type where that is needed, None if that is never."""
         library = library_of_type(kind)
         if library is not None:
-            return self._of_arrays(library.is_view, library.copy, library.memory)
+            is_view = library.may_be_view if self._is_lone else library.is_view
+            return self._of_arrays(is_view, library.copy, library.memory)
         if depth and issubclass(kind, list | tuple | dict):
             return lambda row: self._container(row, depth - 1)
         if depth and hasattr(kind, "__dataclass_fields__"):

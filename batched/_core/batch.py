@@ -6,6 +6,7 @@ from copy import copy
 from typing import Any, Protocol, TypeAlias
 
 from batched._core.call import Call, Slice
+from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.search import Search
 
 Place: TypeAlias = tuple[int, int]
@@ -164,8 +165,8 @@ class Batch:
         """
         try:
             parts = collator.split(outputs, self)
-        except Exception:  # also of the class of what the function has returned
-            if not self.is_misanswered:
+        except Exception as error:  # also of the class of what the function has returned
+            if not self.is_misanswered and not is_out_of_memory(error):  # of the copies
                 self.returned = None
             raise
         if self.has_lists:

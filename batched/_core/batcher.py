@@ -605,6 +605,7 @@ class Batcher(Inbox):
             ran = batch.as_it_ran()
             for failed in self._failed:
                 if failed(batch, error, started, now):
+                    self.effects.gone.append(error)  # what it holds may be the memory that is short
                     self.counters.ran(ran, started, now, again=True)
                     self._learn(Run(ran, started, now, 0, error, is_divided=True), self._answered)
                     return

@@ -8,6 +8,7 @@ from typing import Any
 
 from batched._core.batch_fault import BatchFault
 from batched._core.call import Call
+from batched._policy.chains import forget_variables
 
 
 class Effects:
@@ -25,9 +26,9 @@ class Effects:
         """Calls that have waited for room and now are in the queue. Their callers are told with the lock."""
         self.released: list[Call] = []
         """Calls that have ended: their inputs are to be released."""
-        self.gone: list[Call | BatchFault] = []
-        """What is kept until the lock is free: calls, as the finalizer of an item may call the batcher, and
-        faults that are to be logged."""
+        self.gone: list[Call | BatchFault | BaseException] = []
+        """What is kept until the lock is free: calls, as the finalizer of an item may call the batcher,
+        faults that are to be logged, and errors of batches that run again."""
         self.landed: list[Any] = []
         """Results to be stored in the cache, before their callers are woken."""
         self.has_moved: bool = False
@@ -41,9 +42,14 @@ class Effects:
         self.has_moved = True
 
 
-def log_faults(gone: Iterable[Call | BatchFault]) -> None:
-    """Log the faults among what a batcher drops. Not under a lock: a handler of the log may call it."""
+def let_go(gone: Iterable[object]) -> None:
+    """Log the faults among what a batcher drops, and have its errors hold nothing that was in the function.
+
+    Not under a lock: a handler of the log, or the finalizer of a variable, may call the batcher.
+    """
     for each in gone:
-        if isinstance(each, BatchFault):
+        if isinstance(each, BaseException):
+            forget_variables(each)
+        elif isinstance(each, BatchFault):
             with suppress(Exception):  # of such a handler: callers wait for their answers
                 each.log()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import _thread
-import traceback
 from dataclasses import dataclass
 from typing import Any
 
 from batched._core.batch_fault import in_words
+from batched._policy.chains import forget_variables
 from batched.errors import RestartWorker
 
 
@@ -44,13 +44,6 @@ def cause_of(restart: RestartWorker) -> BaseException:
     if restart.__cause__ is not None or restart.args:
         return restart.__cause__ or restart
     return RestartWorker("the worker was broken; write `raise batched.RestartWorker from error` to say how")
-
-
-def forget_variables(error: BaseException) -> None:
-    """Have the frames of `error`, and of the errors that led to it, forget their local variables."""
-    for each in (error, error.__cause__, error.__context__):
-        if each is not None:
-            traceback.clear_frames(each.__traceback__)
 
 
 def current_worker() -> Worker:

@@ -10,7 +10,7 @@ from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call, release_inputs
 from batched._core.change import Change
-from batched._core.effects import Effects, log_faults
+from batched._core.effects import Effects, let_go
 from batched._drivers.current_worker import cause_of
 from batched._drivers.driver import Driver
 from batched._drivers.step_lock import StepLock
@@ -86,7 +86,7 @@ class Dispatcher(ABC):
         """
         interrupt = None
         if effects.gone:
-            log_faults(effects.gone)
+            let_go(effects.gone)
             effects.gone = []
         if effects.released:  # first: a caller that has its answer finds its instance kept by no batch
             release_inputs(effects.released)

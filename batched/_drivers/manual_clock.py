@@ -9,7 +9,7 @@ from batched._core.batcher import Batcher, NewQueue, snapshot
 from batched._core.call import Call, Slice, release_inputs
 from batched._core.collator import Collator
 from batched._core.counters import Counters
-from batched._core.effects import Effects, log_faults
+from batched._core.effects import Effects, let_go
 from batched._core.hooks import Feature
 from batched._core.options import Options
 from batched._core.queue import Queue
@@ -138,7 +138,7 @@ class ManualDriver:
     def _carry_out(self) -> None:
         """Do what follows from the steps so far; callers are told by `take_answered`."""
         effects, self.batcher.effects = self.batcher.effects, Effects()
-        log_faults(effects.gone)
+        let_go(effects.gone)
         release_inputs(effects.released)
         if effects.landed:
             store(effects.landed)

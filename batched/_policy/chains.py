@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
+
+_MAY_REST = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def chain_of(error: BaseException, *, into_groups: bool = False) -> Iterator[BaseException]:
@@ -37,3 +42,19 @@ def names_of(error: BaseException) -> list[str]:
 def texts_of(error: BaseException) -> list[str]:
     """Return the texts that `error` stores: not `str(error)`, which runs code of its class."""
     return [each for each in (*error.args, *vars(error).values()) if isinstance(each, str)]
+
+
+def forget_variables(error: BaseException) -> None:
+    """Have the frames of `error`, and of the errors that led to it, forget their local variables.
+
+    These may be arrays, on a device whose memory is needed. Frames that still run keep theirs.
+    """
+    for each in chain_of(error):
+        trace = each.__traceback__
+        while trace is not None:
+            frame = trace.tb_frame
+            # Before Python 3.13, `clear` ends a generator or coroutine that has caught the error, and rests.
+            if sys.version_info >= (3, 13) or not frame.f_code.co_flags & _MAY_REST:
+                with suppress(RuntimeError):
+                    frame.clear()
+            trace = trace.tb_next

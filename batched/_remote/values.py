@@ -136,9 +136,10 @@ def _with_tensors(torch: Any) -> Any:
     """Return `copyreg.dispatch_table`, and a way to pickle tensors."""
 
     def reduced(tensor: Any) -> Any:
-        if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_quantized:
+        if tensor.device.type == "meta" or tensor.layout is not torch.strided or tensor.is_quantized:
             return tensor.__reduce_ex__(5)
-        plain = tensor.detach().resolve_conj().resolve_neg()
+        # From a GPU to the CPU: the other process need not have one, and would take half a GiB of it.
+        plain = tensor.detach().resolve_conj().resolve_neg().cpu()
         try:
             return _tensor, (plain.numpy(), None, tensor.requires_grad)
         except (

@@ -19,7 +19,9 @@ _REQUIREMENTS = {
     "aiodataloader": "aiodataloader==0.4.3",
     "async-batcher": "async-batcher==0.2.2",
     "litserve": "litserve==0.2.19",
+    "infinity": "infinity-emb==0.0.78",
 }
+_WITHOUT = {"infinity": ("--no-deps",)}  # it asks for an older sentence-transformers, and runs with this one
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "batched-benchmarks"
 
 
@@ -34,7 +36,7 @@ def home(effort: Effort, rival: str) -> Path:
         return home
     unfinished = home.with_name(f"{rival}-{os.getpid()}")
     command = [
-        *(sys.executable, "-m", "pip", "install", "--quiet"),
+        *(sys.executable, "-m", "pip", "install", "--quiet", *_WITHOUT.get(rival, ())),
         *("--target", str(unfinished), _REQUIREMENTS[rival]),
     ]
     try:

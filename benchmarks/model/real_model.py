@@ -47,6 +47,7 @@ _GOALS = {
 _CALLERS = 32
 _MANY = 128
 _BESIDE = 8
+_FEW = 512  # sentences at most of a lone caller, which is slow
 _WARM_UP = 48 * BATCH  # twelve batches tell whether length matters; by default they may have twice as many
 _WORDS = """
     the of and to in a is that for it as was with be by on not he his but at are this have from or had an they
@@ -70,17 +71,23 @@ _PEERS = (
     Way("aiodataloader", "aiodataloader", "arrival"),
     Way("async-batcher", "async-batcher", "arrival"),
     Way("Ray's serve.batch", "ray", "arrival"),
+    Way("Infinity", "infinity", "arrival"),
 )
 _ARRIVAL = Way("ours, in order of arrival", "ours", "arrival")
 _DEFAULTS = Way("ours, no option", "ours", "defaults")
 _DEFAULTS_MANY = Way(f"ours, no option, {_MANY} callers", "ours", "defaults", _MANY)
 _OURS = Way("ours, length=len", "ours", "length")
 _FEATURES = Way("ours, inference on the tokenizer's features", "ours", "features")
+_STAGES = Way("ours, stages", "ours", "stages")
+_STAGES_MANY = Way(f"ours, stages, {_MANY} callers", "ours", "stages", _MANY)
+_INFINITY_MANY = Way(f"Infinity, {_MANY} callers", "infinity", "arrival", _MANY)
 _OURS_MANY = Way(f"ours, length=len, {_MANY} callers", "ours", "length", _MANY)
 _ALONE = Way("ours, length=len, one caller", "ours", "alone", 1)
 _WAYS = (
-    _ONE_BY_ONE, *_PEERS, _ARRIVAL, _DEFAULTS, _OURS, _FEATURES, _DEFAULTS_MANY, _OURS_MANY, _ALONE,
+    _ONE_BY_ONE, *_PEERS, _ARRIVAL, _DEFAULTS, _OURS, _FEATURES, _STAGES, _INFINITY_MANY, _DEFAULTS_MANY,
+    _OURS_MANY, _STAGES_MANY, _ALONE,
 )  # fmt: skip
+_ALL_MANY = (_OURS_MANY, _STAGES_MANY, _INFINITY_MANY)
 _LIST = Way("ours, length=len, one list", "ours", "list", 1)
 _SINGLES = Way(f"ours, {_BESIDE} single callers beside that list", "ours", "beside", _BESIDE)
 
@@ -108,6 +115,9 @@ class RealModel(Program):
         parser.add_argument(
             "--only", metavar="NAME[,NAME]", help="of the others, these: 0.1.5, aiodataloader, ..."
         )
+        parser.add_argument(
+            "--device", default="cpu", help="where the model is; shares are by the clock if not on the CPU"
+        )
         parser.add_argument("--ray", type=Path, metavar="FOLDER", help="where `ray[serve]` is, if elsewhere")
 
     def measure(self) -> Iterator[None]:
@@ -125,7 +135,7 @@ class RealModel(Program):
 
     def results(self) -> list[Result]:
         """Return what has a goal."""
-        return _results(self._passes)
+        return _results(self._passes, "cpu" if self.options.device == "cpu" else "wall")
 
     def tables(self) -> list[Table]:
         """Return all ways side by side."""
@@ -164,7 +174,7 @@ def _start(
     for library, path in paths.items():
         effort.announce(f"loading the model for {library}")
         try:
-            embedders[library] = embedder = Embedder(library, path)
+            embedders[library] = embedder = Embedder(library, path, options.device)
         except ImportError as error:
             missing |= {way: str(error) for way in _PEERS if way.library == library}
         else:
@@ -180,7 +190,8 @@ def _passes(effort: Effort, embedders: dict[str, Embedder], options: Namespace) 
         effort.announce(f"warming up: {way.name}")
         # That length matters takes some twenty batches to find out.
         learns = dict.fromkeys((_DEFAULTS, _DEFAULTS_MANY), 24 * BATCH)
-        few = warm_up[: {**learns, _OURS_MANY: 2 * _MANY, _OURS: _MANY, _FEATURES: _MANY}.get(way, _CALLERS)]
+        learns |= {**dict.fromkeys(_ALL_MANY, 2 * _MANY), _OURS: _MANY, _FEATURES: _MANY}
+        few = warm_up[: learns.get(way, _CALLERS)]
         embedders[way.library].run(way.job, few, way.callers)
     effort.announce(f"warming up: {_SINGLES.name}")
     embedders["ours"].run(_SINGLES.job, warm_up[: 2 * _MANY], _SINGLES.callers)
@@ -189,6 +200,8 @@ def _passes(effort: Effort, embedders: dict[str, Embedder], options: Namespace) 
         for way in (*ways, _LIST, _SINGLES):
             effort.announce(f"pass {number + 1} of {options.passes}: {way.name}")
             count = options.list_size if way in {_LIST, _SINGLES} else options.sentences
+            if way.callers == 1 and way is not _LIST:
+                count = min(count, _FEW)
             sentences = make_sentences(count, 2 + number)
             found[way] = embedders[way.library].run(way.job, sentences, way.callers)
         yield found
@@ -219,7 +232,7 @@ def _overview(passes: list[Pass]) -> Table:
     return lines
 
 
-def _results(passes: list[Pass]) -> list[Result]:
+def _results(passes: list[Pass], clock: str) -> list[Result]:
     """Judge what has a goal. Shares are of `encode` of all sentences as one list."""
 
     def found(name: str, what: str, samples: Samples, by: Comparison = SHARE) -> Result:
@@ -236,17 +249,18 @@ def _results(passes: list[Pass]) -> list[Result]:
         ("real model, one list", _LIST),
     ):
         samples = {
-            "ours": [_rate(one[way], "cpu") for one in passes],
-            "encode(list)": [_rate(one[_LIST], "whole_cpu") for one in passes],
+            "ours": [_rate(one[way], clock) for one in passes],
+            "encode(list)": [_rate(one[_LIST], f"whole_{clock}") for one in passes],
         }
-        rows.append(found(name, f"{way.name}: sentences/s of CPU", samples))
+        what = "sentences/s of CPU" if clock == "cpu" else "sentences/s"
+        rows.append(found(name, f"{way.name}: {what}", samples))
     samples = {
-        "ours": [_rate(one[_ALONE], "cpu") for one in passes],
-        "one by one": [_rate(one[_ALONE], "one_cpu") for one in passes],
+        "ours": [_rate(one[_ALONE], clock) for one in passes],
+        "one by one": [_rate(one[_ALONE], f"one_{clock}") for one in passes],
     }
     rows.append(found("real model, one caller", f"{_ALONE.name}: the same", samples))
     if peers := [way for way in _PEERS if way in passes[0]]:
-        best = _best(passes, peers, lambda measured: _rate(measured, "cpu"), max)
+        best = _best(passes, peers, lambda measured: _rate(measured, clock), max)
         rows.append(found("real model / best peer", f"{_OURS.name}: the same", best))
         best = _best(passes, peers, lambda measured: float(measured["p99"]), min)
         rows.append(found("real model, p99 / best peer", f"{_OURS.name}: p99", best, TIMES))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import ref
 
+import numpy as np
 import pytest
 
 from tests.kit.culprits import Bad
@@ -80,6 +82,55 @@ def test_more_is_tried_now_and_then(flavour: Flavour) -> None:
         assert flavour.call(fn, list(range(512))) == list(range(512))
     assert fn.stats.fits_memory == 8
     assert len(gate.batches[-1]) == 8
+
+
+class Held:
+    """What a run of a function has in a variable: an array on a device, say."""
+
+
+@pytest.mark.parametrize("error", [MemoryError, ValueError])
+def test_what_runs_again_finds_nothing_held_by_the_runs_that_failed(flavour: Flavour, error: Any) -> None:
+    """Their tracebacks lead to all that was in the function, and it may be the memory that is short."""
+    runs: list[ref[Held]] = []
+    held: list[int] = []
+
+    def function(items: list[int]) -> list[int]:
+        held.append(sum(run() is not None for run in runs))
+        mine = Held()
+        runs.append(ref(mine))
+        if len(items) > 1 if error is MemoryError else 7 in items:
+            try:
+                raise KeyError(len(items))
+            except KeyError:
+                raise error(repr(mine)) from None
+        return items
+
+    fn = flavour.decorate(function, batch_size=8, timeout_ms=0)
+    answers = flavour.call(fn.options(return_exceptions=True), list(range(8)))
+    assert answers[:7] == list(range(7))
+    assert len(runs) > 6
+    assert held == [0] * len(runs)
+
+
+class Huge(np.ndarray[Any, Any]):
+    """A row of which there is no room for a copy."""
+
+    def copy(self, order: Any = "C") -> Any:
+        """Run out of memory."""
+        raise MemoryError
+
+
+def test_a_batch_whose_results_cannot_be_copied_runs_again_in_halves(flavour: Flavour) -> None:
+    """The copies are the batch's, too: with fewer rows, they fit."""
+
+    def function(items: list[float]) -> Any:
+        rows = np.array(items)[:, None]
+        return rows.view(Huge) if len(items) > 2 else rows
+
+    fn = flavour.decorate(function, batch_size=8, timeout_ms=0)
+    assert [row.tolist() for row in flavour.call(fn, [1.0, 2.0, 3.0, 4.0])] == [[1], [2], [3], [4]]
+    assert fn.stats.fits_memory == 2
+    assert fn.stats.total_failed == 0
 
 
 def test_a_retry_counts_its_batch_sizes_and_reasons(flavour: Flavour) -> None:

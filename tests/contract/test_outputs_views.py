@@ -160,6 +160,24 @@ def test_rows_made_in_inference_mode_are_copied(flavour: Flavour) -> None:
 
 
 @needs_torch
+@pytest.mark.parametrize("outer", [list, lambda out: out, lambda out: [{"row": row} for row in out]])
+def test_the_only_row_of_a_buffer_is_copied_in_inference_mode(flavour: Flavour, outer: Any) -> None:
+    """It has all of the buffer's memory: as of a CUDA graph, which writes its next outputs over the last."""
+    with torch.inference_mode():
+        buffer = torch.zeros(1, 3)
+
+    @torch.inference_mode()
+    def encode(xs: list[int]) -> Any:
+        buffer[0] = xs[0]
+        return outer(buffer)
+
+    fn = flavour.decorate(encode, batch_size=1, timeout_ms=0)
+    answers = [only(flavour.call(fn, x)) for x in range(3)]
+    assert [answer.tolist() for answer in answers] == [[x] * 3 for x in range(3)]
+    assert all(answer.is_inference() for answer in answers)
+
+
+@needs_torch
 @pytest.mark.parametrize("made", ["from_numpy", "as_tensor", "from_dlpack"])
 def test_tensors_that_show_the_memory_of_another_library_are_copied(flavour: Flavour, made: str) -> None:
     """They are no views in the eyes of torch."""

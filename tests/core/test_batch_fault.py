@@ -8,7 +8,7 @@ import pytest
 
 from batched._core.batch_fault import BatchFault
 from batched._core.counters import Counters
-from batched._core.effects import log_faults
+from batched._core.effects import let_go
 
 
 class Unspeakable(ValueError):
@@ -35,7 +35,7 @@ def test_the_stats_name_its_type_and_the_first_line(error: Exception, words: str
     counters = Counters()
     fault = BatchFault("f", error, counters)
     assert counters.batch_error is None
-    log_faults([object(), fault])
+    let_go([object(), fault])
     assert counters.batch_error == words
 
 
@@ -45,7 +45,7 @@ def test_the_log_has_a_line_for_each_type(caplog: pytest.LogCaptureFixture) -> N
         for name in ("f", "g"):
             counters = Counters()
             for error in (KeyError(1), KeyError(2), IndexError()):
-                log_faults([BatchFault(name, error, counters)])
+                let_go([BatchFault(name, error, counters)])
     said = [record.getMessage().partition(",")[0] for record in caplog.records]
     assert said == [
         "f: a batch raised KeyError",

@@ -78,6 +78,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_out_of_memory_before_the_first_piece_divides_the_batch",
     ),
     "Isolation": (
+        "test_what_runs_again_finds_nothing_held_by_the_runs_that_failed",
         "test_a_map_of_arrays_counts_elements_and_not_their_rows",
         "test_a_batch_that_fails_has_the_size_it_ran_with_though_its_callers_have_left",
         "test_a_restart_in_any_stage_reaches_callers_as_its_cause",

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from batched._collate.owned import PLAIN, are_plain, owned
+from batched._collate.owned import PLAIN, are_plain, owned, rows_of
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
@@ -92,12 +92,18 @@ class ListCollator:
 
     def split(self, outputs: Any, batch: Batch) -> list[Any]:
         """Return one part per slice: a row for a single item, else a list of rows."""
-        rows = outputs if type(outputs) is list else self._rows(outputs)
+        are_mine = False  # the rows: neither views nor exceptions
+        if type(outputs) is list:
+            rows = outputs
+        else:
+            copies = rows_of(outputs, batch.size)
+            are_mine = copies is not None
+            rows = self._rows(outputs) if copies is None else copies
         if len(rows) != batch.size:
             batch.returned = len(rows)
             raise BatchError(self._miscounted(len(rows), batch.size))
-        # Neither views nor exceptions; a lone row, the most frequent case, is looked at here.
-        is_plain = type(rows[0]) in PLAIN if batch.size == 1 else are_plain(rows)
+        # A lone row, the most frequent case, is looked at here.
+        is_plain = are_mine or (type(rows[0]) in PLAIN if batch.size == 1 else are_plain(rows))
         if not is_plain:
             rows = owned(rows)
         if not batch.has_lists:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from batched._collate.owned import owned
-from tests.kit.optional import torch
+from batched._collate.owned import owned, rows_of
+from tests.kit.optional import needs_torch, torch
 
 BUFFER = np.arange(6.0).reshape(2, 3)
 
@@ -115,3 +115,42 @@ def test_a_memory_view_that_cannot_be_copied_is_handed_out_as_it_is() -> None:
     assert owned([released, foreign]) == [released, foreign]
     assert owned([memoryview(bytearray(b"abc"))[1:]])[0].obj == b"bc"
     assert owned([memoryview(b"abc")[1:]])[0].readonly
+
+
+TENSORS = {
+    "two axes": lambda: torch.arange(6.0).reshape(2, 3),
+    "one axis": lambda: torch.arange(2),
+    "no rows": lambda: torch.zeros(0, 3),
+    "transposed": lambda: torch.arange(6).reshape(3, 2).T,
+    "conjugated": lambda: torch.tensor([[1 + 2j], [3j]]).conj(),
+    "half": lambda: torch.ones(2, 3, dtype=torch.bfloat16),
+    "gradient": lambda: torch.ones(2, 3, requires_grad=True) * 2,
+    "parameter": lambda: torch.nn.Parameter(torch.ones(2, 3)),
+}
+
+
+@needs_torch
+@pytest.mark.parametrize("made", TENSORS)
+@pytest.mark.parametrize("inference", [False, True])
+def test_rows_of_a_tensor_are_copies(made: str, inference: bool) -> None:
+    """They are what `list` returns, each with memory of its own, and made in the same mode."""
+    with torch.inference_mode(inference):
+        tensor = TENSORS[made]()
+    rows, expected = rows_of(tensor, len(tensor)), list(tensor)
+    assert rows is not None
+    assert [row.tolist() for row in rows] == [row.tolist() for row in expected]
+    for row, other in zip(rows, expected, strict=True):
+        assert type(row) is type(other)
+        assert (row.dtype, row.shape, row.requires_grad) == (other.dtype, other.shape, other.requires_grad)
+        assert row.is_inference() == inference
+        assert row.untyped_storage().nbytes() == row.nbytes
+
+
+@needs_torch
+def test_other_tensors_have_no_faster_way() -> None:
+    """Those of other layouts, and what has another number of rows."""
+    assert rows_of(torch.ones(2, 3).to_sparse(), 2) is None
+    assert rows_of(torch.ones(2, 3), 3) is None
+    assert rows_of(torch.tensor(1.0), 1) is None
+    assert rows_of(np.ones((2, 3)), 2) is None
+    assert rows_of([1, 2], 2) is None

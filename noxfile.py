@@ -434,8 +434,8 @@ def redis(session: nox.Session) -> None:
 
 @nox.session
 def model(session: nox.Session) -> None:
-    """The examples and services with a real model."""
-    python(session, "pytest", "-m", "model", *session.posargs, env=OFFLINE)
+    """The examples and services with a real model; what meets a GPU, on the CPU where there is none."""
+    python(session, "pytest", "-m", "model or gpu", *session.posargs, env=OFFLINE)
 
 
 @nox.session

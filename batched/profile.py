@@ -54,13 +54,13 @@ class Expected:
     callers: int
     """How many callers there are."""
     items_per_s: float
-    """What they get together."""
+    """What they get together, once the scheduler has learned."""
     alone_per_s: float
     """What the function does one by one."""
     latency_ms: float
-    """The mean time from a call to its answer, once the scheduler has learned."""
+    """The mean time from a call to its answer, from then on."""
     batch: float
-    """The mean number of items in a batch."""
+    """The mean number of items in a batch, from then on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +323,7 @@ def _expected(function: Any, callers: int, size: int, cost_ms: Callable[[int], f
     clock = ManualClock(same, takes_ms=cost_ms)
     waiting = [(clock.call(0), 0.0) for _ in range(callers)]
     latencies: list[float] = []
+    learned_ms, learned_ran, learned_calls = 0.0, 0, 0
     while len(latencies) < _ROUNDS * callers and clock.step() is not None:
         still = []
         for call, began in waiting:
@@ -332,13 +333,14 @@ def _expected(function: Any, callers: int, size: int, cost_ms: Callable[[int], f
             else:
                 still.append((call, began))
         waiting = still
-    known = latencies[len(latencies) // 3 :]  # the first ones are before the scheduler has learned
-    items = sum(ran.size for ran in clock.ran)
-    elapsed_s = clock.now_ms / 1000
+        if not learned_calls and len(latencies) >= _ROUNDS * callers // 3:
+            learned_ms, learned_ran, learned_calls = clock.now_ms, len(clock.ran), len(latencies)
+    known, ran = latencies[learned_calls:], clock.ran[learned_ran:]
+    elapsed_s = (clock.now_ms - learned_ms) / 1000
     return Expected(
         callers,
-        items / elapsed_s if elapsed_s else 0.0,
+        len(known) / elapsed_s if elapsed_s else 0.0,
         1000 / cost_ms(1) if cost_ms(1) else inf,
         sum(known) / len(known) if known else 0.0,
-        items / len(clock.ran) if clock.ran else 0.0,
+        sum(each.size for each in ran) / len(ran) if ran else 0.0,
     )

@@ -95,6 +95,14 @@ def test_the_advice_follows_from_the_costs() -> None:
     assert json.loads(json.dumps(found.as_dict()))["pays"]
 
 
+@pytest.mark.parametrize("costs", [(0.004, 0.0002), (0.0005, 0.0001), (0.02, 0.001)])
+def test_what_callers_can_expect_is_of_one_time(costs: tuple[float, float]) -> None:
+    """Callers that never pause get as many items as their waits allow: neither counts the time before."""
+    function = Costly(*costs)
+    for each in profile(function, TEXTS, clock=function.clock).expected:
+        assert each.items_per_s * each.latency_ms / 1000 == pytest.approx(each.callers, rel=0.02), each
+
+
 @pytest.mark.parametrize(("length", "pays"), [("auto", True), (None, False)])
 def test_batches_of_items_of_similar_length_may_pay_where_others_do_not(length: Any, pays: bool) -> None:
     """As the scheduler forms them, unless it is told not to."""

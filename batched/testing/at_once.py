@@ -340,6 +340,15 @@ def _run_in_this_context(
             return end.value
 
 
+def check_runs_here(driver: Driver, name: str) -> None:
+    """Raise an error if the function of `driver` is in another process."""
+    if not isinstance(driver, ThreadDriver | LoopDriver):
+        raise TypeError(
+            f"{name} runs in its server, so no batch of it can be run here: give the function that is "
+            f"served, in its own module"
+        )
+
+
 def stand_in_of(options: Options) -> Worker:
     """Return what is there for a worker of a function: the first one, with a state that is made here."""
     workers: Any = options.workers

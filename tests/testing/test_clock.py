@@ -207,6 +207,8 @@ def test_what_cannot_be_is_refused() -> None:
 
     with pytest.raises(TypeError, match="streams"):
         manual_clock(batched.dynamically(pieces))
+    with pytest.raises(TypeError, match="embed runs in its server"):
+        manual_clock(batched.connect("unix:/there/is/none.sock").embed)
 
 
 def test_a_batch_that_has_run_can_be_compared() -> None:

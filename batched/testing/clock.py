@@ -169,6 +169,7 @@ class ManualClock:
         view: Any = self._function.options(**options) if options else self._function
         view._driver  # noqa: B018, SLF001  the view finds how it reads arguments
         call: Call = view._shared.read(view, args, named, self._now_s)  # noqa: SLF001
+        call.note_context()
         call.waits_at = None
         asks = view._shared.callers_ask and call.size  # noqa: SLF001  of an asynchronous cache
         if asks:

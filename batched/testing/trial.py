@@ -52,6 +52,7 @@ class Trial:
             call = self._collator.one(self._function, tuple(item), {}, now)
         else:
             call = self._collator.one(self._function, (item,), {}, now)
+        call.note_context()
         return call
 
     def size_of(self, items: int) -> int:

@@ -28,6 +28,7 @@ __all__ = ["Expected", "Measured", "Profile", "profile"]
 _LEAST_GAIN = 1.1
 _KNEE = 1.1
 _LEAST_SHARE = 0.1
+_CALL_MS = 0.01  # what each of many calls takes besides the function: 0.006 from a task, 0.013 from a thread
 _LESSONS = 60
 _CALLERS = (1, 8, 32, 128)
 _ROUNDS = 30
@@ -87,8 +88,9 @@ class Profile:
 
     @property
     def pays(self) -> bool:
-        """Whether batches are worth it."""
-        return self.gain >= _LEAST_GAIN
+        """Whether batches are worth it, with what a call takes besides the function."""
+        alone_ms = self.measured[0].item_ms
+        return alone_ms >= _LEAST_GAIN * (alone_ms / self.gain + _CALL_MS)
 
     def advice(self) -> list[str]:
         """Return what to do, in sentences."""
@@ -96,7 +98,8 @@ class Profile:
             best_ms = min(each.item_ms for each in self.measured)
             alone_ms = self.measured[0].item_ms
             why = f"an item takes {alone_ms:.3g} ms alone, and at best {best_ms:.3g} ms in a batch"
-            return [f"Do not batch {self.name}: {why}."]
+            call = f", and a call {_CALL_MS} ms" if self.gain >= _LEAST_GAIN else ""
+            return [f"Do not batch {self.name}: {why}{call}."]
         which = "items of similar length" if self.length_ms else "items"
         gains = f"{which} are {self.gain:.3g} times as fast as alone, and larger batches gain little"
         told = [
@@ -320,7 +323,7 @@ def _expected(function: Any, callers: int, size: int, cost_ms: Callable[[int], f
         max_concurrent_batches=options.max_concurrent_batches,
         name="same",
     )
-    clock = ManualClock(same, takes_ms=cost_ms)
+    clock = ManualClock(same, takes_ms=lambda items: cost_ms(items) + _CALL_MS * items)
     waiting = [(clock.call(0), 0.0) for _ in range(callers)]
     latencies: list[float] = []
     learned_ms, learned_ran, learned_calls = 0.0, 0, 0

@@ -145,6 +145,25 @@ def test_what_gains_nothing_is_not_to_be_batched() -> None:
     assert found.advice()[0].startswith("Do not batch")
 
 
+def test_what_takes_less_than_a_call_does_is_not_to_be_batched() -> None:
+    """However much faster the function itself is on lists."""
+    function = Costly(0.000005, 0.0000001)
+    found = profile(function, TEXTS, clock=function.clock)
+    assert found.gain > 10
+    assert not found.pays
+    (advice,) = found.advice()
+    assert advice.endswith(
+        "an item takes 0.0051 ms alone, and at best 0.000139 ms in a batch, and a call 0.01 ms."
+    )
+
+
+def test_what_callers_can_expect_counts_their_calls() -> None:
+    """A batch of many takes the time of many calls besides, as these are made one after another."""
+    function = Costly(0.001, 0.00001)
+    *_, many = profile(function, TEXTS, clock=function.clock).expected
+    assert many.latency_ms == pytest.approx(1 + 128 * (0.01 + 0.01), rel=0.02)
+
+
 def test_columns_coroutine_functions_and_decorated_ones() -> None:
     """Each is run as it is; sizes end at twice its `batch_size`."""
     sizes: list[int] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +67,14 @@ def _say(command: str, why: object) -> int:
     return _USAGE
 
 
+def _placed(error: Exception) -> str:
+    """Return the text of an error, with its place if that is in the user's own code."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    if Path(__file__).parent in Path(place.filename).parents:
+        return str(error)
+    return f"{place.filename}:{place.lineno}: {type(error).__name__}: {error}"
+
+
 def _profile(given: argparse.Namespace) -> int:
     """Measure, and print what follows; return the status of the process."""
     from batched.profile import profile  # noqa: PLC0415  other commands do without
@@ -82,7 +91,7 @@ def _profile(given: argparse.Namespace) -> int:
         try:
             told = profile(function, items, sizes=given.sizes, repeats=given.repeats, progress=progress)
         except (TypeError, ValueError) as error:
-            return _say("profile", error)
+            return _say("profile", _placed(error))
     show(json.dumps(told.as_dict(), indent=2) if given.json else told)
     if given.plot is not None:
         _plot(told, given.plot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -10,17 +11,25 @@ from batched._core.batch_record import BatchRecord
 __all__ = ["fields", "log_batch"]
 
 _logger = logging.getLogger("batched.batches")
+_TO_QUOTE = frozenset(' "=')
 
 
 def log_batch(record: BatchRecord) -> None:
     """Log a batch at the level DEBUG, or WARNING if its function has raised, to the logger `batched.batches`.
 
     The fields are attributes of the log's record, too, so formatters that write JSON show each by its name.
+    In the text, a value with a space in it is in quotes.
     """
     level = logging.DEBUG if record.error is None else logging.WARNING
     if _logger.isEnabledFor(level):
         told = fields(record)
-        _logger.log(level, " ".join(f"{name}={value}" for name, value in told.items()), extra=told)
+        _logger.log(level, " ".join(f"{name}={_written(value)}" for name, value in told.items()), extra=told)
+
+
+def _written(value: object) -> str:
+    """Return a value as text: in quotes if it would otherwise not end where it does."""
+    text = str(value)
+    return text if text.isprintable() and not _TO_QUOTE.intersection(text) else json.dumps(text)
 
 
 def fields(record: BatchRecord) -> dict[str, Any]:

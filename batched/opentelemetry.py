@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
-from contextlib import closing
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from contextvars import Context as Variables
 from functools import partial
 from inspect import isasyncgen, isgenerator
@@ -169,10 +169,25 @@ def _link_joined(span: Span, batch: Batch, change: Change[Any] | None) -> None:
         _link_back(span, callers)
 
 
+@contextmanager
+def _current(span: Span, *, ends: bool) -> Iterator[None]:
+    """Do what is inside in a span, which notes an error."""
+    with trace.use_span(span, end_on_exit=ends):
+        try:
+            yield
+        except Exception as error:
+            _note_type(span, error)
+            raise
+
+
+def _note_type(span: Span, error: BaseException) -> None:
+    span.set_attribute("error.type", type(error).__qualname__)
+
+
 def _run_in(span: Span, work: Callable[[], Any]) -> Any:
     """Return what `work` does inside of the span, which ends if that raises."""
     try:
-        with trace.use_span(span, end_on_exit=False):
+        with _current(span, ends=False):
             return work()
     except BaseException:
         span.end()
@@ -251,7 +266,7 @@ class _TracedSteps(Steps):
 
     async def _awaited(self, span: Span, work: Any, *, is_last: bool) -> Any:
         try:
-            with trace.use_span(span, end_on_exit=True):
+            with _current(span, ends=True):
                 outputs = await work
         except BaseException as error:
             self._fail(error)
@@ -262,6 +277,7 @@ class _TracedSteps(Steps):
 
     def _fail(self, error: BaseException) -> None:
         self._span.record_exception(error)
+        _note_type(self._span, error)
         self._span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
         self._end()
 
@@ -273,14 +289,14 @@ class _TracedSteps(Steps):
 
 
 async def _awaited(span: Span, work: Any) -> Any:
-    with trace.use_span(span, end_on_exit=True):
+    with _current(span, ends=True):
         outputs = await work
         _note_errors(span, outputs)
         return outputs
 
 
 def _steps(span: Span, steps: Any, batch: Batch) -> Generator[Any, Any]:
-    with trace.use_span(span, end_on_exit=True), closing(steps):
+    with _current(span, ends=True), closing(steps):
         pieces = next(steps, _END)
         while pieces is not _END:
             change = yield pieces
@@ -292,7 +308,7 @@ def _steps(span: Span, steps: Any, batch: Batch) -> Generator[Any, Any]:
 
 
 async def _asteps(span: Span, steps: Any, batch: Batch) -> AsyncGenerator[Any, Any]:
-    with trace.use_span(span, end_on_exit=True):
+    with _current(span, ends=True):
         try:
             pieces = await anext(steps, _END)
             while pieces is not _END:
@@ -309,10 +325,11 @@ async def _asteps(span: Span, steps: Any, batch: Batch) -> AsyncGenerator[Any, A
 def _note_errors(span: Span, outputs: Any) -> None:
     """Note how many items have an exception in the place of a result."""
     if isinstance(outputs, list):
-        failed = sum(isinstance(each, BaseException) for each in outputs)
+        failed = [each for each in outputs if isinstance(each, BaseException)]
         if failed:
-            span.set_attribute("batched.batch.failed", failed)
-            span.set_status(StatusCode.ERROR, f"{failed} of {len(outputs)} items failed")
+            _note_type(span, failed[0])
+            span.set_attribute("batched.batch.failed", len(failed))
+            span.set_status(StatusCode.ERROR, f"{len(failed)} of {len(outputs)} items failed")
 
 
 # -- metrics ----------------------------------------------------------------------------------------------

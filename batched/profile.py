@@ -28,6 +28,7 @@ __all__ = ["Expected", "Measured", "Profile", "profile"]
 _LEAST_GAIN = 1.1
 _KNEE = 1.1
 _LEAST_SHARE = 0.1
+_CALL_MS = 0.01  # what each of many calls takes besides the function: 0.006 from a task, 0.013 from a thread
 _LESSONS = 60
 _CALLERS = (1, 8, 32, 128)
 _ROUNDS = 30
@@ -54,13 +55,13 @@ class Expected:
     callers: int
     """How many callers there are."""
     items_per_s: float
-    """What they get together."""
+    """What they get together, once the scheduler has learned."""
     alone_per_s: float
     """What the function does one by one."""
     latency_ms: float
-    """The mean time from a call to its answer, once the scheduler has learned."""
+    """The mean time from a call to its answer, from then on."""
     batch: float
-    """The mean number of items in a batch."""
+    """The mean number of items in a batch, from then on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,9 @@ class Profile:
 
     @property
     def pays(self) -> bool:
-        """Whether batches are worth it."""
-        return self.gain >= _LEAST_GAIN
+        """Whether batches are worth it, with what a call takes besides the function."""
+        alone_ms = self.measured[0].item_ms
+        return alone_ms >= _LEAST_GAIN * (alone_ms / self.gain + _CALL_MS)
 
     def advice(self) -> list[str]:
         """Return what to do, in sentences."""
@@ -96,7 +98,8 @@ class Profile:
             best_ms = min(each.item_ms for each in self.measured)
             alone_ms = self.measured[0].item_ms
             why = f"an item takes {alone_ms:.3g} ms alone, and at best {best_ms:.3g} ms in a batch"
-            return [f"Do not batch {self.name}: {why}."]
+            call = f", and a call {_CALL_MS} ms" if self.gain >= _LEAST_GAIN else ""
+            return [f"Do not batch {self.name}: {why}{call}."]
         which = "items of similar length" if self.length_ms else "items"
         gains = f"{which} are {self.gain:.3g} times as fast as alone, and larger batches gain little"
         told = [
@@ -320,9 +323,10 @@ def _expected(function: Any, callers: int, size: int, cost_ms: Callable[[int], f
         max_concurrent_batches=options.max_concurrent_batches,
         name="same",
     )
-    clock = ManualClock(same, takes_ms=cost_ms)
+    clock = ManualClock(same, takes_ms=lambda items: cost_ms(items) + _CALL_MS * items)
     waiting = [(clock.call(0), 0.0) for _ in range(callers)]
     latencies: list[float] = []
+    learned_ms, learned_ran, learned_calls = 0.0, 0, 0
     while len(latencies) < _ROUNDS * callers and clock.step() is not None:
         still = []
         for call, began in waiting:
@@ -332,13 +336,14 @@ def _expected(function: Any, callers: int, size: int, cost_ms: Callable[[int], f
             else:
                 still.append((call, began))
         waiting = still
-    known = latencies[len(latencies) // 3 :]  # the first ones are before the scheduler has learned
-    items = sum(ran.size for ran in clock.ran)
-    elapsed_s = clock.now_ms / 1000
+        if not learned_calls and len(latencies) >= _ROUNDS * callers // 3:
+            learned_ms, learned_ran, learned_calls = clock.now_ms, len(clock.ran), len(latencies)
+    known, ran = latencies[learned_calls:], clock.ran[learned_ran:]
+    elapsed_s = (clock.now_ms - learned_ms) / 1000
     return Expected(
         callers,
-        items / elapsed_s if elapsed_s else 0.0,
+        len(known) / elapsed_s if elapsed_s else 0.0,
         1000 / cost_ms(1) if cost_ms(1) else inf,
         sum(known) / len(known) if known else 0.0,
-        items / len(clock.ran) if clock.ran else 0.0,
+        sum(each.size for each in ran) / len(ran) if ran else 0.0,
     )

@@ -22,7 +22,7 @@ except ModuleNotFoundError as _missing:
         f"batched.top needs {_missing.name}: pip install rich prometheus-client", name=_missing.name
     ) from None
 
-__all__ = ["Row", "rows", "top"]
+__all__ = ["top"]
 
 Figures = dict[tuple[str, str, str], float]
 """Each figure, by its metric, the name of its function, and the bound of a bucket, "" for none."""

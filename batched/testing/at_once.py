@@ -62,7 +62,8 @@ def inline() -> Iterator[None]:
     many at once as `max_concurrent_batches` says: the function may use locks and sessions of that loop. For
     other callers they run on a loop of their own, in another thread if one runs in this.
 
-    It holds for all threads of the process until the `with` block ends, and may be nested.
+    It holds for all threads of the process until the `with` block ends, and may be nested. Only what a server
+    in this process gets from its clients runs as ever.
     """
     global _depth  # noqa: PLW0603
     with _lock:
@@ -85,14 +86,28 @@ def inline() -> Iterator[None]:
 def _push(driver: ThreadDriver, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
     """Answer `call`, in the place of having it arrive."""
     is_awaited = call.waits_at is not None and call.waits_at is not FUTURE
+    if _is_of_client(call):
+        _before[ThreadDriver, "push"](driver, call, waits)
+        return
     _answer(_Inline(driver), call, of_map=waits, is_awaited=is_awaited)
 
 
 def _push_async(driver: LoopDriver, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
     """Answer `call` of the running task."""
+    if asyncio.current_task() is None:  # a server has it from a client
+        _before[LoopDriver, "post_async"](driver, call, waits)
+        return
     call._loop = asyncio.get_running_loop()  # noqa: SLF001  tasks look for it by this name
     call.waits_at = dispatcher = _Inline(driver)  # which is asked to drop the call if its task is cancelled
     _answer(dispatcher, call, of_map=waits, is_awaited=True)
+
+
+def _is_of_client(call: Call) -> bool:
+    """Whether a server in this process has `call` from a client: no task waits for it, and no thread."""
+    if call.waits_at is None:
+        waiter = getattr(call, "waiter", None)
+        return waiter is not None and not hasattr(waiter, "locked")
+    return call.waits_at is not FUTURE and asyncio.current_task() is None
 
 
 def _expect(driver: ThreadDriver | LoopDriver, call: Call) -> None:  # noqa: ARG001  as for drivers
@@ -338,6 +353,15 @@ def _run_in_this_context(
                     awaited = work.send(value)
         except StopIteration as end:
             return end.value
+
+
+def check_runs_here(driver: Driver, name: str) -> None:
+    """Raise an error if the function of `driver` is in another process."""
+    if not isinstance(driver, ThreadDriver | LoopDriver):
+        raise TypeError(
+            f"{name} runs in its server, so no batch of it can be run here: give the function that is "
+            f"served, in its own module"
+        )
 
 
 def stand_in_of(options: Options) -> Worker:

@@ -19,7 +19,13 @@ from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import error_of, own_errors
 from batched._parts.stack import join
 from batched.errors import RestartWorker, raise_as_was
-from batched.testing.at_once import forget_stand_in, result_of, run_at_once, stand_in_of
+from batched.testing.at_once import (
+    check_runs_here,
+    forget_stand_in,
+    result_of,
+    run_at_once,
+    stand_in_of,
+)
 
 __all__ = ["ManualClock", "Pending", "Ran", "manual_clock"]
 
@@ -88,7 +94,7 @@ def manual_clock(
             these for a number of items.
 
     Raises:
-        TypeError: The function streams, or is not decorated.
+        TypeError: The function streams, is not decorated, or is one of another process.
 
     """
     return ManualClock(function, takes_ms)
@@ -107,6 +113,7 @@ class ManualClock:
         if shared.streams:
             raise TypeError(f"{self._name} streams: manual_clock is for functions that return results")
         driver = function._driver  # noqa: SLF001
+        check_runs_here(driver, self._name)
         owner = function._owner()  # noqa: SLF001
         _, queue = join(
             shared.binding.func,
@@ -162,6 +169,7 @@ class ManualClock:
         view: Any = self._function.options(**options) if options else self._function
         view._driver  # noqa: B018, SLF001  the view finds how it reads arguments
         call: Call = view._shared.read(view, args, named, self._now_s)  # noqa: SLF001
+        call.note_context()
         call.waits_at = None
         asks = view._shared.callers_ask and call.size  # noqa: SLF001  of an asynchronous cache
         if asks:

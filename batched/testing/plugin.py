@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from batched.testing import inline, manual_clock
+
 
 @pytest.fixture
 def batched_inline() -> Iterator[None]:
     """Have each call of a batched function run at once, in its caller's thread: `batched.testing.inline`."""
-    from batched.testing import inline  # noqa: PLC0415  a session that does not use it does not import it
-
     with inline():
         yield
 
@@ -20,6 +20,4 @@ def batched_inline() -> Iterator[None]:
 @pytest.fixture
 def batched_clock() -> Callable[..., Any]:
     """Make a batcher with a clock that is turned by hand: `batched.testing.manual_clock`."""
-    from batched.testing import manual_clock  # noqa: PLC0415
-
     return manual_clock

@@ -13,11 +13,10 @@ from batched._core.batch import Batch
 from batched._core.call import DONE, Call
 from batched._core.change import NO_CHANGE, NOT_TOLD, Change
 from batched._core.options import ArrayOptions, Options
-from batched._drivers.event_loop import LoopDriver
 from batched._drivers.generators import run_steps, walk_steps
 from batched._drivers.thread import ThreadDriver
 from batched._policy.size_choice import SizeChoice
-from batched.testing.at_once import result_of, run_at_once, stand_in_of
+from batched.testing.at_once import check_runs_here, result_of, run_at_once, stand_in_of
 
 
 class Trial:
@@ -26,11 +25,7 @@ class Trial:
     def __init__(self, function: DecoratedFunction[Any], wait: Callable[[Any], Any] | None = None) -> None:
         driver: Any = function._driver  # noqa: SLF001
         self.name: str = function._name  # noqa: SLF001
-        if not isinstance(driver, ThreadDriver | LoopDriver):
-            raise TypeError(
-                f"{self.name} runs in its server, so no batch of it can be run here: give the function that "
-                f"is served, in its own module"
-            )
+        check_runs_here(driver, self.name)
         self.options: Options = driver.options
         self.is_of_arrays: bool = isinstance(driver.options, ArrayOptions)
         self._function: Any = function
@@ -57,6 +52,7 @@ class Trial:
             call = self._collator.one(self._function, tuple(item), {}, now)
         else:
             call = self._collator.one(self._function, (item,), {}, now)
+        call.note_context()
         return call
 
     def size_of(self, items: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from typing import Any
 
@@ -12,6 +13,20 @@ from batched._drivers.listeners import ignore, listen
 from batched.logging import fields, log_batch
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
+
+RECORD = batched.BatchRecord(
+    name="f",
+    size=1,
+    calls=1,
+    reason="callers back",
+    waited_ms=0.0,
+    waits_ms=(0.0,),
+    took_ms=1.0,
+    failed=0,
+    error=None,
+    runs_again=False,
+    padding=0.0,
+)
 
 
 def double(items: list[int]) -> list[int]:
@@ -150,6 +165,20 @@ def test_the_log_has_a_line_for_each_batch(caplog: pytest.LogCaptureFixture) -> 
     assert line.batch_size == 1
 
 
+def test_a_line_of_the_log_can_be_taken_apart(caplog: pytest.LogCaptureFixture) -> None:
+    """By what reads `name=value`: a name, or a reason such as "callers back", may have spaces."""
+    caplog.set_level("DEBUG", "batched.batches")
+    fn = batched.dynamically(double, timeout_ms=0, on_batch=log_batch, name='the "best" model=1\nof two')
+    fn(1)
+    fn.shutdown()
+    (line,) = caplog.records
+    found = dict(part.split("=", 1) for part in shlex.split(line.getMessage()))
+    assert found.pop("batch_function") == 'the "best" model=1\\nof two'
+    assert {*found} == {name for name in vars(line) if name.startswith("batch_")} - {"batch_function"}
+    log_batch(RECORD)
+    assert 'batch_reason="callers back" batch_waited_ms=0.0 ' in caplog.records[-1].getMessage()
+
+
 def test_a_batch_that_fails_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """With the type of the error."""
 
@@ -162,24 +191,7 @@ def test_a_batch_that_fails_is_a_warning(caplog: pytest.LogCaptureFixture) -> No
     fn.shutdown()
     (line,) = [each for each in caplog.records if each.name == "batched.batches"]
     assert (line.levelname, line.batch_error) == ("WARNING", "ValueError")
-    assert (
-        fields(
-            batched.BatchRecord(
-                name="f",
-                size=1,
-                calls=1,
-                reason="full",
-                waited_ms=0.0,
-                waits_ms=(0.0,),
-                took_ms=1.0,
-                failed=0,
-                error=None,
-                runs_again=False,
-                padding=0.0,
-            )
-        )["batch_error"]
-        is None
-    )
+    assert fields(RECORD)["batch_error"] is None
 
 
 def test_a_batch_that_fails_has_the_size_it_ran_with_though_its_callers_have_left(flavour: Flavour) -> None:

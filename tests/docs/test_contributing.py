@@ -42,6 +42,15 @@ def test_files_and_folders_exist() -> None:
     assert [path for path in sorted(paths) if not any((place / path).exists() for place in places)] == []
 
 
+def test_each_public_module_is_said_to_be_public() -> None:
+    """All that have no underscore, but for commands and for `errors`, which `batched` exports."""
+    modules = {path.stem for path in PACKAGE.glob("[!_]*.py")} | {
+        path.parent.name for path in PACKAGE.glob("[!_]*/__init__.py")
+    }
+    said = PAGE.partition("## What is public")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`batched\.(\w+)`", said)) == modules - {"demo", "errors"}
+
+
 def test_all_sessions_exist() -> None:
     """Those that the page names, those that CI runs, and those that a commit runs."""
     known = sessions()

@@ -27,9 +27,12 @@ MODULES = (
     "batched.asgi",
     "batched.inference",
     "batched.logging",
+    "batched.opentelemetry",
     "batched.problems",
+    "batched.profile",
     "batched.prometheus",
     "batched.testing",
+    "batched.top",
     "batched.typing",
 )
 ELSEWHERE = {"batched.aio", "batched.inference", "batched.typing", "batched.aio.inference"}

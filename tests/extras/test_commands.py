@@ -137,7 +137,7 @@ def test_files_of_another_kind_are_named(items: Path, capsys: pytest.CaptureFixt
         ("module_of_commands:batched", '"a"', "is no function, but module"),
         ("module_of_commands:embed", "no json", "is no JSON"),
         ("module_of_commands:embed", "", "at least one"),
-        ("module_of_commands:fail", '"a"', "the function's own"),
+        ("module_of_commands:fail", '"a"', "module_of_commands.py:11: ValueError: the function's own"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(

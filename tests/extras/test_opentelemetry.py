@@ -302,6 +302,7 @@ def test_a_stage_that_fails_ends_the_span_of_its_batch(
     for span in (batch, failed):
         assert not span.status.is_ok
         assert "unlucky" in span.events[-1].attributes["exception.message"]
+        assert span.attributes["error.type"] == "ValueError"
 
 
 def test_a_batch_that_all_callers_leave_between_two_stages_has_a_span_that_ends(traces: Traces) -> None:
@@ -330,6 +331,39 @@ def test_a_function_of_several_parameters_has_its_own_name(traces: Traces, named
     assert len(traces.spans("batch fn")) == 1
 
 
+def fails(items: list[int]) -> Any:
+    """Fail as a plain function does."""
+    raise ValueError("unlucky")
+
+
+async def fails_later(items: list[int]) -> Any:
+    """Fail as a coroutine function does."""
+    raise ValueError("unlucky")
+
+
+def fails_amid(items: list[int]) -> Any:
+    """Fail after a first piece."""
+    yield items
+    raise ValueError("unlucky")
+
+
+async def fails_later_amid(items: list[int]) -> Any:
+    """Fail after a first piece, on an event loop."""
+    yield items
+    raise ValueError("unlucky")
+
+
+@pytest.mark.parametrize("function", [fails, fails_later, fails_amid, fails_later_amid])
+def test_the_type_of_an_error_is_noted(traces: Traces, function: Callable[[list[int]], Any]) -> None:
+    """By the name that OpenTelemetry has for it, so that a backend groups batches by it."""
+    fn = batched.dynamically(function, timeout_ms=0, name="fn")
+    with pytest.raises(ValueError, match="unlucky"):
+        fn(1)
+    fn.shutdown()
+    (batch,) = traces.spans("batch fn")
+    assert batch.attributes["error.type"] == "ValueError"
+
+
 def test_errors_are_noted(traces: Traces) -> None:
     """One that is raised with its text, those in the place of results with their number."""
 
@@ -346,6 +380,8 @@ def test_errors_are_noted(traces: Traces) -> None:
     raised, returned = traces.spans("batch fn")
     assert not raised.status.is_ok
     assert "unlucky" in raised.events[0].attributes["exception.message"]
+    assert raised.attributes["error.type"] == "ValueError"
+    assert returned.attributes["error.type"] == "KeyError"
     assert returned.attributes["batched.batch.failed"] == 1
     assert not returned.status.is_ok
 

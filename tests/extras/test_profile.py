@@ -95,6 +95,14 @@ def test_the_advice_follows_from_the_costs() -> None:
     assert json.loads(json.dumps(found.as_dict()))["pays"]
 
 
+@pytest.mark.parametrize("costs", [(0.004, 0.0002), (0.0005, 0.0001), (0.02, 0.001)])
+def test_what_callers_can_expect_is_of_one_time(costs: tuple[float, float]) -> None:
+    """Callers that never pause get as many items as their waits allow: neither counts the time before."""
+    function = Costly(*costs)
+    for each in profile(function, TEXTS, clock=function.clock).expected:
+        assert each.items_per_s * each.latency_ms / 1000 == pytest.approx(each.callers, rel=0.02), each
+
+
 @pytest.mark.parametrize(("length", "pays"), [("auto", True), (None, False)])
 def test_batches_of_items_of_similar_length_may_pay_where_others_do_not(length: Any, pays: bool) -> None:
     """As the scheduler forms them, unless it is told not to."""
@@ -135,6 +143,25 @@ def test_what_gains_nothing_is_not_to_be_batched() -> None:
     assert not found.pays
     assert found.batch_size == 1
     assert found.advice()[0].startswith("Do not batch")
+
+
+def test_what_takes_less_than_a_call_does_is_not_to_be_batched() -> None:
+    """However much faster the function itself is on lists."""
+    function = Costly(0.000005, 0.0000001)
+    found = profile(function, TEXTS, clock=function.clock)
+    assert found.gain > 10
+    assert not found.pays
+    (advice,) = found.advice()
+    assert advice.endswith(
+        "an item takes 0.0051 ms alone, and at best 0.000139 ms in a batch, and a call 0.01 ms."
+    )
+
+
+def test_what_callers_can_expect_counts_their_calls() -> None:
+    """A batch of many takes the time of many calls besides, as these are made one after another."""
+    function = Costly(0.001, 0.00001)
+    *_, many = profile(function, TEXTS, clock=function.clock).expected
+    assert many.latency_ms == pytest.approx(1 + 128 * (0.01 + 0.01), rel=0.02)
 
 
 def test_columns_coroutine_functions_and_decorated_ones() -> None:

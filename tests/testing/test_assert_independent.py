@@ -7,6 +7,7 @@ import itertools
 import random
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,21 @@ def test_a_function_may_ask_for_its_batch() -> None:
     assert_independent(aasks, TEXTS)
 
 
+def test_a_function_finds_the_context_of_the_test() -> None:
+    """As `current_batch` has it; the variables themselves are not set, as in a service."""
+    factor: ContextVar[float] = ContextVar("factor")
+
+    def times(texts: list[str]) -> list[float]:
+        contexts = batched.current_batch().contexts
+        return [len(text) * context[factor] for text, context in zip(texts, contexts, strict=True)]
+
+    def check() -> None:
+        factor.set(2.0)
+        assert_independent(times, TEXTS)
+
+    copy_context().run(check)
+
+
 def centered(texts: list[str]) -> Any:
     values = np.array(lengths(texts))
     return values - values.mean()
@@ -163,8 +179,8 @@ def drawing() -> Callable[[list[str]], list[float]]:
         (without_equal_items, "returned 1 result for a batch of 2 items"),
         (of_the_first, "all items of the batch have one answer"),
         (only_alike, "does not take these items together"),
-        (counting(), r"items\[0\]"),
-        (drawing(), r"items\[0\]"),
+        (counting(), r"items\[0\].* keeps something from batch to batch"),
+        (drawing(), r"items\[0\].* draws random numbers"),
     ],
 )
 def test_each_planted_fault_is_found(function: Callable[..., Any], says: str) -> None:

@@ -207,6 +207,8 @@ def test_what_cannot_be_is_refused() -> None:
 
     with pytest.raises(TypeError, match="streams"):
         manual_clock(batched.dynamically(pieces))
+    with pytest.raises(TypeError, match="embed runs in its server"):
+        manual_clock(batched.connect("unix:/there/is/none.sock").embed)
 
 
 def test_a_batch_that_has_run_can_be_compared() -> None:
@@ -253,6 +255,24 @@ def test_an_asynchronous_cache_is_asked_and_told(view: dict[str, Any]) -> None:
     assert clock.call(2).result() == -2
     assert [ran.items for ran in clock.ran] == [[2]]
     assert clock.stats.total_cached == 3
+
+
+def test_a_function_finds_the_context_of_each_call() -> None:
+    """As `current_batch` has it in a service; items of a list have one."""
+    tenant: ContextVar[str] = ContextVar("tenant")
+
+    def tenants(items: list[int]) -> list[str]:
+        return [context[tenant] for context in batched.current_batch().contexts]
+
+    clock = manual_clock(batched.dynamically(tenants))
+
+    def call(name: str, items: Any) -> Any:
+        tenant.set(name)
+        return clock.call(items)
+
+    first, second = (copy_context().run(call, *each) for each in (("one", 1), ("other", [2, 3])))
+    clock.turn(ms=100)
+    assert (first.result(), second.result()) == ("one", ["other", "other"])
 
 
 def test_context_variables_of_the_test_are_not_set_in_the_function() -> None:

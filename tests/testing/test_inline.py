@@ -19,6 +19,7 @@ import batched.inference
 from batched import aio
 from batched.testing import inline
 from tests.kit.gate import PATIENCE_S, turns_until
+from tests.kit.serving import served
 
 
 class Watched:
@@ -460,6 +461,24 @@ def test_it_ends_with_the_block_and_may_be_nested() -> None:
     fn.shutdown()
     with inline(), pytest.raises(batched.ClosedError):
         fn(4)
+
+
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
+def test_a_server_in_this_process_answers_its_clients_as_ever(decorate: Any) -> None:
+    """In its worker, or on its loop: the caller, in its thread, is in another process."""
+    double = Watched()
+    with served(decorate(double, name="double")) as server, server.connect() as client, inline():
+        remote = client.double.options(deadline_ms=1000 * PATIENCE_S)
+        assert client.double.submit(1).result(PATIENCE_S) == 2
+        assert remote(1) == 2
+        assert remote([1, 2]) == [2, 4]
+        assert list(remote.map(range(3))) == [0, 2, 4]
+
+        async def main() -> list[int]:
+            return await asyncio.gather(*map(remote.acall, range(5)))
+
+        assert asyncio.run(main()) == [0, 2, 4, 6, 8]
+    assert threading.get_ident() not in double.threads
 
 
 def test_stages_and_the_current_batch() -> None:

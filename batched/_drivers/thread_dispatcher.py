@@ -83,7 +83,7 @@ class ThreadDispatcher(Dispatcher):
                     outputs = self._await(outputs)
                 parts = batch.split(outputs, self.collator)
         except BaseException as error:  # noqa: BLE001  for the callers to handle, whatever it is
-            failure = error
+            failure, outputs = error, None
         found: Batch | float | None = 0.0
         workers = self.workers
         with self as batcher:

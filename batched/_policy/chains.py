@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-
-_MAY_REST = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+from types import FrameType
 
 
 def chain_of(error: BaseException, *, into_groups: bool = False) -> Iterator[BaseException]:
@@ -47,14 +46,22 @@ def texts_of(error: BaseException) -> list[str]:
 def forget_variables(error: BaseException) -> None:
     """Have the frames of `error`, and of the errors that led to it, forget their local variables.
 
-    These may be arrays, on a device whose memory is needed. Frames that still run keep theirs.
+    These may be arrays, on a device whose memory is needed. Frames that still run, or rest, keep theirs.
     """
     for each in chain_of(error):
         trace = each.__traceback__
+        above = None if trace is None else trace.tb_frame.f_back
         while trace is not None:
-            frame = trace.tb_frame
-            # Before Python 3.13, `clear` ends a generator or coroutine that has caught the error, and rests.
-            if sys.version_info >= (3, 13) or not frame.f_code.co_flags & _MAY_REST:
-                with suppress(RuntimeError):
-                    frame.clear()
+            _forget(trace.tb_frame)
             trace = trace.tb_next
+        while above is not None and above.f_globals.get("__name__", "").startswith("batched._"):
+            _forget(above)  # a traceback that does not begin in these frames leads to them, too
+            above = above.f_back
+
+
+def _forget(frame: FrameType) -> None:
+    # Before Python 3.13, `clear` ends a generator or coroutine that has caught the error, and rests. Then, as
+    # while it runs, the frame does not own what it has, its code among it.
+    if sys.version_info >= (3, 13) or any(each is frame.f_code for each in gc.get_referents(frame)):
+        with suppress(RuntimeError):
+            frame.clear()

@@ -140,6 +140,29 @@ def test_what_only_a_server_can_do_is_refused_with_the_remedy(server: Served) ->
     assert double.stats.total_batches == 0  # the server has a batcher of its own
 
 
+def test_what_is_configured_in_the_process_of_the_server_holds_for_clients() -> None:
+    """Before the function is served, and while it is, in each server; then for calls of its own process."""
+    gate = Gate()
+    fn = batched.dynamically(gate, batch_size=8, timeout_ms=0, name="fn")
+    fn.configure(batch_size=2)
+    with served(fn) as first, served(fn) as second:
+        for server in (first, second):
+            client = server.connect().fn
+            assert client([1, 2, 3, 4]) == [1, 2, 3, 4]
+            assert gate.batches == [[1, 2], [3, 4]]
+            gate.batches.clear()
+        with pytest.raises(ValueError, match="batch_size"):
+            fn.configure(batch_size=0)
+        fn.configure(batch_size=3)
+        for call in (first.connect().fn, second.connect().fn, fn):
+            assert call([1, 2, 3, 4]) == [1, 2, 3, 4]
+            assert gate.batches == [[1, 2, 3], [4]]
+            gate.batches.clear()
+    fn.configure(batch_size=4)
+    assert fn([1, 2, 3, 4]) == [1, 2, 3, 4]
+    assert gate.batches == [[1, 2, 3, 4]]
+
+
 def test_figures_and_findings_are_the_servers(server: Served) -> None:
     """From a thread, and from a loop, which they block."""
     fn, other = server.connect().double, server.connect().double

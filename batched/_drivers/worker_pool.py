@@ -652,8 +652,11 @@ class SharedWorkers(Seat):
         self._pool.wake()
 
     def look_again(self) -> None:
-        """Have a worker look again, if there is one."""
-        if self._pool.members:
+        """Have a worker look again, if there is one, or if calls wait for one.
+
+        A call that was taken from the inbox before its caller looked there has not started a worker itself.
+        """
+        if self._pool.members or self.dispatcher.batcher.has_calls:
             self.wake()
 
     def set_most(self, most: int) -> None:

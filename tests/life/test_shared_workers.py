@@ -243,6 +243,31 @@ def test_start_does_not_raise_the_error_of_a_worker_that_has_just_ended() -> Non
         started[0].result(PATIENCE_S)
 
 
+def no_model(name: str) -> None:
+    """Fail, as an initializer does."""
+    raise RuntimeError(f"no model for {name}")
+
+
+def test_a_call_that_another_thread_has_queued_starts_a_worker_after_a_start_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its caller finds the inbox empty: whoever reads `stats` has moved the call just before."""
+    fn: Any = batched.dynamically(Gate(), workers=batched.Workers(1, initializer=no_model))
+    with pytest.raises(RuntimeError, match="no model"):
+        fn(1)
+    batcher = fn._driver.batcher  # noqa: SLF001
+    wakes = batcher.wakes
+
+    def too_late(call: Any) -> bool:
+        assert fn.stats.queue_size == 1
+        return bool(wakes(call))
+
+    monkeypatch.setattr(batcher, "wakes", too_late)
+    with pytest.raises(RuntimeError, match="no model"):
+        fn.submit(2).result(PATIENCE_S)
+    assert fn.stats.total_cancelled == 2
+
+
 def test_a_broken_state_is_gone_before_the_new_one_is_made() -> None:
     """The device has no memory for two."""
 

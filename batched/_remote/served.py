@@ -195,7 +195,7 @@ class Served:
 
     async def with_cache(self, call: Call) -> None:
         """Answer `call`, where the callers ask an asynchronous cache; raise its error."""
-        await answer_with_cache(self.driver, call, self.name)
+        await answer_with_cache(self.driver, call, self.name, waits=hasattr(call, "flow"))  # it is of a map
 
 
 class _Told:

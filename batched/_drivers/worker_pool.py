@@ -799,6 +799,8 @@ class SharedWorkers(Seat):
                 return
             self.ended = True
             then, self._then = self._then, []
+        # A worker may have noted it at the end of its last batch, with no reason to wake the one that looks.
+        self._pool.asking.pop(self, None)
         self._when_ended()
         for callback in then:
             callback()

@@ -99,6 +99,41 @@ def test_the_threads_end_with_the_last_function_and_the_last_reference() -> None
     until(has_ended)
 
 
+def reached_from_its_options(gate: Gate, **options: Any) -> Any:
+    """Return a batched function that can be reached from its own `fair_by`."""
+    known: list[Any] = []
+    fn = batched.dynamically(gate, timeout_ms=0, fair_by=lambda item: bool(known) and item, **options)
+    known.append(fn)
+    return fn
+
+
+def test_a_function_that_was_shut_down_is_kept_by_no_worker() -> None:
+    """Though a worker has asked for it once more, at the end of its last batch, and the others sleep.
+
+    One that is reached from its own options, as that of a server is, tells no worker when it is dropped.
+    """
+    pool = batched.Workers(2)
+    gate = Gate(shut=True)
+    fn = reached_from_its_options(gate, workers=pool, batch_size=1)
+    calls = [fn.submit(item) for item in range(2)]
+    for _ in range(2):
+        gate.wait_for_batch()
+    for ran in (1, 2):
+        gate.let_through()
+        until(lambda ran=ran: sum(each.batches for each in pool.stats.functions.values()) == ran)
+    assert [call.result(PATIENCE_S) for call in calls] == [0, 1]
+    fn.shutdown()
+    gone = weakref.ref(fn)
+    del fn, calls
+
+    def is_gone() -> bool:
+        gc.collect()
+        return gone() is None
+
+    until(is_gone)
+    pool.shutdown()
+
+
 def test_no_thread_starts_and_no_state_is_made_before_the_first_call() -> None:
     """Shutting down what was never called starts none either."""
     made: list[str] = []

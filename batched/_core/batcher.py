@@ -189,7 +189,7 @@ class Batcher(Inbox):
             self.effects.has_moved = True
             new = self.arriving[:]  # calls that come meanwhile come later
             if self.later:
-                self._do_later()
+                self.do_later()
             for queued in self._queued:
                 queued(new)
             try:
@@ -200,14 +200,14 @@ class Batcher(Inbox):
             self.admission.arriving = 0
             del self.arriving[: len(new)]  # last, so that Ctrl-C loses nothing
         if self.later:
-            self._do_later()
+            self.do_later()
         while gone:
             gone -= 1
             call = self.leaving.popleft()
             self.effects.gone.append(call)
             self.drop(call)
 
-    def _do_later(self) -> None:
+    def do_later(self) -> None:
         """Do what callers could not do without the lock."""
         while self.later:
             self.later.popleft()()
@@ -254,7 +254,7 @@ class Batcher(Inbox):
         Raises `QueueFullError` if it cannot `wait`, and `ValueError` if there will never be room.
         """
         if self.later:
-            self._do_later()
+            self.do_later()
         if self.leaving:  # calls that leave make room
             self.take_in()
         parts: list[Call] = []
@@ -266,7 +266,7 @@ class Batcher(Inbox):
             )
         except BaseException as error:
             if isinstance(error, QueueFullError):
-                self.counters.rejected += sum(part.size for part in parts)
+                self.counters.rejected += call.size  # with those that a cache knows
             _leave(call)
             call.missing = call.waiting = 0  # nothing is left to be cancelled
             raise

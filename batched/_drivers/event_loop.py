@@ -81,6 +81,9 @@ class LoopDriver(Driver):
                 batchers.append(dispatcher.batcher)
             else:
                 self.keep(dispatcher.batcher)
+        if not amid_step:
+            for batcher in batchers:
+                batcher.do_later()  # calls that were refused are to be counted
         arriving = sum(call.size for batcher in batchers for call in list(batcher.arriving))
         stats = self._snapshot(batchers, self._gone, amid_step=amid_step)
         accepted = stats.total_accepted + arriving

@@ -653,8 +653,11 @@ class SharedWorkers(Seat):
         self._pool.wake()
 
     def look_again(self) -> None:
-        """Have a worker look again, if there is one."""
-        if self._pool.members:
+        """Have a worker look again, if there is one, or if calls wait for one.
+
+        A call that was taken from the inbox before its caller looked there has not started a worker itself.
+        """
+        if self._pool.members or self.dispatcher.batcher.has_calls:
             self.wake()
 
     def set_most(self, most: int) -> None:
@@ -797,6 +800,8 @@ class SharedWorkers(Seat):
                 return
             self.ended = True
             then, self._then = self._then, []
+        # A worker may have noted it at the end of its last batch, with no reason to wake the one that looks.
+        self._pool.asking.pop(self, None)
         self._when_ended()
         for callback in then:
             callback()

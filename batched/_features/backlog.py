@@ -295,7 +295,7 @@ class Backlog(Feature):
             if deadline < self._losing_before:
                 self._losing += items
             return
-        river.later.append(partial(self._count_refused, items))
+        river.later.append(partial(self._count_refused, call.size))  # with those that a cache knows
         error = self.overload(call, too_long, now, in_vain=self._too_long(call, 0, items, now) > 0.0)
         call.missing = call.waiting = 0  # nothing is left to be cancelled
         raise error

@@ -310,6 +310,8 @@ class Connections:
         for link in [*self._by_loop.copy().values(), self._of_threads]:
             if link is not None:
                 link.close()
+        for driver in [*self._drivers.values()]:
+            driver.deadline_watch.stop()
 
     def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
         if hasattr(self, "_terms") and not _is_exit():  # then modules are half gone

@@ -76,6 +76,10 @@ class RemoteDriver(Driver):
     def _begin(self) -> None:
         self.deadline_watch: DeadlineWatch = DeadlineWatch(self.name, _drop_late)
 
+    def __del__(self, _is_exit: Callable[[], bool] = sys.is_finalizing) -> None:
+        if hasattr(self, "deadline_watch") and not _is_exit():  # then modules are half gone
+            self.deadline_watch.stop()
+
     def after_fork(self) -> None:
         """Start afresh in the child: the connections, and the calls that wait, are the parent's."""
         self._begin_anew()
@@ -248,6 +252,7 @@ class RemoteDriver(Driver):
             loop = running_loop_or_none()
             while any(loop is None or call.waits_at is not loop for call in self._awaited()):
                 sleep(_LOOK_S)
+            self.deadline_watch.stop()
 
     def _cancel_all(self) -> None:
         """Drop all calls without an answer: their callers get `CancelledError`."""
@@ -268,6 +273,7 @@ class RemoteDriver(Driver):
         self._close()
         while self._awaited():  # noqa: ASYNC110  answers come on any thread
             await asyncio.sleep(_LOOK_S)
+        self.deadline_watch.stop()
 
     def _awaited(self) -> list[Call]:
         """Return the calls without an answer, but those of loops that have stopped: they read none."""

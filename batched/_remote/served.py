@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, get_running_loop
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import inf
 from typing import Any
+from weakref import WeakSet, ref
 
 from batched._api.function import DecoratedFunction, answer_with_cache
 from batched._api.streams import AsyncStream
@@ -46,7 +47,8 @@ class Served:
 
     def __init__(self, name: str, function: DecoratedFunction[Any]) -> None:
         self.name = name
-        settings: Options = function._shared.settings  # noqa: SLF001
+        its_driver = function._driver  # noqa: SLF001
+        settings: Options = its_driver.options
         fair_by = settings.fair_by
         self._fair_by = fair_by if fair_by is not None and takes_item(fair_by) else None
         self._asks = self._fair_by is not None or settings.cache is not None
@@ -59,6 +61,7 @@ class Served:
         self.streams: bool = shared.streams
         self.callers_ask: bool = shared.callers_ask
         self.driver: Any = shared.driver or self.function._find()  # noqa: SLF001
+        _follow(its_driver, self.driver)
         self._read = shared.read
         default_ms = self.driver.options.default_deadline_ms
         self._default_s = None if default_ms is None else default_ms / 1000
@@ -192,7 +195,7 @@ class Served:
 
     async def with_cache(self, call: Call) -> None:
         """Answer `call`, where the callers ask an asynchronous cache; raise its error."""
-        await answer_with_cache(self.driver, call, self.name)
+        await answer_with_cache(self.driver, call, self.name, waits=hasattr(call, "flow"))  # it is of a map
 
 
 class _Told:
@@ -313,7 +316,7 @@ def _with_tenants(
     function that takes no item is asked by no server: a client has the context of the caller.
     """
     shared = function._shared  # noqa: SLF001
-    settings: Options = shared.settings
+    settings: Options = function._driver.options  # noqa: SLF001  as last configured
     changes: dict[str, Any] = {"fair_by": fair_by}
     if not shared.binds:
         owner = function._key  # noqa: SLF001
@@ -325,6 +328,25 @@ def _with_tenants(
     kind = type(kind.__name__, (kind,), {"__slots__": (), "_join": staticmethod(joins)})
     made: DecoratedFunction[Any] = kind(function.__wrapped__, replace(settings, **changes))
     return made
+
+
+def _follow(driver: Any, twin: Any) -> None:
+    """Have what is configured at `driver` hold for its `twin` too: for callers it is one function.
+
+    The method is replaced, so that no other room has to know of servers.
+    """
+    twins: WeakSet[Any] | None = vars(driver).get("twins")
+    if twins is None:
+        vars(driver)["twins"] = twins = WeakSet()
+        vars(driver)["configure"] = partial(_configure, ref(driver), twins)
+    twins.add(twin)
+
+
+def _configure(driver: ref[Any], twins: WeakSet[Any], changes: Mapping[str, Any]) -> None:
+    own: Any = driver()
+    type(own).configure(own, changes)
+    for twin in list(twins):
+        twin.configure(changes)
 
 
 def _join(*args: Any, is_bound: bool, **named: Any) -> tuple[Any, Any]:

@@ -15,9 +15,12 @@ from weakref import WeakKeyDictionary
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
+from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.change import Change
+from batched._core.lessons import NOTHING, Lessons
 from batched._core.options import Options
+from batched._core.stats import Stats
 from batched._drivers.arrivals import Entry, put
 from batched._drivers.current_batch import IN_THREAD, RUNNING, known_batch
 from batched._drivers.current_worker import OF_THREAD, Worker
@@ -42,6 +45,8 @@ _lock = threading.Lock()
 _depth = 0
 _before: dict[Entry, Callable[..., Any]] = {}
 _own_drop: list[Callable[..., None]] = []
+_at_work: set[_Inline] = set()
+_own_snapshot: Callable[..., Stats] = Driver._snapshot  # noqa: SLF001
 _tasks: set[asyncio.Task[None]] = set()  # of work that goes on: a loop keeps its tasks weakly
 _turns: dict[tuple[asyncio.AbstractEventLoop, Driver], asyncio.Semaphore] = {}
 _running: dict[Batch, Driver] = {}
@@ -72,6 +77,7 @@ def inline() -> Iterator[None]:
             _before.update(put(_INSTEAD))
             _own_drop.append(ThreadDriver._drop)  # noqa: SLF001
             ThreadDriver._drop = _drop  # type: ignore[method-assign, assignment]  # noqa: SLF001
+            Driver._snapshot = _snapshot  # type: ignore[method-assign, assignment]  # noqa: SLF001
     try:
         yield
     finally:
@@ -81,6 +87,7 @@ def inline() -> Iterator[None]:
                 put(_before)
                 _turns.clear()
                 ThreadDriver._drop = _own_drop.pop()  # type: ignore[method-assign]  # noqa: SLF001
+                Driver._snapshot = _own_snapshot  # type: ignore[method-assign]  # noqa: SLF001
 
 
 def _push(driver: ThreadDriver, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
@@ -144,6 +151,12 @@ def _answer(dispatcher: _Inline, call: Call, *, of_map: bool, is_awaited: bool) 
 def _drop(driver: ThreadDriver, call: Call) -> None:
     """Drop `call` where it is: its caller has left."""
     (_answering.get(call) or driver).batcher.leave(call)
+
+
+def _snapshot(driver: Driver, batchers: list[Batcher], gone: Lessons = NOTHING, *, amid_step: bool) -> Stats:
+    """Return the figures of a driver, with the calls that are being answered here."""
+    there = [each.batcher for each in list(_at_work) if each.driver is driver]
+    return _own_snapshot(driver, [*batchers, *there], gone, amid_step=amid_step)
 
 
 _INSTEAD: dict[Entry, Callable[..., Any]] = {
@@ -216,6 +229,7 @@ class _Inline(Dispatcher):
     def answer(self, call: Call, *, of_map: bool) -> Work:
         """Run all batches of `call`, and wake its caller."""
         call.note_context()
+        _at_work.add(self)
         try:
             with self as batcher:
                 batcher.drain()
@@ -225,6 +239,8 @@ class _Inline(Dispatcher):
         except BaseException as error:
             self.recover(error)
             raise
+        finally:
+            _at_work.discard(self)
 
     def _next(self) -> Batch | None:
         with self as batcher:

@@ -43,6 +43,16 @@ def test_a_call_that_cannot_be_in_time_is_refused_and_told_when_to_come_back(fla
     assert (stats.total_refused, stats.total_accepted) == (1, 7)
 
 
+def test_of_a_call_that_is_refused_each_item_counts(flavour: Flavour) -> None:
+    """Also those that a cache knows, as its caller gets none of them."""
+    gate, fn, first = held(flavour, cache={"known": 1})
+    with pytest.raises(OverloadError):
+        flavour.call(fn.options(deadline_ms=0.01), ["known", "hopeless", "known"])
+    assert (fn.stats.total_refused, fn.stats.total_cached) == (3, 0)
+    gate.open()
+    assert first.result(PATIENCE_S) == "first"
+
+
 def test_the_expected_wait_is_not_known_at_first_and_grows_with_what_waits(flavour: Flavour) -> None:
     """And with the items of the call."""
     fresh = flavour.decorate(Gate())

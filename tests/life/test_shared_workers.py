@@ -99,6 +99,41 @@ def test_the_threads_end_with_the_last_function_and_the_last_reference() -> None
     until(has_ended)
 
 
+def reached_from_its_options(gate: Gate, **options: Any) -> Any:
+    """Return a batched function that can be reached from its own `fair_by`."""
+    known: list[Any] = []
+    fn = batched.dynamically(gate, timeout_ms=0, fair_by=lambda item: bool(known) and item, **options)
+    known.append(fn)
+    return fn
+
+
+def test_a_function_that_was_shut_down_is_kept_by_no_worker() -> None:
+    """Though a worker has asked for it once more, at the end of its last batch, and the others sleep.
+
+    One that is reached from its own options, as that of a server is, tells no worker when it is dropped.
+    """
+    pool = batched.Workers(2)
+    gate = Gate(shut=True)
+    fn = reached_from_its_options(gate, workers=pool, batch_size=1)
+    calls = [fn.submit(item) for item in range(2)]
+    for _ in range(2):
+        gate.wait_for_batch()
+    for ran in (1, 2):
+        gate.let_through()
+        until(lambda ran=ran: sum(each.batches for each in pool.stats.functions.values()) == ran)
+    assert [call.result(PATIENCE_S) for call in calls] == [0, 1]
+    fn.shutdown()
+    gone = weakref.ref(fn)
+    del fn, calls
+
+    def is_gone() -> bool:
+        gc.collect()
+        return gone() is None
+
+    until(is_gone)
+    pool.shutdown()
+
+
 def test_no_thread_starts_and_no_state_is_made_before_the_first_call() -> None:
     """Shutting down what was never called starts none either."""
     made: list[str] = []
@@ -241,6 +276,31 @@ def test_start_does_not_raise_the_error_of_a_worker_that_has_just_ended() -> Non
         assert isinstance(future.exception(PATIENCE_S), OSError)
         second.set()
         started[0].result(PATIENCE_S)
+
+
+def no_model(name: str) -> None:
+    """Fail, as an initializer does."""
+    raise RuntimeError(f"no model for {name}")
+
+
+def test_a_call_that_another_thread_has_queued_starts_a_worker_after_a_start_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its caller finds the inbox empty: whoever reads `stats` has moved the call just before."""
+    fn: Any = batched.dynamically(Gate(), workers=batched.Workers(1, initializer=no_model))
+    with pytest.raises(RuntimeError, match="no model"):
+        fn(1)
+    batcher = fn._driver.batcher  # noqa: SLF001
+    wakes = batcher.wakes
+
+    def too_late(call: Any) -> bool:
+        assert fn.stats.queue_size == 1
+        return bool(wakes(call))
+
+    monkeypatch.setattr(batcher, "wakes", too_late)
+    with pytest.raises(RuntimeError, match="no model"):
+        fn.submit(2).result(PATIENCE_S)
+    assert fn.stats.total_cancelled == 2
 
 
 def test_a_broken_state_is_gone_before_the_new_one_is_made() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import inspect
 import math
 import pickle
@@ -22,8 +23,9 @@ import pytest
 import batched
 from batched._remote.function import RemoteFunction
 from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.remote_server import serving
 from tests.kit.script import ROOT
-from tests.kit.serving import Served, served
+from tests.kit.serving import HAS_UNIX, Served, folder, served
 
 NUMBERS = count()
 TENANT: ContextVar[Any] = ContextVar("TENANT", default="none")
@@ -138,6 +140,49 @@ def test_what_only_a_server_can_do_is_refused_with_the_remedy(server: Served) ->
     with pytest.raises(TypeError, match=r"request_cache .*double.* Decorate a function of this process"):
         fn.options(request_cache={})
     assert double.stats.total_batches == 0  # the server has a batcher of its own
+
+
+def test_what_is_configured_in_the_process_of_the_server_holds_for_clients() -> None:
+    """Before the function is served, and while it is, in each server; then for calls of its own process."""
+    gate = Gate()
+    fn = batched.dynamically(gate, batch_size=8, timeout_ms=0, name="fn")
+    fn.configure(batch_size=2)
+    with served(fn) as first, served(fn) as second:
+        for server in (first, second):
+            client = server.connect().fn
+            assert client([1, 2, 3, 4]) == [1, 2, 3, 4]
+            assert gate.batches == [[1, 2], [3, 4]]
+            gate.batches.clear()
+        with pytest.raises(ValueError, match="batch_size"):
+            fn.configure(batch_size=0)
+        fn.configure(batch_size=3)
+        for call in (first.connect().fn, second.connect().fn, fn):
+            assert call([1, 2, 3, 4]) == [1, 2, 3, 4]
+            assert gate.batches == [[1, 2, 3], [4]]
+            gate.batches.clear()
+    fn.configure(batch_size=4)
+    assert fn([1, 2, 3, 4]) == [1, 2, 3, 4]
+    assert gate.batches == [[1, 2, 3, 4]]
+
+
+@pytest.mark.skipif(not HAS_UNIX, reason="needs unix sockets")
+@pytest.mark.thread_unsafe(reason="looks at all threads of the process")
+@pytest.mark.parametrize("how", ["close", "shutdown", "aclose", "dropped"])
+def test_the_thread_that_watches_deadlines_ends_with_the_function(how: str) -> None:
+    """Though the deadline of a call that was answered is far away."""
+    with folder() as found, serving(f"unix:{found}/s", functions={"known": double}):
+        client = batched.connect(f"unix:{found}/s")
+        fn = client.known.options(deadline_ms=600_000)
+        assert fn.submit(2).result(PATIENCE_S) == 4
+        if how == "close":
+            client.close()
+        elif how == "shutdown":
+            fn.shutdown()
+        elif how == "aclose":
+            asyncio.run(fn.aclose())
+        del client, fn
+        gc.collect()
+        until(lambda: all(each.name != "batched deadlines: known" for each in threading.enumerate()))
 
 
 def test_figures_and_findings_are_the_servers(server: Served) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import batched
+from batched import aio
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.remote_server import serving
 from tests.kit.serving import served
@@ -45,6 +46,45 @@ def test_an_element_that_is_refused_fails_alone() -> None:
                     assert [answer for answer in answers if not isinstance(answer, Exception)] == [
                         item for item in items if item
                     ]
+
+
+class Slow:
+    """A cache that callers await, as they do where the function is `async def`."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Any] = {}
+
+    async def get(self, key: Any) -> Any:
+        """Return what is known."""
+        return self.known.get(key)
+
+    async def set(self, key: Any, value: Any) -> None:
+        """Note it."""
+        self.known[key] = value
+
+
+@pytest.mark.parametrize("bad", [[], [{}]], ids=["all good", "one bad"])
+def test_a_map_waits_for_room_behind_a_cache_that_callers_await(bad: list[Any]) -> None:
+    """Also where each element is a call of its own, as one of them has no key."""
+    gate = Gate(shut=True)
+
+    @aio.dynamically(batch_size=4, max_queue_size=4, timeout_ms=0, cache=Slow(), cache_key=keyed)
+    async def fn(items: list[Any]) -> list[Any]:
+        return await asyncio.to_thread(gate, items)
+
+    items: list[Any] = [{"key": at} for at in range(20)]
+    items[2:2] = bad
+    with served(fn) as server, server.connect() as client, ThreadPoolExecutor(1) as pool:
+        assert client.fn.stats.queue_size == 0  # now the client knows how large batches are
+        answers = pool.submit(list, client.fn.options(return_exceptions=True).map(items))
+        try:
+            until(lambda: client.fn.stats.queue_size)
+        finally:
+            gate.open()
+        found = answers.result(PATIENCE_S)
+        failed = [at for at, answer in enumerate(found) if isinstance(answer, Exception)]
+        assert failed == [at for at, item in enumerate(items) if not item]
+        assert client.fn.stats.total_rejected == 0
 
 
 @needs_unix

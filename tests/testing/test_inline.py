@@ -52,6 +52,39 @@ def test_calls_of_threads_run_where_they_come_from() -> None:
     assert fn.stats.total_processed == 9
 
 
+def test_figures_know_what_runs() -> None:
+    """Asked inside of the function: of threads, and of tasks, where nothing counts as cancelled."""
+    seen: list[tuple[int, ...]] = []
+
+    def note(stats: batched.Stats) -> None:
+        counted = stats.queue_size, stats.running_items, stats.total_processed, stats.total_cancelled
+        assert stats.total_accepted == sum(counted)
+        seen.append(counted)
+
+    def plain(items: list[int]) -> list[int]:
+        note(fn.stats)
+        return items
+
+    async def awaited(items: list[int]) -> list[int]:
+        await asyncio.sleep(0)
+        note(on_loop.stats)
+        return items
+
+    fn = batched.dynamically(plain, batch_size=2)
+    on_loop = aio.dynamically(awaited, batch_size=2)
+
+    async def main() -> None:
+        assert await on_loop([1, 2, 3]) == [1, 2, 3]
+
+    expected = [(1, 2, 0, 0), (0, 1, 2, 0)]
+    with inline():
+        assert fn([1, 2, 3]) == [1, 2, 3]
+        assert seen == expected
+        asyncio.run(main())
+    assert seen == 2 * expected
+    assert fn.stats.running_items == on_loop.stats.running_items == 0
+
+
 def test_calls_of_tasks_run_where_they_come_from() -> None:
     """With a worker thread, and on the loop."""
     function = Watched()

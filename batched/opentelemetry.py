@@ -36,6 +36,7 @@ from batched._metrics import (
     read_workers,
 )
 from batched._parts.stages import Steps
+from batched.errors import is_error
 
 try:
     from opentelemetry import metrics, trace
@@ -309,7 +310,7 @@ async def _asteps(span: Span, steps: Any, batch: Batch) -> AsyncGenerator[Any, A
 def _note_errors(span: Span, outputs: Any) -> None:
     """Note how many items have an exception in the place of a result."""
     if isinstance(outputs, list):
-        failed = sum(isinstance(each, BaseException) for each in outputs)
+        failed = sum(is_error(each) for each in outputs)
         if failed:
             span.set_attribute("batched.batch.failed", failed)
             span.set_status(StatusCode.ERROR, f"{failed} of {len(outputs)} items failed")

@@ -34,7 +34,7 @@ def is_used_up(item: Any) -> bool:
 
 
 def _is_consumed(part: Any) -> bool:
-    if isinstance(part, _PLAIN):
+    if issubclass(type(part), _PLAIN):  # by its type: a proxy may fail when asked for its class
         return False
     try:
         is_iterator = isinstance(part, Iterator | AsyncIterator | Coroutine)
@@ -45,7 +45,7 @@ def _is_consumed(part: Any) -> bool:
 
 def _parts(item: Any) -> Iterable[Any]:
     """Return what `item` contains: its attributes, elements or values."""
-    if isinstance(item, _PLAIN):
+    if issubclass(type(item), _PLAIN):
         return ()
     try:
         own = () if type(item) in _WITHOUT_ATTRIBUTES else _attributes(item)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from math import inf
+from random import Random
 from statistics import fmean
 
 import pytest
 
+from batched._core.options import Options
+from batched._drivers.manual_clock import ManualDriver
 from batched._features.backlog import Backlog
+from tests.kit.calls import listed
 from tests.kit.known_service import FULL
 from tests.kit.simulated_callers import Callers
 
@@ -108,3 +113,26 @@ def test_the_running_batch_counts_in_when_to_come_back() -> None:
     assert calls.admit(service.call(FULL), wait=False)
     callers.enter(1)
     assert callers.next_at - service.now > 0.052
+
+
+def test_the_wait_of_a_list_is_a_time_however_long_the_list_and_whatever_fails() -> None:
+    """Where lists pile up and batches fail, more seemed to come than is done, and the wait was negative."""
+    random = Random(0)
+    driver = ManualDriver(Options(batch_size=4, timeout_ms=0))
+    backlog = driver.batcher.feature(Backlog)
+    backlog.use()
+    now = 0.0
+    for number in range(900):
+        if number < 300:
+            driver.push(listed(random.randint(9, 24), now))
+        if driver.delay(now) != 0.0:
+            break
+        batch = driver.pop(now)
+        now += 0.01
+        if random.random() > 0.7**batch.size:
+            driver.fail(batch, ValueError(), now)
+        else:
+            driver.run(batch, now)
+        if backlog.times.is_known:
+            waits = [backlog.wait_s(items, now) for items in (9, 40, 400, 40_000, 10**18)]
+            assert all(wait is not None and 0.0 < wait < inf for wait in waits)

@@ -151,10 +151,13 @@ class Backlog(Feature):
         if run.is_divided:
             self._note_run(batch, now - started, divided=True)
         else:
-            if run.is_lesson and self._has_begun and not batch.failed:
-                if self.times.is_known:
-                    self._sooner = min((now - started) / self.times.seconds(batch.size), 1.0)
-                self._learn(batch.size, now - started)
+            if self._has_begun and not batch.failed:
+                if not run.is_lesson:
+                    self.times.passed(batch.size, now - started)
+                else:
+                    if self.times.is_known:
+                        self._sooner = min((now - started) / self.times.seconds(batch.size), 1.0)
+                    self._learn(batch.size, now - started)
             if run.is_lesson or batch.failed:
                 self._note_run(batch, now - started)
             small = batch.size

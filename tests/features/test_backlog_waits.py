@@ -136,3 +136,27 @@ def test_the_wait_of_a_list_is_a_time_however_long_the_list_and_whatever_fails()
         if backlog.times.is_known:
             waits = [backlog.wait_s(items, now) for items in (9, 40, 400, 40_000, 10**18)]
             assert all(wait is not None and 0.0 < wait < inf for wait in waits)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize(("rare", "times_as_long"), [(0.1, 10), (0.02, 10), (0.01, 25)])
+def test_a_lone_caller_is_told_the_mean_though_its_usual_batches_teach_less(
+    size: int, rare: float, times_as_long: int
+) -> None:
+    """Of batches that are alike one in eight is a lesson, and each that takes longer than those."""
+    random = Random(1)
+    driver = ManualDriver(Options(timeout_ms=0))
+    backlog = driver.batcher.feature(Backlog)
+    backlog.use()
+    now, took, told = 0.0, [], []
+    for number in range(2_000):
+        now += 0.005
+        driver.push(listed(size, now))
+        assert driver.delay(now) == 0.0
+        batch = driver.pop(now)
+        took.append(0.02 * (times_as_long if random.random() < rare else 1))
+        now += took[-1]
+        driver.run(batch, now)
+        if number > 500:
+            told.append(backlog.wait_s(size, now) or 0.0)
+    assert fmean(told) == pytest.approx(fmean(took), rel=0.15)

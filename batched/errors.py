@@ -6,7 +6,7 @@ import copy
 from contextlib import suppress
 from functools import partial
 from types import BuiltinMethodType, MemberDescriptorType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 __all__ = [
     "BatchError",
@@ -71,6 +71,11 @@ class DisconnectedError(ConnectionError):
 
 class BlockingCallWarning(RuntimeWarning):
     """A call blocks the event loop of its thread, so no other task can join its batch."""
+
+
+def is_error(value: object) -> TypeGuard[BaseException]:
+    """Whether a result is an exception. By its type: a proxy may fail, or lie, when asked for its class."""
+    return issubclass(type(value), BaseException)
 
 
 def copied(error: BaseException, *, is_own: bool = False) -> BaseException:

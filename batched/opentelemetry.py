@@ -36,6 +36,7 @@ from batched._metrics import (
     read_workers,
 )
 from batched._parts.stages import Steps
+from batched.errors import is_error
 
 try:
     from opentelemetry import metrics, trace
@@ -325,7 +326,7 @@ async def _asteps(span: Span, steps: Any, batch: Batch) -> AsyncGenerator[Any, A
 def _note_errors(span: Span, outputs: Any) -> None:
     """Note how many items have an exception in the place of a result."""
     if isinstance(outputs, list):
-        failed = [each for each in outputs if isinstance(each, BaseException)]
+        failed = [each for each in outputs if is_error(each)]
         if failed:
             _note_type(span, failed[0])
             span.set_attribute("batched.batch.failed", len(failed))

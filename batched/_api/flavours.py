@@ -81,8 +81,9 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
     def submit(self, /, *args: Any, **named: Any) -> Future[Any]:
         """Queue a call, and return a `concurrent.futures.Future` of its result at once.
 
-        A call that is refused at once (`QueueFullError`, `OverloadError`, `ClosedError`, `TypeError`) raises
-        here; any other error is in the future. With `on_full="wait"` it blocks until there is room.
+        A call that cannot be queued raises here: `QueueFullError`, `OverloadError`, `ClosedError`,
+        `TypeError`, `ValueError`, or `BatchError` if `group_by` or the like failed. Any other error is in the
+        future. With `on_full="wait"` it blocks until there is room.
 
         `future.cancel()` works until the result is there, and drops items that have not started. At the
         deadline the future has a `TimeoutError`, unless all items have started: then it is answered late, so

@@ -18,7 +18,7 @@ from batched._api.binding import Driver, Shared
 from batched._clock import monotonic
 from batched._core.call import Call, MapFlow, Row
 from batched._drivers.thread import ThreadDriver
-from batched.errors import ClosedError, copied, for_iterator, raise_as_was, without_own_frames
+from batched.errors import ClosedError, copied, for_iterator, is_error, raise_as_was, without_own_frames
 
 
 class ReadAhead(ABC):
@@ -103,7 +103,7 @@ class ReadAhead(ABC):
         """Yield the answers of `call`, and raise an error at its place."""
         is_own = getattr(call, "owns_error", False)
         for at, answer in enumerate(call.results if call.many else (call.results,)):
-            if not isinstance(answer, BaseException):
+            if not is_error(answer):
                 yield answer
             elif self._options.return_exceptions:
                 yield copied(answer, is_own=is_own)

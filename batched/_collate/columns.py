@@ -7,6 +7,7 @@ import re
 import reprlib
 import sys
 from collections.abc import Callable, Iterable
+from numbers import Number
 from typing import Any
 
 from batched._collate.lists import ListCollator
@@ -16,7 +17,7 @@ from batched._core.call import Call, Row, Slice, Wrapper
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_SCALARS = (bool, int, float, complex, str, bytes)
+_SCALARS = (Number, str, bytes)
 _LISTS = re.compile(
     r"\b(list|List|tuple|Tuple|Sequence|MutableSequence|Collection|Iterable|ndarray|NDArray|ArrayLike|Tensor)\b"
 )

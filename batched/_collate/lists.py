@@ -12,7 +12,7 @@ from batched._collate.owned import PLAIN, are_plain, owned, rows_of
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
-from batched.errors import BatchError, ResultTypeError
+from batched.errors import BatchError, ResultTypeError, is_error
 
 
 class ListCollator:
@@ -192,6 +192,6 @@ def _checked(part: list[Any], piece: Slice, batch: Batch) -> list[Any] | BaseExc
     """Return `part`, the results of a slice of a list, or its first exception if that fails the list."""
     if not any(issubclass(kind, BaseException) for kind in set(map(type, part))):
         return part
-    failed = [at for at, row in enumerate(part) if isinstance(row, BaseException)]
+    failed = [at for at, row in enumerate(part) if is_error(row)]
     batch.failed += len(failed)
     return batch.first_error(piece, part, failed) if failed and not piece[0].keep_errors else part

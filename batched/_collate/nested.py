@@ -79,7 +79,29 @@ def with_children(like: Any, steps: Iterable[Any], children: Sequence[Any]) -> A
         return like._make(children)
     if hasattr(like, "n_sequence_fields"):  # for example what `torch.max(x, dim=1)` returns
         return type(like)(children)
-    return list(children) if isinstance(like, list) else tuple(children)
+    return _sequence(like, children)
+
+
+def _sequence(like: list[Any] | tuple[Any, ...], children: Sequence[Any]) -> list[Any] | tuple[Any, ...]:
+    """Return `children` in a list or tuple of the type of `like`; in a plain one if that fails."""
+    plain = list(children) if isinstance(like, list) else tuple(children)
+    if type(like) in {list, tuple}:
+        return plain
+    made: Any
+    try:
+        if isinstance(like, tuple):
+            made = tuple.__new__(type(like), children)
+            for name, value in attributes(like).items():
+                object.__setattr__(made, name, value)
+        else:
+            made = copy.copy(like)
+            if made is like:
+                return plain
+            list.__setitem__(made, slice(None), children)
+        _part(made, dict(zip(map(id, like), children, strict=True)))
+    except Exception:  # noqa: BLE001  a class that cannot be copied
+        return plain
+    return made  # type: ignore[no-any-return]
 
 
 def _mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, Any]:
@@ -101,7 +123,7 @@ def _mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, An
 
 
 def _part(made: Any, others: dict[int, Any]) -> None:
-    """Have a copy of a mapping share neither what that keeps its items in, nor attributes that are items."""
+    """Have a copy share neither what the original keeps its items in, nor attributes that are items."""
     for name, value in attributes(made).items():
         if id(value) in others:
             object.__setattr__(made, name, others[id(value)])

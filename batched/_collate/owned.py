@@ -97,25 +97,25 @@ class _Rows:
 
     def _container(self, row: Any, depth: int) -> Any:
         """Return a list, tuple or dict; a new one like it if some of what is in it is copied."""
-        children = list(row.values()) if isinstance(row, dict) else row
-        if are_plain(children):
-            return row
-        copied = self.each(children, depth)
         try:
+            children = list(row.values()) if issubclass(type(row), dict) else row
+            if are_plain(children):
+                return row
+            copied = self.each(children, depth)
             return with_children(row, row, copied) if any(map(is_not, copied, children)) else row
         except Exception:  # noqa: BLE001  of the row's class: no row of another caller is to blame for it
             return row
 
     def _dataclass(self, row: Any, depth: int) -> Any:
         """Return an instance of a dataclass; a copy of it if some of what is in it is copied."""
-        own = attributes(row)  # not what its class has: a `ClassVar` is one of the fields
-        values = [*own.values()]
-        if PLAIN.issuperset(map(type, values)):
-            return row
-        copied = self.each(values, depth)
-        if not any(map(is_not, copied, values)):
-            return row
         try:
+            own = attributes(row)  # not what its class has: a `ClassVar` is one of the fields
+            values = [*own.values()]
+            if PLAIN.issuperset(map(type, values)):
+                return row
+            copied = self.each(values, depth)
+            if not any(map(is_not, copied, values)):
+                return row
             made = copy(row)
             for name, value in zip(own, copied, strict=True):
                 object.__setattr__(made, name, value)  # of a frozen one too

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import UserList, deque
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from logging import Logger
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 _LEVELS = 4  # of containers: the file in `{"messages": [{"content": [file]}]}` is found
 _MOST = 4096  # parts of an item that are looked at
 _PLAIN = (str, bytes, bytearray, int, float, complex, type(None), type, Logger, ModuleType)
+_WITHOUT_ATTRIBUTES = (list, tuple, dict, set, frozenset)
 _CONTAINERS = (list, tuple, set, frozenset, deque, UserList)
 
 
@@ -32,7 +34,7 @@ def is_used_up(item: Any) -> bool:
 
 
 def _is_consumed(part: Any) -> bool:
-    if isinstance(part, _PLAIN):
+    if issubclass(type(part), _PLAIN):  # by its type: a proxy may fail when asked for its class
         return False
     try:
         is_iterator = isinstance(part, Iterator | AsyncIterator | Coroutine)
@@ -42,26 +44,31 @@ def _is_consumed(part: Any) -> bool:
 
 
 def _parts(item: Any) -> Iterable[Any]:
-    """Return what `item` contains: its elements, values or attributes."""
-    if isinstance(item, _PLAIN):
+    """Return what `item` contains: its attributes, elements or values."""
+    if issubclass(type(item), _PLAIN):
         return ()
     try:
-        if isinstance(item, _CONTAINERS):
-            return item
-        if isinstance(item, Mapping):
-            return item.values()
-        if getattr(item, "dtype", None) == "object":  # an array
-            return list(item.flat)
-        return _attributes(item)
+        own = () if type(item) in _WITHOUT_ATTRIBUTES else _attributes(item)
+        return list(islice(chain(own, _elements(item)), _MOST))
     except Exception:  # noqa: BLE001  of the item's class
         return ()
+
+
+def _elements(item: Any) -> Iterable[Any]:
+    if isinstance(item, _CONTAINERS):
+        return item
+    if isinstance(item, Mapping):
+        return item.values()
+    if isinstance(item, partial):
+        return chain(item.args, item.keywords.values())
+    return item.flat if getattr(item, "dtype", None) == "object" else ()  # of an array
 
 
 def _attributes(item: Any) -> list[Any]:
     """Return the values of what an instance has: in its dictionary, in its slots, or in fields."""
     cls = type(item)
     names = [
-        *(name for base in cls.__mro__ for name in _named(vars(base).get("__slots__", ()))),
+        *(_inside(name, base) for base in cls.__mro__ for name in _named(vars(base).get("__slots__", ()))),
         *getattr(cls, "__match_args__", ()),
         *getattr(cls, "__struct_fields__", ()),  # of msgspec
     ]
@@ -70,3 +77,9 @@ def _attributes(item: Any) -> list[Any]:
 
 def _named(slots: str | Iterable[str]) -> Iterable[str]:
     return (slots,) if isinstance(slots, str) else slots
+
+
+def _inside(name: str, cls: type) -> str:
+    """Return the name by which Python keeps a slot of a class."""
+    is_private = name.startswith("__") and not name.endswith("__")
+    return f"_{cls.__name__.lstrip('_')}{name}" if is_private else name

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from batched._core.call import Call, Slice
 from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.search import Search
+from batched.errors import is_error
 
 Place: TypeAlias = tuple[int, int]
 """An item of a batch: the number of its slice, and its place in the call."""
@@ -188,7 +189,7 @@ class Batch:
         """Give a call one of its parts; return the part, or why it cannot be placed."""
         call, start, stop = piece
         # Else the part itself is an error, an earlier part failed, or the caller has left.
-        if call.missing and not isinstance(part, BaseException):
+        if call.missing and not is_error(part):
             try:
                 collator.place(piece, part)
             except Exception as error:  # noqa: BLE001  for the caller of this call alone
@@ -204,17 +205,17 @@ class Batch:
         for piece, part in zip(self.slices, parts, strict=True):
             call, start, stop = piece
             items = stop - start
-            is_error = isinstance(part, BaseException)
-            if is_error or call.keep_errors:
+            is_failed = issubclass(type(part), BaseException)  # as `is_error`, without a call
+            if is_failed or call.keep_errors:
                 if owners is None:
                     owners = self._owners(parts)
                 _note_owner(call, part, owners)
-            if items == call.size and not is_error:
+            if items == call.size and not is_failed:
                 if call.missing:  # else its caller has left
                     call.results = part
                     call.missing = 0
                     done.append(call)
-            elif is_error or not call.many:
+            elif is_failed or not call.many:
                 if self._answer_part(piece, part, collator):
                     done.append(call)
             elif call.missing:
@@ -236,8 +237,8 @@ class Batch:
         call, start, stop = piece
         if not call.many:  # two workers may have parts of one array, so these are placed here
             part = self._place(piece, part, collator) if stop - start < call.size else part
-            self.failed += stop - start if isinstance(part, BaseException) else 0
-        if isinstance(part, BaseException):
+            self.failed += stop - start if is_error(part) else 0
+        if is_error(part):
             return self._fail_part(piece, part)
         if not call.missing:  # its caller has left
             return False
@@ -275,10 +276,10 @@ class Batch:
 
 def _errors_of(call: Call, part: Any) -> set[int]:
     """Return the ids of the errors that a part has for its call."""
-    if isinstance(part, BaseException):
+    if is_error(part):
         return {id(part)}
     if call.keep_errors and call.many and isinstance(part, list):
-        return {id(row) for row in part if isinstance(row, BaseException)}
+        return {id(row) for row in part if is_error(row)}
     return set()
 
 

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Literal, Protocol, Self, TypeAlias
 
 from batched._core.task_awaitable import TaskAwaitable
+from batched.errors import is_error
 
 
 class Done(Enum):
@@ -152,7 +153,7 @@ class Call(TaskAwaitable):
         """Whether every item has been answered, so that no part runs; asked as the last answer comes."""
         is_answered = not self.missing and self.error is None and self.left is None
         # A caller that has its answer may have taken it away.
-        return is_answered and self.results is not None and not isinstance(self.results, BaseException)
+        return is_answered and self.results is not None and not is_error(self.results)
 
     # -- a call and its parts: most calls are their only part ---------------------------------------------
 
@@ -297,9 +298,10 @@ def note_of_item(place: int, size: int) -> str | None:
 def _taken_for_one(item: Any) -> str | None:
     """Return a note for an item, or a row of several columns, that may have been meant as many items."""
     for each in item if type(item) is list else (item,):
-        if isinstance(each, tuple | set | frozenset | range | deque) or hasattr(type(each), "__array__"):
-            kind = type(each).__name__
-            return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} is one item; pass a list for several"
+        kind = type(each)  # a proxy may fail when asked for its class
+        if issubclass(kind, tuple | set | frozenset | range | deque) or hasattr(kind, "__array__"):
+            name = kind.__name__
+            return f"{'an' if name[0] in 'aeiou' else 'a'} {name} is one item; pass a list for several"
     return None
 
 

@@ -153,7 +153,8 @@ class Stats:
     chosen: dict[str, int]
     """How many batches were chosen by each `Choice`, if the lengths of items are known."""
     learned: Learned | None
-    """What has been learned; None until then, and with `adaptive=False` or `timeout_ms=0`.
+    """What has been learned; None until then, and where no batch waits to be filled: with `adaptive=False`,
+    `timeout_ms=0`, `batch_size=1` or `continuous=True`.
 
     Each event loop learns on its own: these are the figures of the loop that has answered the most batches,
     even after it has ended.

@@ -18,7 +18,7 @@ from batched._core.halves import Half
 from batched._core.hooks import Run
 from batched._policy.joining import Joining
 from batched._policy.window import StartReason
-from batched.errors import SlowConsumerError
+from batched.errors import SlowConsumerError, is_error
 
 _STEPS = (
     "a step of a generator has one piece per item of its batch: `batched.DONE` for an item that has ended"
@@ -85,7 +85,7 @@ class StreamBatcher(Batcher):
         most = self.options.max_pieces
         if piece is DONE:
             call.missing = 0
-        elif isinstance(piece, BaseException):
+        elif is_error(piece):
             batch.failed += 1
             call.fail_part(0, 1, piece)
         elif not call.takes_pieces:

@@ -15,7 +15,7 @@ from weakref import ref
 from batched._core.call import Call
 from batched._core.task_awaitable import TaskAwaitable, still_asleep, wake_all
 from batched._drivers.fork_and_exit import park_at_exit
-from batched.errors import BatchError, copied, for_event_loop
+from batched.errors import BatchError, copied, for_event_loop, is_error
 
 _MOST_OUTBOXES = 1024
 _logger = logging.getLogger("batched")
@@ -91,10 +91,10 @@ def own_errors(call: Call) -> Any:
     """Return the results of a caller that keeps errors, with copies of the errors for this caller alone."""
     results = call.results
     is_own = getattr(call, "owns_error", False)
-    if isinstance(results, BaseException):
+    if is_error(results):
         return copied(results, is_own=is_own)
-    if call.many and isinstance(results, list) and any(isinstance(row, BaseException) for row in results):
-        return [copied(row, is_own=is_own) if isinstance(row, BaseException) else row for row in results]
+    if call.many and isinstance(results, list) and any(is_error(row) for row in results):
+        return [copied(row, is_own=is_own) if is_error(row) else row for row in results]
     return results
 
 

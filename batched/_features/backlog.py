@@ -151,10 +151,13 @@ class Backlog(Feature):
         if run.is_divided:
             self._note_run(batch, now - started, divided=True)
         else:
-            if run.is_lesson and self._has_begun and not batch.failed:
-                if self.times.is_known:
-                    self._sooner = min((now - started) / self.times.seconds(batch.size), 1.0)
-                self._learn(batch.size, now - started)
+            if self._has_begun and not batch.failed:
+                if not run.is_lesson:
+                    self.times.passed(batch.size, now - started)
+                else:
+                    if self.times.is_known:
+                        self._sooner = min((now - started) / self.times.seconds(batch.size), 1.0)
+                    self._learn(batch.size, now - started)
             if run.is_lesson or batch.failed:
                 self._note_run(batch, now - started)
             small = batch.size
@@ -238,7 +241,8 @@ class Backlog(Feature):
         queue, times = self.river.queue, self.times
         size = queue.batch_size
         small = float(min(queue.small_items + len(self.river.arriving), ahead))
-        left = total = float(max(ahead - small, 0.0) + items)
+        left = float(max(ahead - small, 0.0) + items)
+        total, done = left, 0.0
         each_s = self._small / self._cycle_s if self._cycle_s else 0.0  # small items that come in a second
         # Half of the large items that come go ahead, as large calls take turns; one batch is not divided.
         shared = max(1.0 - size / items, 0.0) / 2
@@ -255,8 +259,12 @@ class Backlog(Feature):
             last_s = times.seconds(max(round(taken + part), 1)) / self.slots * self._extra.factor
             takes_s += last_s
             left -= part
+            done += part
             if left >= _LEAST:
-                left += large_s * last_s
+                # Of what is done others have their share, though more may seem to come than is done.
+                others = min(large_s * last_s, part * shared)
+                left += others
+                done -= others
             credit = max(credit - part, 0.0)
             small += each_s * last_s - taken
             if left < _LEAST:
@@ -267,7 +275,7 @@ class Backlog(Feature):
                     - last_s * self._extra.factor / self.slots
                     + last_s * self._extra.until_answer
                 )
-        return start + takes_s * total / (total - left)
+        return start + takes_s * total / done
 
     def door(self, call: Call, now: float) -> None:
         """Raise an `OverloadError` if `call`, which has a deadline, cannot be answered in time."""

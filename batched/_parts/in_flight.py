@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from batched._core.call import Call, note_of_item
 from batched._core.keys import Key, KnownKeys
 from batched._parts.store import UNKNOWN
-from batched.errors import BatchError
+from batched.errors import BatchError, is_error
 
 _FAR = 64  # items, two batches of the default size: to run an item twice is worth no less
 _TIMES = 8
@@ -305,7 +305,7 @@ class InFlight:
             self.forget(item)
             outcome = results[at] if run.error is None else run.error
             fault = _fault_of(item.key)
-            to_store = fault is None and not isinstance(outcome, BaseException)
+            to_store = fault is None and not is_error(outcome)
             if to_store:
                 watch = item.cache.land(item.key, outcome) if item.waiting else None
                 self.landed.append((item.cache, item.key, outcome, watch))
@@ -317,9 +317,9 @@ class InFlight:
                 result = fault if fault is not None and item.cache.items_are_keys else outcome
                 if call.parent is None:  # else each call of the request that it runs for has a key of its own
                     result = _fault_of(call.keys[place]) or result
-                if isinstance(result, BaseException):
+                if is_error(result):
                     call.owns_error = is_own and getattr(call, "owns_error", True)
-                if isinstance(result, BaseException) and (run.error is not None or not call.keep_errors):
+                if is_error(result) and (run.error is not None or not call.keep_errors):
                     # Of what is late, or was not run, no item has failed.
                     is_known = run.error is None and id(result) not in unclear
                     call.note_failure(place, result, is_known=is_known)
@@ -370,6 +370,6 @@ def _errors_of_several(results: list[Any]) -> set[int]:
     seen: set[int] = set()
     several: set[int] = set()
     for result in results:
-        if isinstance(result, BaseException):
+        if is_error(result):
             (several if id(result) in seen else seen).add(id(result))
     return several

@@ -50,6 +50,8 @@ class Grouping:
 
     def values(self, call: Call) -> list[Any]:
         """Return the key of each item."""
+        if not call.size:
+            return []
         if not self._takes_item:
             return [key_from(self._group_by, self._what, (), {})] * call.size
         return [

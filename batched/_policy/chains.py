@@ -6,7 +6,17 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import Any
+
+from batched.errors import is_error
+
+# Python's own, whatever the class of an error has in their place.
+_args: Any = vars(BaseException)["args"].__get__
+_cause: Any = vars(BaseException)["__cause__"].__get__
+_context: Any = vars(BaseException)["__context__"].__get__
+_traceback: Any = vars(BaseException)["__traceback__"].__get__
+_errors: Any = vars(BaseExceptionGroup)["exceptions"].__get__
 
 
 def chain_of(error: BaseException, *, into_groups: bool = False) -> Iterator[BaseException]:
@@ -21,14 +31,14 @@ def chain_of(error: BaseException, *, into_groups: bool = False) -> Iterator[Bas
     while ahead:
         each = ahead.pop()
         yield each
-        links: list[object] = [each.__cause__, each.__context__, *each.args]
-        if isinstance(each, BaseExceptionGroup):
+        links = [_cause(each), _context(each), *_args(each)]
+        if issubclass(type(each), BaseExceptionGroup):
             if into_groups:
-                links += each.exceptions
+                links += _errors(each)
             else:  # the one that a task group was left with is its context too
-                seen.update(map(id, each.exceptions))
+                seen.update(map(id, _errors(each)))
         for link in links:
-            if isinstance(link, BaseException) and id(link) not in seen:
+            if is_error(link) and id(link) not in seen:
                 seen.add(id(link))
                 ahead.append(link)
 
@@ -40,7 +50,7 @@ def names_of(error: BaseException) -> list[str]:
 
 def texts_of(error: BaseException) -> list[str]:
     """Return the texts that `error` stores: not `str(error)`, which runs code of its class."""
-    return [each for each in (*error.args, *vars(error).values()) if isinstance(each, str)]
+    return [each for each in (*_args(error), *vars(error).values()) if issubclass(type(each), str)]
 
 
 def forget_variables(error: BaseException) -> None:
@@ -49,7 +59,7 @@ def forget_variables(error: BaseException) -> None:
     These may be arrays, on a device whose memory is needed. Frames that still run, or rest, keep theirs.
     """
     for each in chain_of(error):
-        trace = each.__traceback__
+        trace: TracebackType | None = _traceback(each)
         above = None if trace is None else trace.tb_frame.f_back
         while trace is not None:
             _forget(trace.tb_frame)

@@ -8,7 +8,8 @@ share of the smallest. So no call is given up for a guess, and the batch that ru
 Some batches may take many times as long as others, at random, as with any remote service. Their geometric
 mean is a steady figure for any mixture of these; the arithmetic mean is larger by a factor that is learned
 over hundreds of batches, of all sizes and of each level. So one batch that hangs, the longest, does not
-count in it until another does.
+count in it until another does. Batches that are no lessons, as they were like the last one, count in it too:
+those that take long are lessons more often.
 
 All levels follow, at once, when the last batches took longer, or shorter, than nearly all before them: that
 is no mixture, the function has changed. Otherwise each batch moves its own level, and all levels by a
@@ -65,13 +66,25 @@ class ServiceTime:
         self._unsure: deque[tuple[_Level, float, float]] = deque()
         self._usual_at = 0  # the last batch that was about as expected
         self._mean = _Mean()  # of what batches took, relative to what is usual
+        # Batches like the last lesson, which were none: their size, number and time.
+        self._passed_size = self._passed = 0
+        self._passed_s = 0.0
         self._usual: _Curve = [], []  # the corners, by size
         self._before: _Curve = [], []  # those that were there before what may be a change
         # What batches take in the mean, by size, none faster than a smaller one; it is read elsewhere.
         self._curve: _Curve = [], []
 
+    def passed(self, size: int, seconds: float) -> None:
+        """Note a batch of `size` items that is no lesson, as it was like the last one."""
+        if size == self._passed_size:
+            self._passed += 1
+            self._passed_s += seconds
+
     def ran(self, size: int, seconds: float) -> None:
         """Learn from a batch of `size` items."""
+        if self._passed:
+            self._learn_passed()
+        self._passed_size = size
         self._batches += 1
         if self._batches == 1:  # it may load or compile something
             return
@@ -96,6 +109,16 @@ class ServiceTime:
                 each.seconds *= self.speed
             self.speed = 1.0
         self._draw()
+
+    def _learn_passed(self) -> None:
+        """Have the batches that were no lessons count in the mean."""
+        number, self._passed = self._passed, 0
+        seconds, self._passed_s = max(self._passed_s / number, TOO_SHORT_S), 0.0
+        level = self._levels.get(_level_of(self._passed_size))
+        if level is not None:
+            off = log(seconds / _at(self._usual, self._passed_size))
+            self._mean.add(off, number)
+            level.mean.add(off, number)
 
     def _new_level(self, size: int, seconds: float) -> _Level:
         """Return the level of a first batch: the more batches differ, the less is one believed."""
@@ -261,12 +284,12 @@ class _Mean:
         self._sum = self._batches = 0.0  # both fade
         self._longest = self._of_longest = 0.0  # of which this is the longest
 
-    def add(self, off: float) -> None:
-        """Add a batch that took so much longer, as a logarithm."""
+    def add(self, off: float, number: int = 1) -> None:
+        """Add so many batches that took so much longer, as a logarithm."""
         ratio = exp(min(off, _LONGEST))
-        fade = 1.0 - 1.0 / _MEMORY
-        self._sum = self._sum * fade + ratio
-        self._batches = self._batches * fade + 1.0
+        fade = (1.0 - 1.0 / _MEMORY) ** number
+        self._sum = self._sum * fade + ratio * number
+        self._batches = self._batches * fade + number
         self._longest *= fade
         self._of_longest *= fade
         if ratio > self._longest:

@@ -72,7 +72,7 @@ class Learned:
     sizes_differ: bool = True
     """Whether batch sizes have changed from one batch to the next, at least a few times."""
     capacity: float | None
-    """Items per second in full batches, back to back in each worker, calculated from these costs.
+    """Items per second in full batches, calculated from these costs, in all workers or overlapping stages.
 
     None if that is not known, or if no batch has been nearly that large.
     """

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from batched._api.function import DecoratedFunction
 from batched._api.lists import dynamically
-from batched.errors import BatchError
+from batched.errors import BatchError, is_error
 from batched.testing.trial import Trial
 
 __all__ = ["assert_independent"]
@@ -132,7 +132,7 @@ class _Comparison:
             raise AssertionError(f"with {what}: {error}") from error
         except Exception as error:  # noqa: BLE001  of the function: the answer of all items
             return [_Failed(type(error), str(error))] * len(batch)
-        return [_Failed(type(each), str(each)) if isinstance(each, BaseException) else each for each in found]
+        return [_Failed(type(each), str(each)) if is_error(each) else each for each in found]
 
     def compare(self, batch: list[int], alone: list[Any]) -> None:
         """Raise if an item of a batch has not the answer that it has alone."""

@@ -16,6 +16,7 @@ from batched._core.options import ArrayOptions, Options
 from batched._drivers.generators import run_steps, walk_steps
 from batched._drivers.thread import ThreadDriver
 from batched._policy.size_choice import SizeChoice
+from batched.errors import is_error
 from batched.testing.at_once import check_runs_here, result_of, run_at_once, stand_in_of
 
 
@@ -89,7 +90,7 @@ class Trial:
     def _goes_on(self, pieces: Any) -> Change[Any] | None:
         if not self.options.continuous:
             return NOT_TOLD
-        gone = [at for at, piece in enumerate(pieces) if piece is DONE or isinstance(piece, BaseException)]
+        gone = [at for at, piece in enumerate(pieces) if piece is DONE or is_error(piece)]
         if len(gone) == len(pieces):  # else the function goes on for ever
             return None
         return Change(tuple(gone)) if gone else NO_CHANGE

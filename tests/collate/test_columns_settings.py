@@ -7,6 +7,7 @@ import inspect
 import pickle
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,17 @@ def columns(  # noqa: PLR0913, PLR0917  one of each kind
 
 
 def settings(  # noqa: PLR0913, PLR0917  one of each kind
-    first: Any, a: Any = True, b: int = 1, c: Any = 1.5, d: Any = 1j, e: str = "", f: Any = b"", *, g: Any = 0
+    first: Any,
+    a: Any = True,
+    b: int = 1,
+    c: Any = 1.5,
+    d: Any = 1j,
+    e: str = "",
+    f: Any = b"",
+    *,
+    g: Any = 0,
+    h: Any = np.float32(1),  # noqa: B008
+    i: Any = Decimal(1),
 ) -> list[int]:
     return []
 
@@ -127,7 +138,7 @@ def test_settings_are_told_by_defaults_and_annotations(eval_str: bool) -> None:
     names = [*inspect.signature(columns, eval_str=eval_str).parameters.values()]
     assert [each.name for each in names[1:] if is_setting(each)] == []
     names = [*inspect.signature(settings, eval_str=eval_str).parameters.values()]
-    assert [each.name for each in names if is_setting(each)] == list("abcdefg")
+    assert [each.name for each in names if is_setting(each)] == list("abcdefghi")
 
 
 def test_the_first_parameter_is_always_a_column() -> None:

@@ -58,16 +58,61 @@ def _last(row: Any) -> Any:
     return _last(row[-1]) if isinstance(row, list) else row
 
 
-def test_a_container_of_a_class_that_cannot_be_made_is_a_plain_one() -> None:
-    """The values count."""
+class Boxes(list[Any]):
+    """A list with an attribute, made in a way of its own."""
 
-    class Boxes(list[Any]):
-        def __init__(self, one: Any, other: Any) -> None:
-            super().__init__([one, other])
+    def __init__(self, label: str, box: Any) -> None:
+        super().__init__([label, box])
+        self.label, self.box = label, box
 
-    (answer,) = owned([Boxes(1, BUFFER[0])])
-    assert answer[0] == 1
+
+class Span(tuple[Any, ...]):  # noqa: SLOT001  it has an attribute
+    """A tuple with an attribute, made in a way of its own."""
+
+    label: str
+    box: Any
+
+    def __new__(cls, label: str, box: Any) -> Any:
+        made = super().__new__(cls, (label, box))
+        made.label, made.box = label, box
+        return made
+
+
+class Lone(Boxes):
+    """A list of which there is one."""
+
+    def __copy__(self) -> Any:
+        return self
+
+
+class Uncopied(Boxes):
+    """A list that cannot be copied."""
+
+    def __copy__(self) -> Any:
+        raise TypeError("there is one of these")
+
+
+@pytest.mark.parametrize("kind", [Boxes, Span])
+def test_a_list_or_tuple_of_a_class_of_its_own_keeps_class_and_attributes(kind: Any) -> None:
+    """Whether or not what is in it has to be copied."""
+    row = kind("cat", BUFFER[0])
+    (answer,) = owned([row])
+    assert (type(answer), answer.label, answer[0]) == (kind, "cat", "cat")
+    assert answer.box is answer[1]
+    assert answer is not row
+    assert row[1] is not answer[1]
+    assert not np.shares_memory(answer[1], BUFFER)
+
+
+@pytest.mark.parametrize("kind", [Lone, Uncopied])
+def test_a_container_of_a_class_that_cannot_be_copied_is_a_plain_one(kind: Any) -> None:
+    """The values count, and the function's own list is left as it is."""
+    row = kind("cat", view := BUFFER[0])
+    (answer,) = owned([row])
+    assert answer[0] == "cat"
     assert answer[1].tolist() == [0, 1, 2]
+    assert not np.shares_memory(answer[1], BUFFER)
+    assert row[1] is view
 
 
 def test_a_structure_of_torch_keeps_its_type() -> None:

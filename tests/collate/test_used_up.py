@@ -7,6 +7,7 @@ import tempfile
 from collections import UserList, deque, namedtuple
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -50,6 +51,31 @@ class Slotted:
         self.file = file
 
 
+class Private(Slotted):
+    """An object with a slot that has another name inside."""
+
+    __slots__ = ("__hidden",)
+
+    def __init__(self, hidden: Any) -> None:
+        self.__hidden = hidden
+
+
+class Rows(list[Any]):
+    """A list with an attribute."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__([1])
+        self.file = file
+
+
+class Headers(dict[str, Any]):
+    """A dict with an attribute."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(a=1)
+        self.file = file
+
+
 class Model(BaseModel):
     """A model of pydantic."""
 
@@ -72,6 +98,13 @@ class Hostile:
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(name)
+
+
+class Broken(list[Any]):
+    """A list that cannot be walked through."""
+
+    def __iter__(self) -> Any:
+        raise RuntimeError
 
 
 class Wrapper:
@@ -112,6 +145,11 @@ USED_UP = [
     Plain(FILE),
     Plain([FILE]),
     Slotted(FILE),
+    Private(FILE),
+    Rows(FILE),
+    Headers(FILE),
+    partial(len, FILE),
+    partial(len, file=FILE),
     Model(file=FILE),
     SimpleNamespace(file=FILE),
     deque([FILE]),
@@ -144,6 +182,10 @@ LASTING = [
     {},
     Plain("a"),
     Slotted("a"),
+    Private("a"),
+    Rows("a"),
+    Headers("a"),
+    partial(len, "a"),
     Model(file="a"),
     np.array(["a", None], dtype=object),
     Plain,
@@ -168,6 +210,11 @@ def test_coroutines_can_be_awaited_once() -> None:
 def test_all_else_lasts(item: Any) -> None:
     """It is the same for a second run, unless the function changes it, which does not show."""
     assert not is_used_up(item)
+
+
+def test_a_list_that_cannot_be_walked_through_lasts() -> None:
+    """Its error is not one of the batch."""
+    assert not is_used_up(Broken([1]))
 
 
 def test_of_a_long_list_the_first_elements_are_looked_at() -> None:

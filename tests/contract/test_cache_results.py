@@ -40,10 +40,15 @@ class Pair(NamedTuple):
     second: Any
 
 
+class Boxes(list[Any]):
+    """A list of a class of its own."""
+
+
 CONTAINERS: dict[str, Callable[[Any], Any]] = {
     "named tuple": lambda x: Pair(x, x + 1),
     "ordered dict": lambda x: OrderedDict(y=x),
     "mapping": lambda x: UserDict(y=x),
+    "list of a class": lambda x: Boxes([x]),
     "nested": lambda x: {"y": Pair(x, [x])},
 }
 

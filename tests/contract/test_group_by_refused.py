@@ -77,3 +77,15 @@ def test_a_key_that_fails_in_a_map_is_raised_at_its_place(flavour: Flavour) -> N
     assert [row if isinstance(row, int) else BatchError for row in answers] == [
         BatchError, 1, BatchError, BatchError, BatchError, BatchError, 2,
     ]  # fmt: skip
+
+
+def test_an_empty_list_needs_no_key(flavour: Flavour) -> None:
+    """It is answered at once, also where a key that is asked for in the caller's context cannot be had."""
+
+    def failing() -> Any:
+        raise LookupError("no tenant")
+
+    fn = flavour.decorate(Gate(), group_by=failing)
+    assert flavour.call(fn, []) == []
+    with pytest.raises(BatchError, match="group_by failed: LookupError: no tenant"):
+        flavour.call(fn, 1)

@@ -111,3 +111,44 @@ def test_the_result_of_one_item_is_the_functions_own_even_a_list(flavour: Flavou
     fn = flavour.decorate(lambda items: [row for _ in items], timeout_ms=0)
     assert flavour.call(fn, 1) is row
     assert flavour.call(fn.options(return_exceptions=True), 1) is row
+
+
+class Proxy:
+    """An object that stands for one of the caller's context, which the worker does not have."""
+
+    @property
+    def __class__(self) -> Any:
+        raise LookupError("outside of the context")
+
+    @__class__.setter
+    def __class__(self, kind: Any) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("options", [{}, {"cache": True}, {"isolate_errors": False}])
+def test_an_item_that_does_not_tell_its_class_harms_no_other_call(
+    flavour: Flavour, options: dict[str, Any]
+) -> None:
+    """As a proxy of a web framework does in another thread: whether the batch fails, or returns it."""
+    if "cache" in options:
+        options = {"cache": {}, "cache_key": id}
+    proxy = Proxy()
+
+    def function(items: list[Any]) -> list[Any]:
+        if any(item is bad for item in items):
+            raise ValueError("bad", proxy)
+        return items
+
+    bad = object()
+    fn = flavour.decorate(function, timeout_ms=0, **options)
+    one, found, other = flavour.call(fn, ["one", proxy, "other"])
+    assert (one, other) == ("one", "other")
+    assert found is proxy
+    if options.get("isolate_errors", True):
+        *good, failed = flavour.call(fn.options(return_exceptions=True), ["two", proxy, bad])
+        assert good[0] == "two"
+        assert good[1] is proxy
+        assert type(failed) is ValueError
+    with pytest.raises(ValueError, match="bad"):
+        flavour.call(fn, [proxy, bad])
+    assert flavour.call(fn, ["next"]) == ["next"]

@@ -51,6 +51,23 @@ class Unmade(Pair):
         raise TypeError("not of these")
 
 
+class Unread(dict[str, Any]):
+    """A dict that does not show its values."""
+
+    def values(self) -> Any:
+        raise RuntimeError("not shown")
+
+
+class Unwalked(list[Any]):
+    """A list that cannot be walked through."""
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("no way")
+
+    def __getitem__(self, at: Any) -> Any:
+        raise RuntimeError("no way")
+
+
 @dataclass
 class WithShort:
     """A result with an attribute that is no field."""
@@ -143,6 +160,19 @@ def test_a_result_that_cannot_be_copied_is_handed_out_as_it_is(flavour: Flavour,
     one, other = [future.result(PATIENCE_S) for future in futures]
     buffer[0] = 9
     assert one.tolist() == other.row.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [Unread, Unwalked])
+def test_a_result_that_cannot_be_looked_into_fails_no_other_call(flavour: Flavour, kind: Any) -> None:
+    """It is handed out as it is."""
+    result = kind([("a", 1)])
+    gate = Gate(lambda xs: [result if x else "other" for x in xs], shut=True)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000)
+    futures = [flavour.start(fn, index) for index in range(2)]
+    gate.open()
+    other, found = [future.result(PATIENCE_S) for future in futures]
+    assert other == "other"
+    assert type(found) is kind
 
 
 @needs_torch

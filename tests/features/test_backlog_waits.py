@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from math import inf
+from random import Random
 from statistics import fmean
 
 import pytest
 
+from batched._core.options import Options
+from batched._drivers.manual_clock import ManualDriver
 from batched._features.backlog import Backlog
+from tests.kit.calls import listed
 from tests.kit.known_service import FULL
 from tests.kit.simulated_callers import Callers
 
@@ -108,3 +113,50 @@ def test_the_running_batch_counts_in_when_to_come_back() -> None:
     assert calls.admit(service.call(FULL), wait=False)
     callers.enter(1)
     assert callers.next_at - service.now > 0.052
+
+
+def test_the_wait_of_a_list_is_a_time_however_long_the_list_and_whatever_fails() -> None:
+    """Where lists pile up and batches fail, more seemed to come than is done, and the wait was negative."""
+    random = Random(0)
+    driver = ManualDriver(Options(batch_size=4, timeout_ms=0))
+    backlog = driver.batcher.feature(Backlog)
+    backlog.use()
+    now = 0.0
+    for number in range(900):
+        if number < 300:
+            driver.push(listed(random.randint(9, 24), now))
+        if driver.delay(now) != 0.0:
+            break
+        batch = driver.pop(now)
+        now += 0.01
+        if random.random() > 0.7**batch.size:
+            driver.fail(batch, ValueError(), now)
+        else:
+            driver.run(batch, now)
+        if backlog.times.is_known:
+            waits = [backlog.wait_s(items, now) for items in (9, 40, 400, 40_000, 10**18)]
+            assert all(wait is not None and 0.0 < wait < inf for wait in waits)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize(("rare", "times_as_long"), [(0.1, 10), (0.02, 10), (0.01, 25)])
+def test_a_lone_caller_is_told_the_mean_though_its_usual_batches_teach_less(
+    size: int, rare: float, times_as_long: int
+) -> None:
+    """Of batches that are alike one in eight is a lesson, and each that takes longer than those."""
+    random = Random(1)
+    driver = ManualDriver(Options(timeout_ms=0))
+    backlog = driver.batcher.feature(Backlog)
+    backlog.use()
+    now, took, told = 0.0, [], []
+    for number in range(2_000):
+        now += 0.005
+        driver.push(listed(size, now))
+        assert driver.delay(now) == 0.0
+        batch = driver.pop(now)
+        took.append(0.02 * (times_as_long if random.random() < rare else 1))
+        now += took[-1]
+        driver.run(batch, now)
+        if number > 500:
+            told.append(backlog.wait_s(size, now) or 0.0)
+    assert fmean(told) == pytest.approx(fmean(took), rel=0.15)

@@ -473,7 +473,14 @@ def test_several_items_that_fail_are_all_found() -> None:
 
 @pytest.mark.parametrize(
     ("size", "bad", "run_s", "share"),
-    [(64, 6, 0.1, 0.99), (64, 12, 0.1, 0.97), (32, 3, 1.0, 0.99), (32, 6, 1.0, 0.9)],
+    [
+        (64, 6, 0.1, 0.99),
+        (64, 12, 0.1, 0.97),
+        (64, 6, 1.0, 0.98),
+        (64, 12, 1.0, 0.89),
+        (32, 3, 1.0, 0.99),
+        (32, 6, 1.0, 0.9),
+    ],
 )
 def test_neighbours_of_several_items_that_fail_are_answered(
     size: int, bad: int, run_s: float, share: float

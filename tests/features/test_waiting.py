@@ -29,6 +29,29 @@ def test_only_a_wait_that_may_pay_is_learned(options: dict[str, Any], learns: bo
     assert (clock.stats.learned is not None) == learns
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_without_adaptive_a_batch_starts_when_its_oldest_item_is_as_old_as_the_timeout(workers: int) -> None:
+    """Also after many batches, and with several workers; time behind a batch that runs counts."""
+    fn = batched.dynamically(list, timeout_ms=10, adaptive=False, max_concurrent_batches=workers)
+    clock = manual_clock(fn, takes_ms=25)
+    for _ in range(20):
+        began_ms = clock.now_ms
+        for _ in range(3):
+            clock.call("first")
+            clock.turn(ms=4)
+        assert clock.step() is not None
+        clock.call("while it is over")
+        assert clock.step() is not None
+        clock.turn(ms=100)
+        assert [ran.started_ms - began_ms for ran in clock.ran[-2:]] == pytest.approx([10, 45])
+    busy = manual_clock(batched.dynamically(list, timeout_ms=10, adaptive=False), takes_ms=25)
+    busy.call(["runs"] * 64)
+    busy.turn(ms=5)
+    busy.call("waits behind it")
+    busy.turn(ms=50)
+    assert [ran.started_ms for ran in busy.ran] == pytest.approx([0, 25])
+
+
 @pytest.mark.parametrize("options", [{"max_concurrent_batches": 4}, {"workers": batched.Workers(4)}])
 def test_the_capacity_is_that_of_all_batches_that_run_at_once(options: dict[str, Any]) -> None:
     """It is said to be the most items a second, and four workers have four times as many."""

@@ -26,8 +26,10 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_rows_made_in_inference_mode_are_copied",
         "test_what_holds_no_view_is_the_object_that_the_function_made",
         "test_what_only_looks_like_an_array_is_handed_out_as_it_is",
-        # A generator has no pickle.
+        # A generator has no pickle, nor has what cannot be looked into.
         "test_a_batch_of_such_items_fails_as_one_and_runs_once",
+        "test_a_result_that_cannot_be_looked_into_fails_no_other_call",
+        "test_an_item_that_does_not_tell_its_class_harms_no_other_call",
         # The caller changes an item after the call: the server has a copy.
         "test_keys_that_change.py",
         # A client refuses `request_cache`.
@@ -55,6 +57,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_warm_up.py",
         # It is asked in the context of the caller; a client has a `fair_by` of its own.
         "test_a_function_of_no_argument_is_asked_in_the_caller_s_context",
+        "test_an_empty_list_needs_no_key",
         # The server's own thread calls the client, and waits for itself.
         "test_finalizers.py",
         "test_a_call_from_inside_the_batch_function_is_an_error",
@@ -96,6 +99,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_an_item_that_breaks_each_worker_fails_alone",
         "test_calls_that_were_to_run_once_more_get_the_error_of_a_start_that_fails",
         "test_an_error_that_cannot_be_copied_arrives_itself_wherever_there_is_one_caller",
+        "test_an_item_that_does_not_tell_its_class_harms_no_other_call",
         "test_an_item_that_fails_before_the_first_piece_fails_alone",
         "test_an_item_that_fails_is_the_only_one_that_does",
         "test_an_item_that_fails_in_any_stage_fails_alone_and_its_error_names_the_stage",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from batched import ClosedError, QueueFullError
+from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.surroundings import is_of_surroundings
 
 
@@ -103,3 +104,32 @@ def test_attributes_that_raise_do_no_harm() -> None:
             raise RuntimeError
 
     assert not is_of_surroundings(Odd())
+
+
+class Own(Exception):
+    """An error with attributes of its own in the place of Python's."""
+
+    args = property(lambda self: 1 / 0)  # type: ignore[assignment]
+    __cause__ = property(lambda self: 1 / 0)  # type: ignore[assignment]
+    __context__ = None
+
+
+class Proxy:
+    """An argument that fails when asked for its class."""
+
+    @property
+    def __class__(self) -> Any:
+        raise LookupError("outside of the context")
+
+    @__class__.setter
+    def __class__(self, kind: Any) -> None:
+        raise NotImplementedError
+
+
+def test_no_code_of_the_error_or_of_its_arguments_runs() -> None:
+    """It would run in the midst of the batcher's own work, and fail all calls of the batch."""
+    assert not is_of_surroundings(Own("text"))
+    assert not is_out_of_memory(Own("text"))
+    assert is_of_surroundings(Own("lost", ConnectionError()))
+    assert not is_of_surroundings(ValueError("bad item", Proxy()))
+    assert is_of_surroundings(ValueError(Proxy(), ConnectionError()))

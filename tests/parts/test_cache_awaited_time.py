@@ -15,11 +15,15 @@ from tests.kit.kept import driver_of, kept_by
 from tests.kit.remote import Model, Remote, check_counts
 
 
-@pytest.mark.parametrize("listens", [True, False])
-def test_the_time_of_a_get_counts_into_the_deadline(run: Any, decorate: Any, listens: bool) -> None:
+async def whether_it_listens_or_not(check: Any) -> None:
+    """Check a cache that listens to a cancel, and one that does not, at once: each waits for its deadline."""
+    await asyncio.gather(check(listens=True), check(listens=False))
+
+
+def test_the_time_of_a_get_counts_into_the_deadline(run: Any, decorate: Any) -> None:
     """Of one that never answers, even if it does not listen to a cancel; the call counts as expired."""
 
-    async def main() -> None:
+    async def check(*, listens: bool) -> None:
         remote, model = Remote({"a": "A"}), Model()
         remote.held |= {("get", "b"), ("get", "e")}
         remote.listens = listens
@@ -52,14 +56,13 @@ def test_the_time_of_a_get_counts_into_the_deadline(run: Any, decorate: Any, lis
         check_counts(fn, expired=6)
         await fn.aclose()
 
-    run(main())
+    run(whether_it_listens_or_not(check))
 
 
-@pytest.mark.parametrize("listens", [True, False])
-def test_a_set_does_not_delay_the_answer_beyond_the_deadline(run: Any, decorate: Any, listens: bool) -> None:
+def test_a_set_does_not_delay_the_answer_beyond_the_deadline(run: Any, decorate: Any) -> None:
     """The answer is there, and is given; only the cache does without."""
 
-    async def main() -> None:
+    async def check(*, listens: bool) -> None:
         remote, model = Remote(), Model()
         remote.held |= {("set", number) for number in range(4)}
         remote.listens = listens
@@ -80,7 +83,7 @@ def test_a_set_does_not_delay_the_answer_beyond_the_deadline(run: Any, decorate:
         await turns()
         await fn.aclose()
 
-    run(main())
+    run(whether_it_listens_or_not(check))
 
 
 def watched(fn: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sys
 import threading
 import unittest
@@ -44,12 +45,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Turn the switch before any test."""
+    keep_bytecode()
     if config.getoption("--public-asyncio"):
         TaskAwaitable.wait = TaskAwaitable.wait_by_future  # type: ignore[method-assign]
     left_out = config.getoption("--without")
     leave_out([name for name in left_out if name in KINDS])
     if OWN_WORKERS in left_out:
         share_workers()
+
+
+def keep_bytecode() -> None:
+    """Write bytecode, here and in processes that tests start, also where the environment forbids it.
+
+    Else each worker compiles all tests anew, and each of some two hundred processes compiles the package.
+    """
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 STATE_MACHINE = "Hypothesis has its source parsed, which threads cannot at once"

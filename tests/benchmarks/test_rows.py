@@ -28,8 +28,8 @@ MANY = 8
 
 
 def shortened(turns: list[tuple[Turns, list[Row]]]) -> list[tuple[Turns, list[Row]]]:
-    """Return one in two; of a long product of costs and loads one in four, with each cost and each load."""
-    return few(turns, 4 if len(turns) > MANY else 2)
+    """Return one in three; of a long product of costs and loads one in four, with each cost and each load."""
+    return few(turns, 4 if len(turns) > MANY else 3)
 
 
 TURNS = [

@@ -22,7 +22,7 @@ def doubled(items: list[Any]) -> list[Any]:
 
 
 # The fixture has no state that one example could leave to the next.
-@settings(max_examples=times(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(80, 20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(items=st.lists(st.text(max_size=9), max_size=40), batch_size=st.integers(1, 7))
 def test_a_list_is_answered_in_its_own_order(flavour: Flavour, items: list[str], batch_size: int) -> None:
     """However it was sorted and divided; by key, with a cache and through a map too."""

@@ -76,7 +76,7 @@ FAILS = {"returned": (rows, 20), "raised": (raising, 2)}
 # The fixture has no state that one example could leave to the next.
 @pytest.mark.parametrize("fails", FAILS)
 @pytest.mark.parametrize("reordering", REORDERING)
-@settings(max_examples=times(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(80, 20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), limits=st.tuples(st.integers(1, 8), st.integers(1, 3)))
 def test_a_list_raises_the_error_of_its_first_item_that_fails(
     flavour: Flavour, reordering: str, fails: str, data: st.DataObject, limits: tuple[int, int]

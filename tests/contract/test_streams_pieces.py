@@ -234,9 +234,10 @@ def test_a_plain_call_of_a_stream_is_late_or_leaves(flavour: Flavour) -> None:
     steps = Steps(endless)
     fn = flavour.decorate(steps, timeout_ms=0)
     hasty = fn.options(deadline_ms=50)
-    with pytest.raises(TimeoutError):
-        # The deadline of a future only drops what has not started.
-        hasty("late") if flavour.name == "submit" else flavour.call(hasty, "late")
+    while not steps.batches:  # on a busy machine a call may be late before it is in a batch
+        with pytest.raises(TimeoutError):
+            # The deadline of a future only drops what has not started.
+            hasty("late") if flavour.name == "submit" else flavour.call(hasty, "late")
     assert steps.closed.wait(PATIENCE_S)
     if flavour.cancels:
         steps.closed.clear()

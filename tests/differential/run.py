@@ -44,11 +44,11 @@ class Hang(Failure):
     """A run that did not come to its end."""
 
 
-def run(seed: int, limit_s: float = LIMIT_S) -> None:
+def run(seed: int, limit_s: float = LIMIT_S, busy_s: float = BUSY_S) -> None:
     """Run what a seed draws; raise `Failure` with all that there is to know."""
     plan = draw(seed)
     work = Work(plan)
-    one = Run(plan, work, limit_s)
+    one = Run(plan, work, limit_s, busy_s)
     before = sys.getswitchinterval()
     try:
         with watched(plan, work), warnings.catch_warnings():
@@ -72,12 +72,12 @@ def run(seed: int, limit_s: float = LIMIT_S) -> None:
 class Run:
     """The threads, the loops and the functions of one run."""
 
-    def __init__(self, plan: Plan, work: Work, limit_s: float) -> None:
+    def __init__(self, plan: Plan, work: Work, limit_s: float, busy_s: float) -> None:
         self.plan = plan
         self.work = work
         self.judge = Judge(plan, work)
         self._limit_s = limit_s
-        self._until_s = time.monotonic() + BUSY_S
+        self._until_s = time.monotonic() + busy_s
         self._kept: list[weakref.ref[Any]] = []
         self._requests: list[dict[Any, Any]] = [{} for _ in range(plan.requests)]
         self._loops = [new_loop(kind) for kind in plan.loop_kinds]

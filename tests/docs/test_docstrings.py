@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import dedent
@@ -17,15 +17,18 @@ from tests.kit.script import PACKAGE, ROOT
 EXAMPLE = re.compile(r"(?<=:\n\n)(?: {4}.*\n|\n)+")
 
 
-def examples() -> Iterator[tuple[str, str]]:
-    """Yield each example with the name of its module: what is indented in a docstring, behind a colon."""
+@cache
+def examples() -> list[tuple[str, str]]:
+    """Return each example with the name of its module: what is indented in a docstring, behind a colon."""
+    found: list[tuple[str, str]] = []
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node) or ""
                 assert ">>>" not in text, path
                 name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-                yield from ((name, dedent(each)) for each in EXAMPLE.findall(text + "\n"))
+                found += [(name, dedent(each)) for each in EXAMPLE.findall(text + "\n")]
+    return found
 
 
 @pytest.mark.parametrize(

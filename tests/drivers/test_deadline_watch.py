@@ -12,6 +12,7 @@ import pytest
 
 import batched
 from batched import QueueFullError
+from tests.kit.effort import times
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.held import held
 from tests.kit.kept import blocked
@@ -176,9 +177,10 @@ def test_a_future_is_watched_though_the_thread_that_watches_is_about_to_end() ->
     """With deadlines that pass at once the thread ends and starts over and over, and no future is missed."""
     gate, fn, _ = held(name="brief")
     futures: list[Future[Any]] = []
+    each = times(100, 4)
 
     def submit() -> None:
-        for number in range(100):
+        for number in range(each):
             future = fn.options(deadline_ms=1e-3).submit(number)
             futures.append(future)
             if number % 3 == 0:
@@ -190,7 +192,7 @@ def test_a_future_is_watched_though_the_thread_that_watches_is_about_to_end() ->
             caller.start()
         for caller in callers:
             caller.join(PATIENCE_S)
-        assert len(futures) == 400
+        assert len(futures) == 4 * each
         assert {type(future.exception(PATIENCE_S)) for future in futures} == {TimeoutError}
         until(lambda: not watches("brief"))
     finally:

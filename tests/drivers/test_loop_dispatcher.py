@@ -11,6 +11,7 @@ import pytest
 from batched import BatchError, QueueFullError, aio
 from batched._drivers import event_loop
 from batched._drivers.loop_dispatcher import LoopDispatcher
+from tests.kit.effort import pairs
 from tests.kit.functions import echo
 from tests.kit.gate import PATIENCE_S, AsyncGate, turns
 from tests.kit.loops import KINDS, eager, noting
@@ -172,8 +173,10 @@ def test_a_refused_call_leaves_no_timer_behind(
     run(main())
 
 
-@pytest.mark.parametrize("options", [{}, {"max_queue_size": 100}, {"length": abs, "max_queue_size": 8}])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    pairs(KINDS, [{}, {"max_queue_size": 100}, {"length": abs, "max_queue_size": 8}]),
+)
 def test_a_deadline_that_is_far_starts_nothing(kind: str, options: dict[str, Any]) -> None:
     """Nor does a bound: what waits in its window waits on, until the batch is full or a deadline is near."""
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("restless")
 def test_callers_add_keys_while_the_worker_plans() -> None:
     """Every call of every thread is answered, and the counters are never lost."""
     fn = batched.dynamically(list, group_by=lambda item: item % 7, timeout_ms=0.2, adaptive=False)
-    turns = times(1500)
+    turns = times(1500, 40)
 
     def work(number: int) -> None:
         for turn in range(turns):
@@ -43,7 +43,7 @@ def test_lists_that_run_again_in_parts_and_fail_on_several_workers() -> None:
     )
 
     def work(number: int) -> None:
-        for _ in range(times(200)):
+        for _ in range(times(200, 20)):
             with pytest.raises(ValueError, match=r"\["):
                 fn([number] * 16)
 
@@ -67,7 +67,7 @@ def test_options_change_while_an_event_loop_asks_whether_its_queue_is_full() -> 
             fn.configure(batch_size=chance.randint(2, 9), max_batch_length=chance.randint(4, 20))
 
     async def main() -> None:
-        for _ in range(times(200)):
+        for _ in range(times(200, 20)):
             calls = [fn("ab" * (turn % 4 + 1)) for turn in range(20)]
             await asyncio.wait_for(asyncio.gather(*calls, fn(["abc"] * 9)), PATIENCE_S)
 

@@ -226,7 +226,7 @@ def test_callers_hear_of_it_when_no_thread_can_be_started(monkeypatch: pytest.Mo
 def test_first_calls_at_the_same_time_find_a_function_that_is_ready() -> None:
     """Each call that sees its batcher can use it."""
     with ThreadPoolExecutor(4) as pool:
-        for _ in range(times(200)):
+        for _ in range(times(200, 20)):
             fn = batched.dynamically(list, timeout_ms=0)
             barrier = threading.Barrier(4)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -149,8 +150,12 @@ def test_what_cannot_be_measured_is_one_line(
     assert says in capsys.readouterr().err
 
 
-def test_ctrl_c_ends_a_command_without_a_word(items: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_ends_a_command_without_a_word(
+    items: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
     """Its status is that of other commands of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     module = items.with_name("module_of_commands.py")
     module.write_text(MODULE + INTERRUPTED)
     assert status_of("profile", "module_of_commands:stop", "--items", items) == 130

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from hypothesis import settings
 
-__all__ = ["FULL", "QUICK", "few", "pairs", "times"]
+__all__ = ["FULL", "QUICK", "few", "is_thorough", "pairs", "times"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -19,9 +19,9 @@ QUICK = 10
 """The examples of the profile that is used by default."""
 
 
-def times(full: int) -> int:
-    """Return the full number with `--hypothesis-profile=soak`, and a tenth of it without."""
-    return max(1, full * settings.default.max_examples // FULL)
+def times(full: int, part: int = 10) -> int:
+    """Return the full number with `--hypothesis-profile=soak`; without, one in `part` of it: a tenth."""
+    return full if is_thorough() else max(1, full // part)
 
 
 def few(cases: Iterable[T], step: int) -> list[T]:

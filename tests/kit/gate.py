@@ -15,6 +15,53 @@ PATIENCE_S = 20.0
 IS_FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
+class Door:
+    """Holds whatever comes to it while it is shut, until that is let through.
+
+    To open it costs the same however many may come, which a semaphore's permits for all of them would not.
+    """
+
+    def __init__(self, *, shut: bool) -> None:
+        self._changed = threading.Condition()
+        self._passes = 0
+        self._is_open = not shut
+
+    def wait(self) -> None:
+        """Wait until this one may pass."""
+        if not self._is_open:
+            with self._changed:
+                assert self._changed.wait_for(self._passed, PATIENCE_S), "the gate was not opened"
+
+    def _passed(self) -> bool:
+        if self._is_open or not self._passes:
+            return self._is_open
+        self._passes -= 1
+        return True
+
+    def let_through(self, number: int) -> None:
+        """Let so many pass."""
+        with self._changed:
+            self._passes += number
+            self._changed.notify_all()
+
+    def open(self) -> None:
+        """Hold none any more."""
+        with self._changed:
+            self._is_open = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Hold all that come from now on."""
+        with self._changed:
+            self._is_open = False
+            self._passes = 0
+
+    def shut_again(self) -> None:
+        """Let none pass for one that never came."""
+        with self._changed:
+            self._passes = 0
+
+
 class Gate:
     """A batch function that notes its batches and, while shut, holds each until it is let through."""
 
@@ -29,36 +76,33 @@ class Gate:
         self.note = note
         self.batches: list[Any] = []
         self.entered = threading.Semaphore(0)
-        self._passes = threading.Semaphore(0)
-        self._open = not shut
+        self._door = Door(shut=shut)
 
     def __call__(self, items: Any) -> Any:
         """Note the batch, wait at the gate, answer."""
         self.batches.append(self.note(items))
         self.entered.release()
-        if not self._open:
-            assert self._passes.acquire(timeout=PATIENCE_S), "the gate was not opened"
+        self._door.wait()
         return self.answer(items)
 
     def let_through(self, batches: int = 1) -> None:
         """Let so many batches pass."""
-        self._passes.release(batches)
+        self._door.let_through(batches)
 
     def open(self) -> None:
         """Hold no batch any more."""
-        self._open = True
-        self._passes.release(1000)
+        self._door.open()
 
     def close(self) -> None:
         """Hold each batch from now on, also after `open`."""
-        self._open = False
+        self._door.close()
         self.shut_again()
 
     def shut_again(self) -> None:
         """Hold further batches, also those for which a batch that never came was to make way."""
-        for semaphore in (self._passes, self.entered):
-            while semaphore.acquire(blocking=False):
-                pass
+        self._door.shut_again()
+        while self.entered.acquire(blocking=False):
+            pass
 
     def wait_for_batch(self) -> None:
         """Wait until one more batch has come to the gate."""

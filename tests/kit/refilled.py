@@ -8,7 +8,7 @@ from typing import Any
 
 import batched
 from batched import DONE
-from tests.kit.gate import PATIENCE_S
+from tests.kit.gate import PATIENCE_S, Door
 
 
 class Refilled:
@@ -26,8 +26,7 @@ class Refilled:
         self.changes: list[batched.Change[Any]] = []
         self.closed = threading.Semaphore(0)
         self._entered = threading.Semaphore(0)
-        self._passes = threading.Semaphore(0)
-        self._open = not shut
+        self._door = Door(shut=shut)
 
     def __call__(self, items: list[Any]) -> Iterator[Any]:
         """Yield the pieces of what is live."""
@@ -37,8 +36,7 @@ class Refilled:
             while True:
                 self.live.append([item for item, _ in rows])
                 self._entered.release()
-                if not self._open:
-                    assert self._passes.acquire(timeout=PATIENCE_S), "the gate was not opened"
+                self._door.wait()
                 pieces = [self.piece(item, step) for item, step in rows]
                 for row in rows:
                     row[1] += 1
@@ -57,12 +55,11 @@ class Refilled:
 
     def let_through(self, steps: int = 1) -> None:
         """Let so many steps pass."""
-        self._passes.release(steps)
+        self._door.let_through(steps)
 
     def open(self) -> None:
         """Hold no step any more."""
-        self._open = True
-        self._passes.release(1000)
+        self._door.open()
 
     def wait_for_step(self) -> None:
         """Wait until one more step has begun."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from batched import DONE
-from tests.kit.gate import PATIENCE_S
+from tests.kit.gate import PATIENCE_S, Door
 
 
 class Steps:
@@ -19,8 +19,7 @@ class Steps:
         self.steps = 0
         self.closed = threading.Event()
         self.entered = threading.Semaphore(0)
-        self._passes = threading.Semaphore(0)
-        self._open = not shut
+        self._door = Door(shut=shut)
 
     def __call__(self, items: list[Any]) -> Iterator[Any]:
         """Yield the pieces of a batch."""
@@ -29,8 +28,7 @@ class Steps:
         try:
             while True:
                 self.entered.release()
-                if not self._open:
-                    assert self._passes.acquire(timeout=PATIENCE_S), "the gate was not opened"
+                self._door.wait()
                 pieces = self.rows(items, step)
                 if pieces is None:
                     return
@@ -42,12 +40,11 @@ class Steps:
 
     def let_through(self, steps: int = 1) -> None:
         """Let so many steps pass."""
-        self._passes.release(steps)
+        self._door.let_through(steps)
 
     def open(self) -> None:
         """Hold no step any more."""
-        self._open = True
-        self._passes.release(1000)
+        self._door.open()
 
     def wait_for_step(self) -> None:
         """Wait until one more step has begun."""

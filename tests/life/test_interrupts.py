@@ -10,7 +10,7 @@ import threading
 import pytest
 
 import batched
-from tests.kit.effort import times
+from tests.kit.effort import is_thorough
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.interrupted import OPTIONS, STEPS
 from tests.kit.interrupts import Interrupt
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-STRIDE = 1000 // times(100)
+STRIDE = 10 if is_thorough() else 250
 """One in so many bytecodes is interrupted."""
 
 

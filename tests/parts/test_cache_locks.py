@@ -140,7 +140,7 @@ def test_a_cache_may_read_the_stats_while_callers_and_results_meet(
     fn = cache.fn = flavour.decorate(gate, batch_size=3, timeout_ms=0, cache=cache, max_concurrent_batches=2)
 
     def ask(seed: int) -> None:
-        for turn in range(times(100)):
+        for turn in range(times(100, 25)):
             items = [turn * 3 + (seed + step) % 6 for step in range(4)]
             assert flavour.call(fn, items) == items
 

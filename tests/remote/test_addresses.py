@@ -25,6 +25,7 @@ from batched._remote.addresses import (
     user_of,
 )
 from tests.kit.effort import times
+from tests.kit.gate import PATIENCE_S
 from tests.kit.remote_server import serving
 from tests.kit.script import run_script
 from tests.kit.threads import together
@@ -330,7 +331,7 @@ def test_users_in_truth() -> None:
     folder = Path(f"/tmp/{secrets.token_hex(8)}")
     folder.mkdir(mode=0o755)
     script = """
-        client = batched.connect({bind!r})
+        client = batched.connect({bind!r}, wait_s={wait_s})
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
@@ -342,13 +343,13 @@ def test_users_in_truth() -> None:
         os._exit(0)  # coverage could not write its file as this user
     """
 
-    def call() -> str:
-        return run_script(script.format(bind=f"unix:{folder}/a"))
+    def call(wait_s: float) -> str:
+        return run_script(script.format(bind=f"unix:{folder}/a", wait_s=wait_s))
 
     try:
         with serving(f"unix:{folder}/a", functions=doubling()):
-            assert "Permission denied" in call()
+            assert "Permission denied" in call(0)
             (folder / "a").chmod(0o666)
-            assert "takes calls of user 0 only, not of user 65534" in call()
+            assert "takes calls of user 0 only, not of user 65534" in call(PATIENCE_S)
     finally:
         folder.rmdir()

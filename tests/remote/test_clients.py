@@ -314,6 +314,7 @@ def test_a_default_deadline_of_the_server_holds_unless_a_client_says_none(gate: 
         gate.open()
         assert (first.result(PATIENCE_S), forever.result(PATIENCE_S)) == (0, 1)
         assert gate.batches == [[0], [1]]
+        gc.collect()  # of the loop that has ended, with its connection, for which the server waits
 
 
 def test_a_future_that_has_started_is_answered_late(held: Served, gate: Gate) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import multiprocessing
 import os
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import pytest
 
 import batched
 from tests.kit.gate import PATIENCE_S
-from tests.kit.script import run_script
+from tests.kit.script import PACKAGE, run_script
 from tests.kit.serving import COMMAND, HAS_UNIX, MODEL, TOKEN, command, folder, place_in, served, start
 
 needs_unix = pytest.mark.skipif(not HAS_UNIX, reason="needs unix sockets")
@@ -66,33 +68,60 @@ def test_functions_and_methods_are_served_by_name() -> None:
             client.other(1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["model_of_test"], "MODULE:FUNCTION"),
-        (["model_of_test:"], "MODULE:FUNCTION"),
-        (["no_such_module:f"], "no module no_such_module"),
-        (["model_of_test.inner:f"], "no module model_of_test.inner"),
-        (["model_of_test:nothing"], "model_of_test has no nothing"),
-        (["model_of_test:triple.nothing"], "model_of_test.triple has no nothing"),
-        (["model_of_test:plain"], "batched.dynamically"),
-        (["model_of_test:Model.run"], "method"),
-        ([DOUBLE, DOUBLE], "other=model_of_test:double"),
-        (["not a name=" + DOUBLE], "not a name"),
-        (["_hidden=" + DOUBLE], "_hidden"),
-        ([DOUBLE], "give a token"),
-        ([DOUBLE, "--http", "9100", "--token-file", "token"], "HOST:PORT"),
-        ([DOUBLE, "--drain-s", "-1"], "drain_s"),
-        ([DOUBLE, "--drain-s", "nan"], "drain_s"),
-        ([DOUBLE, "--drain-s", "inf"], "from 0 to 604800 (a week), got inf"),
-        ([DOUBLE, "--max-frame-bytes", "0"], "max_frame_bytes"),
-        ([DOUBLE, "--group", "staff"], "unix sockets"),
-        ([DOUBLE, "--token-file", "no/such/folder/token"], "no/such/folder"),
-    ],
-)
+MISTAKES = [
+    (["model_of_test"], "MODULE:FUNCTION"),
+    (["model_of_test:"], "MODULE:FUNCTION"),
+    (["no_such_module:f"], "no module no_such_module"),
+    (["model_of_test.inner:f"], "no module model_of_test.inner"),
+    (["model_of_test:nothing"], "model_of_test has no nothing"),
+    (["model_of_test:triple.nothing"], "model_of_test.triple has no nothing"),
+    (["model_of_test:plain"], "batched.dynamically"),
+    (["model_of_test:Model.run"], "method"),
+    ([DOUBLE, DOUBLE], "other=model_of_test:double"),
+    (["not a name=" + DOUBLE], "not a name"),
+    (["_hidden=" + DOUBLE], "_hidden"),
+    ([DOUBLE], "give a token"),
+    ([DOUBLE, "--http", "9100", "--token-file", "token"], "HOST:PORT"),
+    ([DOUBLE, "--drain-s", "-1"], "drain_s"),
+    ([DOUBLE, "--drain-s", "nan"], "drain_s"),
+    ([DOUBLE, "--drain-s", "inf"], "from 0 to 604800 (a week), got inf"),
+    ([DOUBLE, "--max-frame-bytes", "0"], "max_frame_bytes"),
+    ([DOUBLE, "--group", "staff"], "unix sockets"),
+    ([DOUBLE, "--token-file", "no/such/folder/token"], "no/such/folder"),
+]
+EACH_IN_TURN = """
+import contextlib, io, json, logging, sys
+from batched.__main__ import main
+found = []
+for arguments in json.loads(sys.argv[1]):
+    logging.getLogger("batched").handlers.clear()
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            main(["serve", *arguments, "--bind", "tcp:127.0.0.1:0"])
+        except SystemExit as ended:
+            found.append([ended.code, said.getvalue()])
+print(json.dumps(found))
+"""
+
+
+@cache
+def of_mistakes() -> dict[str, tuple[int, str]]:
+    """Return the status and what was said for each mistake: of one process, as its start takes the time."""
+    given = [arguments for arguments, _ in MISTAKES]
+    with folder() as found:
+        found.joinpath("model_of_test.py").write_text(MODEL)
+        command = [sys.executable, "-c", EACH_IN_TURN, json.dumps(given)]
+        paths = os.pathsep.join([str(PACKAGE.parent), str(found)])
+        environment = {**os.environ, "PYTHONPATH": paths}
+        text = subprocess.check_output(command, cwd=found, env=environment, timeout=PATIENCE_S)
+    outcomes = [(status, said) for status, said in json.loads(text)]
+    return dict(zip(map(str, given), outcomes, strict=True))
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES)
 def test_a_mistake_is_one_line(arguments: list[str], message: str) -> None:
     """It names what was given, or the remedy; there is no traceback, and the status is 2."""
-    status, said = failed(*arguments)
+    status, said = of_mistakes()[str(arguments)]
     assert (status, len(said.splitlines())) == (2, 1), said
     assert message in said
 
@@ -222,7 +251,7 @@ AS_ANOTHER = """
 import os, sys
 import batched
 import batched._remote.client
-client = batched.connect(sys.argv[1])
+client = batched.connect(sys.argv[1], wait_s=float(sys.argv[4]))
 os.setgroups([]); os.setgid(int(sys.argv[3])); os.setuid(int(sys.argv[2]))
 try:
     print(client.increment(1))
@@ -233,9 +262,9 @@ os._exit(0)
 OTHER_USER = 65534
 
 
-def call_as(address: str, user: int, group: int) -> str:
+def call_as(address: str, user: int, group: int, wait_s: float = PATIENCE_S) -> str:
     """Call `increment` in a process of another user; return what it says."""
-    command = [sys.executable, "-c", AS_ANOTHER, address, str(user), str(group)]
+    command = [sys.executable, "-c", AS_ANOTHER, address, str(user), str(group), str(wait_s)]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
 
 
@@ -257,14 +286,14 @@ def test_another_user_is_refused_unless_of_the_group() -> None:
     with served(increment) as server:
         path = Path(server.address.removeprefix("unix:"))
         path.parent.chmod(0o755)
-        assert "ermission" in call_as(server.address, OTHER_USER, OTHER_USER)
+        assert "ermission" in call_as(server.address, OTHER_USER, OTHER_USER, wait_s=0)
         path.chmod(0o666)
         assert f"not of user {OTHER_USER}" in call_as(server.address, OTHER_USER, OTHER_USER)
     with served(increment, group=OTHER_USER) as server:
         path = Path(server.address.removeprefix("unix:"))
         path.parent.chmod(0o755)
         assert call_as(server.address, OTHER_USER, OTHER_USER) == "2\n"
-        assert "ermission" in call_as(server.address, 1, 1)
+        assert "ermission" in call_as(server.address, 1, 1, wait_s=0)
         path.chmod(0o666)
         assert "not of user 1" in call_as(server.address, 1, 1)
 

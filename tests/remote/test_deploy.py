@@ -66,7 +66,7 @@ def test_no_call_is_lost_while_servers_take_turns(tmp_path: Path, bind: str) -> 
         with batched.connect(bind, wait_s=PATIENCE_S) as client, ThreadPoolExecutor(6) as pool:
             work = [pool.submit(thread, client) for _ in range(5)] + [pool.submit(asyncio.run, tasks(client))]
             try:
-                for _ in range(times(100)):
+                for _ in range(times(100, 20)):
                     servers.append(ProcessServer(tmp_path, "process"))
                     assert servers[-2].end() == 0
                     until(lambda: served[servers[-1].process.pid] > 5)

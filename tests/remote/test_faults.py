@@ -13,7 +13,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -270,15 +270,17 @@ def test_a_server_that_hangs_is_waited_for_so_long_only(
         client, fresh = (batched.connect(bind, wait_s=0.1) for _ in range(2))
         assert client.double(1) == 2
         server.signal(signal.SIGSTOP)
-        for each in (client, fresh):
-            for ask in (
-                lambda fn: fn.stats,
-                lambda fn: fn.explain(),
-                lambda fn: fn.shapes(),
-                lambda fn: fn.expected_wait_ms(3),
-            ):
+        asks: list[Callable[[Any], Any]] = [
+            lambda fn: fn.stats,
+            lambda fn: fn.explain(),
+            lambda fn: fn.shapes(),
+            lambda fn: fn.expected_wait_ms(3),
+        ]
+        with ThreadPoolExecutor(8) as pool:  # at once: each waits for its time
+            asked = [pool.submit(ask, each.double) for each in (client, fresh) for ask in asks]
+            for each in asked:
                 with pytest.raises(batched.DisconnectedError, match=r"within 0\.3 s: .*wait_s= of connect"):
-                    ask(each.double)
+                    each.result(PATIENCE_S)
         future = fresh.double.submit(1)
         assert isinstance(future.exception(PATIENCE_S), batched.DisconnectedError)
 
@@ -538,10 +540,11 @@ def test_a_thousand_connections_at_once(tmp_path: Path, bind: str) -> None:
 
 
 def test_a_server_without_file_descriptors_says_so_and_goes_on(
-    bind: str, caplog: pytest.LogCaptureFixture
+    bind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes clients again when it has some, and does not fill the log until then."""
     resource = pytest.importorskip("resource")
+    monkeypatch.setattr("asyncio.constants.ACCEPT_RETRY_DELAY", 0.1)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     double = batched.dynamically(lambda items: [2 * item for item in items])
     with serving(bind, functions={"double": double}), batched.connect(bind, wait_s=PATIENCE_S) as client:

@@ -67,7 +67,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="need
 def test_calls_while_the_server_greets_are_answered(bind: str) -> None:
     """Some are begun before, some after, some in the middle: none is lost. It takes many turns to see."""
     with serving(bind, functions={"double": doubling()}):
-        for _ in range(times(100)):
+        for _ in range(times(100, 20)):
             with batched.connect(bind) as client:
                 barrier = threading.Barrier(8)
 
@@ -85,7 +85,7 @@ def test_cancels_at_any_time_lose_no_other_call(bind: str) -> None:
     with serving(bind, functions={"double": doubling()}) as server, batched.connect(bind) as client:
 
         def call(number: int) -> None:
-            for turn in range(times(300)):
+            for turn in range(times(300, 30)):
                 futures = [client.double.submit(each) for each in range(10)]
                 for each in futures[turn % 3 :: 3]:
                     each.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
@@ -240,6 +241,8 @@ def test_what_ends_a_process_as_an_item_is_read_ends_no_server(echo: Any, error:
         asyncio.run(asyncio.wait_for(echo.acall(Fatal(error)), PATIENCE_S))
     assert type(caught.value.__cause__) is error
     assert other.result(PATIENCE_S) == echo(1) == 1
+    del caught
+    gc.collect()  # of the loop that has ended, with its connection, for which the server waits
 
 
 def test_what_ends_a_process_as_a_result_is_written_or_read_ends_none() -> None:
@@ -266,6 +269,8 @@ def test_what_ends_a_process_as_a_result_is_written_or_read_ends_none() -> None:
 
         answers = asyncio.run(beside())
         assert [type(each) for each in answers] == [TypeError, int, batched.BatchError, int]
+        del answers
+        gc.collect()  # of the loop that has ended, and its connection
 
 
 def test_a_result_that_cannot_be_sent_or_read_fails_its_own_call() -> None:

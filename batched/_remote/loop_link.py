@@ -205,7 +205,8 @@ class LoopLink(Link):
     def _broken(self, error: OSError) -> None:
         loop = self.loop()
         if not self.has_greeted and loop is not None:
-            self._retry(loop, error)
+            if not isinstance(error, BrokenPipeError):  # else it may have said why before it ended
+                self._retry(loop, error)
             return
         self._lost(self.lost(error), again=not self.is_closed)
 

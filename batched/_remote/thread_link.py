@@ -207,7 +207,8 @@ class ThreadLink(Link):
                 self.socket = peer = connect()
                 if self.is_closed:  # meanwhile
                     return
-                peer.sendall(self.greeting())
+                with contextlib.suppress(BrokenPipeError):  # it may have said why before it ended
+                    peer.sendall(self.greeting())
                 self._read(peer)
             except DisconnectedError:  # a refusal
                 raise

@@ -22,6 +22,7 @@ import pytest
 import batched
 from batched._remote.frames import RESULT_ROW, FrameReader, Kind, frame, rows
 from batched._remote.greeting import ClientGreeting, ServerGreeting, proof
+from batched._remote.link import Link
 from batched._remote.values import Pickles
 from tests.kit.effort import times
 from tests.kit.gate import PATIENCE_S, Gate, moment, turns_until, until
@@ -314,6 +315,39 @@ def test_a_program_that_is_no_server_is_called_so(bind: str, said: Any) -> None:
         with pytest.raises(batched.DisconnectedError, match=text):
             client.double.submit(1).result(PATIENCE_S)
         with pytest.raises(batched.DisconnectedError, match=text):
+            asyncio.run(asyncio.wait_for(client.double.acall(1), PATIENCE_S))
+        thread.join(PATIENCE_S)
+
+
+@pytest.mark.parametrize("wait_s", [0, 1])
+def test_what_a_server_says_before_it_ends_is_heard(
+    bind: str, monkeypatch: pytest.MonkeyPatch, wait_s: float
+) -> None:
+    """In threads and in tasks: though the client comes too late to greet it."""
+    has_ended = threading.Semaphore(0)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(bind.removeprefix("unix:"))
+    listener.listen()
+
+    def refuse() -> None:
+        for _ in range(2):
+            with listener.accept()[0] as peer:
+                peer.sendall(b"".join(ServerGreeting(refusal="another user").frame()))
+            has_ended.release()
+
+    greeting = Link.greeting
+
+    def late(self: Link, shown: str = "") -> bytes:
+        assert has_ended.acquire(timeout=PATIENCE_S)
+        return greeting(self, shown)
+
+    monkeypatch.setattr(Link, "greeting", late)
+    thread = threading.Thread(target=refuse)
+    thread.start()
+    with listener, batched.connect(bind, wait_s=wait_s) as client:
+        with pytest.raises(batched.DisconnectedError, match="refused the connection: another user"):
+            client.double.submit(1).result(PATIENCE_S)
+        with pytest.raises(batched.DisconnectedError, match="refused the connection: another user"):
             asyncio.run(asyncio.wait_for(client.double.acall(1), PATIENCE_S))
         thread.join(PATIENCE_S)
 

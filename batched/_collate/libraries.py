@@ -107,8 +107,8 @@ class NumpyArrays:
         # Not by `is_view`: to ask it takes as long again.
         return [row if row.base is None else row.copy() for row in rows]
 
-    def rows(self, array: Array) -> list[Array] | None:  # noqa: ARG002  as of torch
-        """Return a copy of each row of `array`; None if `list` and `own` are as fast."""
+    def rows(self, array: Array, size: int) -> list[Array] | None:  # noqa: ARG002  as of torch
+        """Return a copy of each row; None if these are not `size`, or if `list` and `own` do as well."""
         return None
 
     def cut(self, array: Array, sizes: Sequence[int]) -> list[Array]:
@@ -219,9 +219,11 @@ class TorchArrays:
         with self.writing(rows[0]):
             return [row.clone() if self.is_view(row) else row for row in rows]
 
-    def rows(self, array: Array) -> list[Array] | None:
+    def rows(self, array: Array, size: int) -> list[Array] | None:
+        if array.is_nested:  # it may have no length
+            return list(map(self.copy, array.unbind()))
         # In one step of torch's: row by row takes two to four times as long.
-        if self._rows is None or self.unfit(array) or not array.dim():
+        if self._rows is None or self.unfit(array) or not array.dim() or len(array) != size:
             return None
         with self.writing(array):
             return list(self._rows(array))

@@ -35,9 +35,7 @@ def owned(rows: list[Any]) -> list[Any]:
 def rows_of(outputs: Any, size: int) -> list[Any] | None:
     """Return the rows of an array of this `size`, as copies; None if that is not faster than `owned`."""
     library = library_of_type(type(outputs))
-    if library is None or not outputs.shape or len(outputs) != size:
-        return None
-    return library.rows(outputs)
+    return None if library is None else library.rows(outputs, size)
 
 
 class _Rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -189,6 +190,22 @@ def test_rows_of_a_tensor_are_copies(made: str, inference: bool) -> None:
         assert (row.dtype, row.shape, row.requires_grad) == (other.dtype, other.shape, other.requires_grad)
         assert row.is_inference() == inference
         assert row.untyped_storage().nbytes() == row.nbytes
+
+
+def nested(layout: Any) -> Any:
+    """Return a tensor of rows that differ in length."""
+    with warnings.catch_warnings(action="ignore"):
+        return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
+
+
+@needs_torch
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_rows_of_a_nested_tensor_may_differ_in_length(layout: Any) -> None:
+    """Some have no `len`."""
+    rows = rows_of(nested(layout), 2)
+    assert rows is not None
+    assert [row.tolist() for row in rows] == [[1, 1], [1, 1, 1]]
+    assert all(row.untyped_storage().nbytes() == row.nbytes for row in rows)
 
 
 @needs_torch

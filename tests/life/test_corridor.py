@@ -15,7 +15,7 @@ from tests.kit.script import run_script
 FRAMES = {
     # kind of call: frames of the package for its caller, and for the worker or the loop
     "fn(x)": (9, 30),
-    "fn(x), a deadline": (13, 55),
+    "fn(x), a deadline": (13, 56),
     "await fn.acall(x)": (15, 33),
     "await fn(x), aio": (51, 0),
 }

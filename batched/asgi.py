@@ -1,8 +1,6 @@
 """For web services on ASGI, such as FastAPI, Starlette, Litestar and Quart: one middleware, `Batching`.
 
 app.add_middleware(batched.asgi.Batching, deadline_ms=2000)
-
-Litestar and Quart make answers of errors themselves, so they need `batched.problems.problem` as a handler.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from urllib.parse import quote
 
 from batched._api.deadline import Block, block
 from batched._core.option_checks import a_time
-from batched.problems import Problem, problem
+from batched.problems import KINDS, Problem, problem
 
 __all__ = ["Batching"]
 
@@ -39,6 +37,8 @@ class Batching:
     - A handler that ends with `QueueFullError` answers 429, with `OverloadError`, `ClosedError` or
       `DisconnectedError` 503, with another `TimeoutError` 504: with `Retry-After` where that is known, and a
       body of `application/problem+json`, as `batched.problems` says. An answer that has begun is left alone.
+      Litestar and Quart make answers of errors before any middleware sees them. Of Litestar, an answer of 500
+      for such an error is replaced; Quart gets `batched.problems.problem` as its handler for these errors.
     - All calls of one request share a deadline, as with `batched.deadline`.
     - A handler is cancelled when its client has left and has sent all of its request. So what it queued never
       runs. What it then awaits, to clean up, is not cancelled again, unless a `BaseHTTPMiddleware` of
@@ -68,13 +68,18 @@ class Batching:
         self._deadline_ms = None if deadline_ms is None else _check("deadline_ms", deadline_ms)
         self._header = deadline_header.lower().encode()
         self._cancels = cancel
+        quart: Any = getattr(app, "__self__", app)
+        if hasattr(quart, "register_error_handler"):
+            own = quart.error_handler_spec[None][None]
+            for kind in set(KINDS).difference(own):
+                quart.register_error_handler(kind, problem)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Run the application for one connection."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send)
+        answer = _Answer(send, replaces="litestar_app" in scope)
         try:
             allowed_ms = self._allowed_ms(scope)
         except ValueError:
@@ -91,10 +96,11 @@ class Batching:
             found = problem(error)
             if found is None or answer.has_begun:
                 raise
-            # Quoted, or a line of the client's own would be one of the log.
-            path = quote(scope.get("path", ""), errors="replace")
-            _logger.warning("%s was answered with %s: %s", path, found.status, error)
             await answer.problem(found)
+            _log(scope, found, error)
+        else:
+            if answer.replaced is not None:
+                _log(scope, *answer.replaced)
 
     def _allowed_ms(self, scope: MutableMapping[str, Any]) -> float | None:
         """Return the milliseconds that a request has; `ValueError` if its header holds no such number."""
@@ -106,6 +112,12 @@ class Batching:
             raise ValueError(asked)
         allowed_ms = asked_ms if self._deadline_ms is None else min(asked_ms, self._deadline_ms)
         return float(_check("deadline", allowed_ms))
+
+
+def _log(scope: MutableMapping[str, Any], found: Problem, error: BaseException) -> None:
+    # Quoted, or a line of the client's own would be one of the log.
+    path = quote(scope.get("path", ""), errors="replace")
+    _logger.warning("%s was answered with %s: %s", path, found.status, error)
 
 
 _UNREADABLE = Problem(
@@ -120,6 +132,7 @@ _WATCHES = "batched.asgi.watches"
 """Where a request notes that a middleware watches its client: a second one would cancel its handler twice."""
 
 _LEFT = Problem(b"", 499, {})
+_FAILED = 500
 
 _GRACE_S = 1.0
 """What an application has to end by itself if it waits for the message that its client has left. Quart and
@@ -127,10 +140,15 @@ Django do, to cancel a task of theirs: they would lose that task if they were ca
 
 
 class _Answer:
-    """What is sent to a client."""
+    """What is sent to a client.
 
-    def __init__(self, send: Send) -> None:
+    If it `replaces` answers, a problem is sent instead of an answer of 500 for an error that has one.
+    """
+
+    def __init__(self, send: Send, *, replaces: bool) -> None:
         self._send = send
+        self._replaces = replaces
+        self.replaced: tuple[Problem, BaseException] | None = None
         self.deadline: Block | None = None
         self.has_begun = False
         self.has_ended = False
@@ -139,12 +157,17 @@ class _Answer:
         """Send a part of the answer of the application."""
         if message["type"] == "http.response.start":
             self.has_begun = True
+            error = sys.exception() if self._replaces and message["status"] == _FAILED else None
+            if error is not None and (found := problem(error)) is not None:
+                self.replaced = found, error
+                await self.problem(found)
         is_body = message["type"] in {"http.response.body", "http.response.zerocopysend"}
         if message["type"] == "http.response.pathsend" or (is_body and not message.get("more_body", False)):
             self.has_ended = True
             if self.deadline is not None:
                 self.deadline.lift()  # the background tasks of a request have none
-        await self._send(message)
+        if self.replaced is None:
+            await self._send(message)
 
     async def problem(self, found: Problem) -> None:
         """Answer with a problem."""

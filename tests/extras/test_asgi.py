@@ -17,7 +17,7 @@ import pytest
 import batched
 import batched.asgi
 from batched.asgi import Batching
-from batched.problems import problem
+from batched.problems import KINDS, problem
 from tests.kit.gate import PATIENCE_S, Gate, turns_until
 
 
@@ -122,6 +122,68 @@ def test_an_error_of_a_batched_function_is_an_answer(
     assert client.headers.get("retry-after-ms") == (seconds and f"{seconds * 1000:.0f}")
     assert client.headers["content-type"] == "application/problem+json"
     assert "secret" not in str(client.body)
+
+
+def answering_errors(error: Exception, status: int) -> Any:
+    """Return an application that answers an error of its handler by itself, as Litestar does."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            raise error
+        except Exception as raised:
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": b'"', "more_body": True})
+            await send({"type": "http.response.body", "body": f'{type(raised).__name__}"'.encode()})
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "of_litestar", "answered"),
+    [
+        (batched.OverloadError(), 500, True, 503),
+        (batched.QueueFullError(), 500, True, 429),
+        (ExceptionGroup("of a task group", [TimeoutError()]), 500, True, 504),
+        (batched.OverloadError(), 418, True, "OverloadError"),
+        (ValueError(), 500, True, "ValueError"),
+        (batched.OverloadError(), 500, False, "OverloadError"),
+    ],
+)
+def test_the_answer_of_litestar_for_such_an_error_is_replaced(
+    error: Exception, status: int, of_litestar: bool, answered: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not one of the application's own, nor one for another error, nor of another framework."""
+    client = Client()
+    client.scope["path"] = "/embed"
+    if of_litestar:
+        client.scope["litestar_app"] = None
+    ask(Batching(answering_errors(error, status)), client)
+    is_replaced = isinstance(answered, int)
+    assert (client.body["status"] if is_replaced else client.body) == answered
+    assert client.status == (answered if is_replaced else status)
+    assert [message["type"] for message in client.sent].count("http.response.start") == 1
+    assert [record.getMessage() for record in caplog.records] == (
+        [f"/embed was answered with {answered}: {error}"] if is_replaced else []
+    )
+
+
+def test_quart_gets_a_handler_for_each_such_error() -> None:
+    """As it makes answers of errors before any middleware sees them. What the application has is kept."""
+
+    class App:
+        def __init__(self) -> None:
+            self.handlers: dict[Any, Any] = {TimeoutError: str}
+            self.error_handler_spec = {None: {None: self.handlers}}
+            self.register_error_handler = self.handlers.__setitem__
+
+        async def asgi_app(self, scope: Any, receive: Any, send: Any) -> None:
+            raise NotImplementedError
+
+    app = App()
+    Batching(app.asgi_app)
+    assert set(app.handlers) == set(KINDS)
+    assert app.handlers[TimeoutError] is str
+    assert app.handlers[batched.OverloadError](batched.OverloadError()).status == 503
 
 
 def test_a_path_with_a_line_of_its_own_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -75,7 +75,7 @@ class CachingCollator(LayeredCollator):
         cached = CachedCall(call, self, self.keys(call), self._values(call))
         if not self.callers_ask:
             self.watch(cached)
-            at_once(self.look(cached))
+            at_once(self.look, cached)
         if cached.missing:
             self._own_inputs(call)
         return cached
@@ -163,7 +163,7 @@ class CachingCollator(LayeredCollator):
         if self.callers_ask:
             return None
         faults = Faults(self._name)
-        at_once(self._keep([(key, result) for key, result, _ in landed], faults, BaseException))
+        at_once(self._keep, [(key, result) for key, result, _ in landed], faults, BaseException)
         for key, _, watch in landed:  # from now on callers find the result in the cache
             with suppress(Exception):  # of the user's `__eq__`: the watch goes with its callers
                 if watch is not None and self._watches.get(key) is watch:

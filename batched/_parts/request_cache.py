@@ -70,7 +70,7 @@ class RequestCache(CachingCollator):
             return call
         cached = RequestCall(call, self, self.keys(call), self._values(call))
         super().watch(cached)
-        at_once(super().look(cached))
+        at_once(super().look, cached)
         behind = self._behind
         if cached.missing and behind is not None:
             cached.places = [place for place, result in enumerate(cached.results) if result is UNKNOWN]
@@ -78,7 +78,7 @@ class RequestCache(CachingCollator):
             cached.behind = CachedCall(call, behind, keys, [])
             if not behind.callers_ask:
                 self.watch(cached)
-                at_once(self.look(cached))
+                at_once(self.look, cached)
         if cached.missing:
             self._own_inputs(call)
         return cached

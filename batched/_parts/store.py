@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -153,11 +153,13 @@ class Faults:
             _logger.error(refused, exc_info=self._first)
 
 
-def at_once(work: Coroutine[Any, Any, None]) -> None:
-    """Run `work`, a coroutine that never waits, to its end."""
+def at_once(work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+    """Run `work`, a coroutine function that never waits, to its end."""
+    # Made here: one that is not begun, as an error comes between, is a warning of Python's.
+    running = work(*args)
     try:
-        work.send(None)
+        running.send(None)
     except StopIteration:
         return
-    work.close()
+    running.close()
     raise AssertionError("a coroutine that must not wait has waited")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from gc import collect
 from typing import Any
 
 import pytest
@@ -35,6 +36,13 @@ OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 ASKED: list[int | list[int]] = [1, 2, 3, [4, 5, 6, 7, 8, 9]]
 STRIDE = 70 // times(10)
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """Have what a fault has left, such as a coroutine that was not begun, collected here."""
+    yield
+    collect()
 
 
 class Broken(Exception):

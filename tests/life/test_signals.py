@@ -177,11 +177,11 @@ def test_a_ctrl_c_while_a_batch_is_taken_loses_no_call(monkeypatch: pytest.Monke
     """The batch has left the queue, and no task knows it: its caller has an answer all the same."""
     fn = aio.dynamically(echo, timeout_ms=0)
     take = Batcher.next
-    armed = [True]
+    armed = {threading.get_ident()}  # not in workers of other tests
 
     def interrupted(self: Batcher, now: float) -> Any:
         found = take(self, now)
-        if armed:
+        if threading.get_ident() in armed:
             armed.clear()
             raise KeyboardInterrupt
         return found

@@ -56,7 +56,7 @@ def texts_of(error: BaseException) -> list[str]:
 def forget_variables(error: BaseException) -> None:
     """Have the frames of `error`, and of the errors that led to it, forget their local variables.
 
-    These may be arrays, on a device whose memory is needed. Frames that still run, or rest, keep theirs.
+    The variables may be arrays on a device that is short of memory. Frames that run, or rest, keep them.
     """
     for each in chain_of(error):
         trace: TracebackType | None = _traceback(each)

@@ -12,6 +12,7 @@ import pytest
 from tests.kit.errors import OwnError
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
+from tests.kit.proxy import Proxy
 
 
 @pytest.mark.parametrize(
@@ -111,18 +112,6 @@ def test_the_result_of_one_item_is_the_functions_own_even_a_list(flavour: Flavou
     fn = flavour.decorate(lambda items: [row for _ in items], timeout_ms=0)
     assert flavour.call(fn, 1) is row
     assert flavour.call(fn.options(return_exceptions=True), 1) is row
-
-
-class Proxy:
-    """An object that stands for one of the caller's context, which the worker does not have."""
-
-    @property
-    def __class__(self) -> Any:
-        raise LookupError("outside of the context")
-
-    @__class__.setter
-    def __class__(self, kind: Any) -> None:
-        raise NotImplementedError
 
 
 @pytest.mark.parametrize("options", [{}, {"cache": True}, {"isolate_errors": False}])

@@ -1,4 +1,4 @@
-"""Functions whose arrays are on a GPU: rows, memory, compiled models, and errors of the device.
+"""Functions with arrays on a GPU: rows, memory, compiled models, and errors of the device.
 
 Where there is no GPU, what does not need one runs on the CPU: `python -m pytest -m gpu`.
 """

@@ -286,7 +286,7 @@ def no_model(name: str) -> None:
 def test_a_call_that_another_thread_has_queued_starts_a_worker_after_a_start_that_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its caller finds the inbox empty: whoever reads `stats` has moved the call just before."""
+    """Its caller finds the inbox empty: a thread that reads `stats` has moved the call just before."""
     fn: Any = batched.dynamically(Gate(), workers=batched.Workers(1, initializer=no_model))
     with pytest.raises(RuntimeError, match="no model"):
         fn(1)

@@ -51,7 +51,7 @@ def raised_by(function: Callable[[], object]) -> Exception:
 
 
 def test_what_has_caught_the_error_and_rests_goes_on() -> None:
-    """A task in the background, say, whose error a function raises anew."""
+    """A function may raise anew the error of a task in the background."""
 
     def resting(known: list[Exception]) -> Generator[str, None, None]:
         mine = "kept"

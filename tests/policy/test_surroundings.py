@@ -9,6 +9,7 @@ import pytest
 from batched import ClosedError, QueueFullError
 from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.surroundings import is_of_surroundings
+from tests.kit.proxy import Proxy
 
 
 def raised_during(inner: BaseException, outer: BaseException, *, hidden: bool = False) -> BaseException:
@@ -112,18 +113,6 @@ class Own(Exception):
     args = property(lambda self: 1 / 0)  # type: ignore[assignment]
     __cause__ = property(lambda self: 1 / 0)  # type: ignore[assignment]
     __context__ = None
-
-
-class Proxy:
-    """An argument that fails when asked for its class."""
-
-    @property
-    def __class__(self) -> Any:
-        raise LookupError("outside of the context")
-
-    @__class__.setter
-    def __class__(self, kind: Any) -> None:
-        raise NotImplementedError
 
 
 def test_no_code_of_the_error_or_of_its_arguments_runs() -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.page import Page, check, end, free_port, start
+from tests.kit.page import Page, check, end, start
+from tests.kit.ports import free_port
 from tests.kit.script import ROOT
 
 Written = tuple[Path, int]

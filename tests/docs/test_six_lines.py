@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.kit.page import PATH, Page, free_port
+from tests.kit.page import PATH, Page
+from tests.kit.ports import free_port
 from tests.kit.script import ROOT
 from tests.kit.service import PATIENCE_S, until
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from batched.prometheus import Collector
 from tests.kit.gate import PATIENCE_S
-from tests.kit.ray_probe import port
+from tests.kit.ports import free_port
 from tests.kit.script import ROOT
 from tests.kit.service import UVICORN, WEB_PROCESSES, Service
 
@@ -42,7 +42,7 @@ def url(environment: dict[str, str]) -> Iterator[str]:
         import ray
         from ray import serve
 
-        address = port()
+        address = free_port()
         try:
             ray.init(
                 "local",

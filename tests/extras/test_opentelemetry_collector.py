@@ -11,7 +11,7 @@ import pytest
 import batched
 from batched._metrics import COUNTERS
 from tests.kit.gate import PATIENCE_S
-from tests.kit.page import free_port
+from tests.kit.ports import free_port
 from tests.kit.service import until
 
 # Libraries are imported where they are used: this module is read where they are not installed.

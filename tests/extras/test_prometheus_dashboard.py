@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 import batched
 from batched._policy.window import StartReason
 from batched.prometheus import Collector
-from tests.kit.page import free_port
+from tests.kit.ports import free_port
 from tests.kit.script import ROOT
 from tests.kit.service import until
 

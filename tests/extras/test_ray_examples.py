@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from tests.kit.gate import PATIENCE_S
-from tests.kit.ray_probe import STARTUP_S, port
+from tests.kit.ports import free_port
+from tests.kit.ray_probe import STARTUP_S
 from tests.kit.script import ROOT
 
 pytestmark = [
@@ -70,7 +71,7 @@ def test_the_serving_example_answers_curl_and_its_own_questions(
     example: Callable[..., subprocess.Popen[str]],
 ) -> None:
     """It adds and writes for many at once, prints the batches, and serves on until it is interrupted."""
-    address = port()
+    address = free_port()
     process = example("ray_serve.py", "--stay", "--port", str(address))
     output: list[str] = []
     ready = threading.Event()

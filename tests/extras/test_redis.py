@@ -21,6 +21,7 @@ import batched
 from batched import aio
 from tests.kit.flavours import as_async
 from tests.kit.gate import PATIENCE_S, until
+from tests.kit.ports import free_port
 
 pytestmark = pytest.mark.redis
 
@@ -29,9 +30,7 @@ class Server:
     """A Redis that keeps nothing on disk."""
 
     def __init__(self, folder: Path) -> None:
-        with closing(socket.socket()) as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         options = {"--bind": "127.0.0.1", "--port": f"{self.port}", "--save": "", "--appendonly": "no"}
         self.process = subprocess.Popen(
             ["redis-server", *sum(options.items(), ())], cwd=folder, stdout=subprocess.DEVNULL

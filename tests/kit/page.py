@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from tests.kit.ports import free_port
 from tests.kit.script import ROOT
 
 BUILT = ROOT / "docs" / "_build"
@@ -135,13 +136,6 @@ def is_installed(name: str) -> bool:
 def moved(text: str, places: Mapping[str, str]) -> str:
     """Return the text with these ports and folders in the place of those that it names."""
     return PLACE.sub(lambda found: places.get(found[0], found[0]), text)
-
-
-def free_port() -> int:
-    """Return a port of this machine that is not in use."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def check(command: list[str], folder: Path, environment: dict[str, str], time_limit_s: float) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -15,13 +14,6 @@ import batched
 from tests.kit.gate import PATIENCE_S, Gate, until
 
 STARTUP_S = 200.0  # 30 to 60 are usual
-
-
-def port() -> int:
-    """Return a port that is free."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # So that a test knows which calls are in a batch.

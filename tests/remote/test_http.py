@@ -25,18 +25,12 @@ from batched._remote.clients import Clients
 from batched._remote.link import WireTimes
 from batched.prometheus import Collector
 from tests.kit.gate import PATIENCE_S, Gate, until
+from tests.kit.ports import free_port
 from tests.kit.script import ROOT
 from tests.kit.serving import command, served
 
 Samples = dict[tuple[str, ...], float]
 """By the name of the metric and the values of its labels."""
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def ask(port: int, path: str, **headers: str) -> tuple[int, str]:

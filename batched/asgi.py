@@ -6,17 +6,17 @@ app.add_middleware(batched.asgi.Batching, deadline_ms=2000)
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator, MutableMapping
+from concurrent.futures import CancelledError
 from functools import partial
 from types import coroutine
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from batched._api.deadline import Block, block
+from batched._api.deadline import Request, request
 from batched._core.option_checks import a_time
 from batched.problems import KINDS, Problem, problem
 
@@ -42,7 +42,8 @@ class Batching:
     - All calls of one request share a deadline, as with `batched.deadline`.
     - A handler is cancelled when its client has left and has sent all of its request. So what it queued never
       runs. What it then awaits, to clean up, is not cancelled again, unless a `BaseHTTPMiddleware` of
-      Starlette is between. Handlers that are no coroutines run on, but what they call has the deadline.
+      Starlette is between. A handler that is no coroutine runs in a thread, which cannot be cancelled: the
+      call that it waits for raises `concurrent.futures.CancelledError`, unless its batch has begun.
 
     Args:
         app: The application.
@@ -86,7 +87,7 @@ class Batching:
             await answer.problem(_UNREADABLE)
             return
         try:
-            with contextlib.nullcontext() if allowed_ms is None else block(allowed_ms) as answer.deadline:
+            with request(allowed_ms) as answer.request:
                 if self._cancels and not scope.get(_WATCHES):
                     scope[_WATCHES] = True
                     await _while_client_stays(self._app, scope, receive, answer)
@@ -149,7 +150,7 @@ class _Answer:
         self._send = send
         self._replaces = replaces
         self.replaced: tuple[Problem, BaseException] | None = None
-        self.deadline: Block | None = None
+        self.request: Request | None = None
         self.has_begun = False
         self.has_ended = False
 
@@ -164,10 +165,15 @@ class _Answer:
         is_body = message["type"] in {"http.response.body", "http.response.zerocopysend"}
         if message["type"] == "http.response.pathsend" or (is_body and not message.get("more_body", False)):
             self.has_ended = True
-            if self.deadline is not None:
-                self.deadline.lift()  # the background tasks of a request have none
+            if self.request is not None:
+                self.request.lift()  # the background tasks of a request have none
         if self.replaced is None:
             await self._send(message)
+
+    def drop_calls(self) -> None:
+        """Drop what threads have in a queue for the client, which has left."""
+        if self.request is not None:
+            self.request.withdraw()
 
     async def problem(self, found: Problem) -> None:
         """Answer with a problem."""
@@ -181,35 +187,36 @@ async def _while_client_stays(
     app: App, scope: MutableMapping[str, Any], receive: Receive, answer: _Answer
 ) -> None:
     """Run the application, and cancel it when the client leaves before all of its answer has been sent."""
-    request = _Request(receive, waits=_waits_for_continue(scope))
+    messages = _Messages(receive, waits=_waits_for_continue(scope))
     # Threads of anyio, in which plain handlers run, are shielded from its own cancels only: that of a task
     # would end the request, its dependencies and its place among the threads while the handler still runs.
     anyio = sys.modules.get("anyio")
     anyio_scope = None if anyio is None else anyio.CancelScope()
 
     async def run() -> None:
-        await app(scope, request.receive, answer.send)
+        await app(scope, messages.receive, answer.send)
 
     work = asyncio.ensure_future(run() if anyio is None else _in_scope(anyio_scope, run, anyio))
-    watching = asyncio.ensure_future(request.watch())
+    watching = asyncio.ensure_future(messages.watch())
 
     loop = asyncio.get_running_loop()
     timers: list[asyncio.TimerHandle] = []
 
     def leave(_: object) -> None:
-        if not request.has_left or answer.has_ended:  # it has work to do in the background
+        if not messages.has_left or answer.has_ended:  # it has work to do in the background
             return
         cancel = (work if anyio_scope is None else anyio_scope).cancel
-        if request.is_told:
+        if messages.is_told:
             timers.append(loop.call_later(_GRACE_S, cancel))
         else:
             cancel()
+        answer.drop_calls()
 
     watching.add_done_callback(leave)
     try:
         await work
-    except asyncio.CancelledError:
-        if not request.has_left or _is_cancelled():
+    except (asyncio.CancelledError, CancelledError):  # the second of a thread
+        if not messages.has_left or _is_cancelled():
             raise
     finally:
         work.cancel()  # if this task is cancelled
@@ -218,7 +225,7 @@ async def _while_client_stays(
         for timer in timers:
             timer.cancel()
         work = watching  # an error of the work, its traceback and this frame would keep each other alive
-    if request.has_left and not answer.has_begun:  # middleware around this one asks for an answer
+    if messages.has_left and not answer.has_begun:  # middleware around this one asks for an answer
         await answer.problem(_LEFT)
 
 
@@ -262,7 +269,7 @@ def _waits_for_continue(scope: MutableMapping[str, Any]) -> bool:
     return asked.lower() == b"100-continue"
 
 
-class _Request:
+class _Messages:
     """The messages of a client, read one ahead: after all of its request, the next is that it has left.
 
     If the client `waits` to be asked for its body, nothing is read before the application asks for that.

@@ -1,36 +1,88 @@
-"""`batched.deadline`: one deadline for all calls of a block of code."""
+"""`batched.deadline`: one deadline for all calls of a block of code. A web request is such a block, too."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from math import inf
+from typing import Any, Protocol
+from weakref import ref
 
 from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.option_checks import a_time
 from batched._drivers.arrivals import with_each
+from batched._drivers.wakeups import FUTURE
 
 _inmost: ContextVar[Block | None] = ContextVar("batched.deadline", default=None)
 _check = a_time(or_zero=False, or_none=False)
 _lock = threading.Lock()
 _is_used = False
+_FEW = 16  # calls of a request, of which it is not worth asking which still wait
 
 
 class Block:
-    """A block of code that has a deadline, and perhaps is inside of another one."""
+    """A block of code that may have a deadline, and perhaps is inside of another one."""
 
-    __slots__ = ("outer", "until")
+    __slots__ = ("outer", "request", "until")
 
     def __init__(self, until: float, outer: Block | None) -> None:
         self.until = until
         self.outer = outer
+        self.request: Request | None = None if outer is None else outer.request
+
+
+class Request(Block):
+    """The block of a web request, which knows the calls of its threads: a thread cannot be cancelled."""
+
+    __slots__ = ("_calls", "_lock", "_most")
+
+    def __init__(self, until: float, outer: Block | None) -> None:
+        super().__init__(until, outer)
+        if self.request is None:  # else it is mounted in another application, and that one's is told
+            self.request = self
+        self._lock = threading.Lock()
+        self._calls: list[tuple[ref[Withdraws], ref[Call]]] = []
+        self._most = _FEW
+
+    def note(self, driver: Withdraws, call: Call) -> None:
+        """Note a call of a thread, or of a future."""
+        with self._lock:
+            self._calls.append((ref(driver), ref(call)))
+            if len(self._calls) > self._most:
+                self._calls = [each for each in self._calls if _waits(each[1]())]
+                self._most = _FEW + 2 * len(self._calls)
 
     def lift(self) -> None:
         """End its deadline for what else it does, in whichever of its tasks and threads."""
         self.until = inf
+
+    def withdraw(self) -> None:
+        """Have the calls of its threads that have not begun raise `CancelledError`: its client has left."""
+        with self._lock:
+            calls, self._calls = self._calls, []
+        for its_driver, its_call in calls:
+            driver, call = its_driver(), its_call()
+            if driver is not None and call is not None:
+                why = f"the client that {driver.name} was called for has left"
+                driver.withdraw([call], CancelledError(why))
+
+
+def _waits(call: Call | None) -> bool:
+    return call is not None and bool(call.missing)
+
+
+class Withdraws(Protocol):
+    """A driver of which calls can be withdrawn."""
+
+    name: str
+
+    def withdraw(self, calls: list[Call], error: BaseException) -> None:
+        """Answer those of `calls` that have not begun with `error`."""
+        ...
 
 
 @contextmanager
@@ -47,34 +99,44 @@ def deadline(ms: float) -> Iterator[None]:
         ValueError: `ms` is not above 0.
 
     """
-    with block(ms):
+    with _entered(Block(monotonic() + _check("ms", ms) / 1000, _inmost.get())):
         yield
 
 
 @contextmanager
-def block(ms: float) -> Iterator[Block]:
-    """Do what `deadline` does, with a deadline that may be lifted."""
+def request(ms: float | None) -> Iterator[Request]:
+    """Do what `deadline` does, for a web request; with None there is no deadline."""
+    until = inf if ms is None else monotonic() + ms / 1000
+    found = Request(until, _inmost.get())
+    with _entered(found):
+        yield found
+
+
+@contextmanager
+def _entered(block: Block) -> Iterator[None]:
     global _is_used  # noqa: PLW0603
-    left_ms = _check("ms", ms)
     if not _is_used:
         with _lock:
             if not _is_used:
                 with_each(_bound)
                 _is_used = True
-    found = Block(monotonic() + left_ms / 1000, _inmost.get())
-    token = _inmost.set(found)
+    token = _inmost.set(block)
     try:
-        yield found
+        yield
     finally:
         with suppress(ValueError):  # a generator that is ended in another context, which it does not touch
             _inmost.reset(token)
 
 
-def _bound(call: Call) -> None:
+def _bound(driver: Any, call: Call) -> None:
     """Give `call` the deadline of the block, if it is in one and has none that is sooner."""
     found = _inmost.get()
     if found is None:
         return
+    if found.request is not None:
+        waits_at = getattr(call, "waits_at", call)
+        if waits_at is None or waits_at is FUTURE:
+            found.request.note(driver, call)
     until, outer = found.until, found.outer
     while outer is not None:
         until = min(until, outer.until)

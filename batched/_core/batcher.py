@@ -380,10 +380,17 @@ class Batcher(Inbox):
 
         It must be taken in. Not if all of it has started.
         """
+        self.withdraw(call, error or TimeoutError(call.overdue(self._name)), "expired")
+
+    def withdraw(self, call: Call, error: BaseException, left: Literal["cancelled", "expired"]) -> None:
+        """Answer `call` with `error`; `left` says why it is not wanted any more.
+
+        It must be taken in. Not if all of it has started.
+        """
         if call.missing and call.unstarted:
             self._ending.append(call)
-            call.left = "expired"
-            call.error = error or TimeoutError(call.overdue(self._name))  # first: its caller may be looking
+            call.left = left
+            call.error = error  # first: its caller may be looking
             self.drop(call)
             self.answer([call])
             self._ending.clear()

@@ -13,7 +13,7 @@ from batched._core.call import Call
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
 
-Arrival: TypeAlias = Callable[[Call], None]
+Arrival: TypeAlias = Callable[[Any, Call], None]
 Entry: TypeAlias = "tuple[type[Any], str]"
 """A class of drivers, and the name of a method by which calls come."""
 
@@ -28,7 +28,7 @@ _arrivals: list[Arrival] = []
 
 
 def with_each(arrival: Arrival) -> None:
-    """Have `arrival` called with each call from now on, before it is queued, perhaps twice."""
+    """Have `arrival` called with each call and its driver from now on, before it is queued, perhaps twice."""
     _arrivals.append(arrival)
     for entry, method in _own.items():
         _install(entry, method)
@@ -58,7 +58,7 @@ def _install(entry: Entry, method: Callable[..., Any]) -> None:
 def _with(arrival: Arrival, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def entered(driver: Any, call: Call, *rest: Any, **named: Any) -> Any:
-        arrival(call)
+        arrival(driver, call)
         return method(driver, call, *rest, **named)
 
     return entered

@@ -301,6 +301,20 @@ class ThreadDriver(Driver):
     def _drop(self, call: Call) -> None:
         self.batcher.leave(call)
 
+    def withdraw(self, calls: list[Call], error: BaseException) -> None:
+        """Answer those of `calls` that have not begun with `error`: they are not wanted any more."""
+        if self.lock.is_mine():
+            self.lock.later.append(partial(self.withdraw, calls, error))
+            return
+        try:
+            with self.dispatcher as batcher:
+                batcher.take_in()
+                for call in calls:
+                    batcher.withdraw(call, error, "cancelled")
+        except BaseException as interrupt:
+            self.dispatcher.recover(interrupt)
+            raise
+
     # -- the end ------------------------------------------------------------------------------------------
 
     def shutdown(self, *, wait: bool, cancel_futures: bool) -> None:

@@ -247,21 +247,23 @@ class RemoteDriver(Driver):
             )
         self._close()
         if cancel_futures:
-            self._cancel_all()
+            self.withdraw(self._links.pending(self), CancelledError(f"{self.name} was shut down"))
         if wait:
             loop = running_loop_or_none()
             while any(loop is None or call.waits_at is not loop for call in self._awaited()):
                 sleep(_LOOK_S)
             self.deadline_watch.stop()
 
-    def _cancel_all(self) -> None:
-        """Drop all calls without an answer: their callers get `CancelledError`."""
+    def withdraw(self, calls: list[Call], error: BaseException) -> None:
+        """Answer those of `calls` that have no answer yet with `error`: they are not wanted any more."""
         done: list[Call] = []
         streams: list[Call] = []
-        for call in self._links.pending(self):
+        for call in calls:
+            if not call.missing:
+                continue
             self.cancel(call)
             call.waiting = 0
-            call.fail(CancelledError(f"{self.name} was shut down"))
+            call.fail(error)
             (streams if call.results.__class__ is deque else done).append(call)
         if streams:
             tell(streams)

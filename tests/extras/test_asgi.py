@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import gc
 import json
+import logging
 import socket
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -18,7 +20,8 @@ import batched
 import batched.asgi
 from batched.asgi import Batching
 from batched.problems import KINDS, problem
-from tests.kit.gate import PATIENCE_S, Gate, turns_until
+from tests.kit.gate import PATIENCE_S, Gate, turns_until, until
+from tests.kit.serving import served
 
 
 class Client:
@@ -263,18 +266,42 @@ def test_a_deadline_that_cannot_be_read_is_the_clients_fault(asked: str) -> None
     assert client.status == 400
 
 
-def test_what_a_client_that_has_left_queued_never_runs() -> None:
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "a task": lambda fn: fn.acall("queued"),
+    "a thread": lambda fn: asyncio.to_thread(fn, "queued"),
+    "a thread with a future": lambda fn: asyncio.to_thread(lambda: fn.submit("queued").result(PATIENCE_S)),
+    "a thread with a list": lambda fn: asyncio.to_thread(fn, ["queued"]),
+    "a thread with a map": lambda fn: asyncio.to_thread(lambda: [*fn.map(["queued"])]),
+    "a thread within a deadline of its own": lambda fn: asyncio.to_thread(within_a_deadline, fn),
+}
+"""How a handler calls a function."""
+
+
+def within_a_deadline(fn: Any) -> Any:
+    with batched.deadline(1000 * PATIENCE_S):
+        return fn("queued")
+
+
+@pytest.mark.parametrize("options", [{}, {"deadline_ms": 1000 * PATIENCE_S}])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", ["in the queue", "before a full queue"])
+def test_what_a_client_that_has_left_queued_never_runs(way: str, options: Any, place: str) -> None:
     """Of eight clients that leave while their calls are in the queue, none is executed."""
     gate = Gate(shut=True)
     fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
-    app = Batching(answering(lambda: fn.acall("queued")))
+    if place == "before a full queue":
+        fn.configure(max_queue_size=1, on_full="wait")
+    app = Batching(answering(lambda: WAYS[way](fn)), **options)
 
     async def main() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(9))
         first = asyncio.ensure_future(fn.acall("first"))
         await asyncio.to_thread(gate.wait_for_batch)
         clients = [Client() for _ in range(8)]
         asked = [asyncio.ensure_future(app(each.scope, each.receive, each.send)) for each in clients]
-        await turns_until(lambda: fn.stats.queue_size == 8)
+        # Before a full queue, calls are in no figure yet.
+        batcher: Any = fn._driver.batcher  # noqa: SLF001
+        await turns_until(lambda: fn.stats and len(batcher.waiting()) == 8)
         for each in clients:
             each.leave()
         async with asyncio.timeout(PATIENCE_S):
@@ -287,6 +314,165 @@ def test_what_a_client_that_has_left_queued_never_runs() -> None:
     fn.shutdown()
     assert gate.batches == [["first"]]
     assert fn.stats.total_cancelled == 8
+
+
+def test_a_call_of_a_thread_that_has_begun_is_answered() -> None:
+    """Its handler goes on; what it queues after that runs, as it may clean up."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+    answers: list[str] = []
+    ended = threading.Event()
+
+    def handle() -> None:
+        answers.extend([fn("begun"), fn("later")])
+        ended.set()
+
+    async def main() -> None:
+        client = Client()
+        app = Batching(answering(lambda: asyncio.to_thread(handle)))
+        asked = asyncio.ensure_future(app(client.scope, client.receive, client.send))
+        await asyncio.to_thread(gate.wait_for_batch)
+        client.leave()
+        async with asyncio.timeout(PATIENCE_S):
+            await asked
+        gate.open()
+        assert await asyncio.to_thread(ended.wait, PATIENCE_S)
+
+    asyncio.run(main())
+    fn.shutdown()
+    assert answers == ["begun", "later"]
+
+
+def test_a_thread_of_a_mounted_application_and_of_another_process_is_told_too() -> None:
+    """Its calls raise `CancelledError`, in whichever process they wait."""
+    gate = Gate(shut=True)
+    errors: list[BaseException] = []
+
+    def handle() -> None:
+        with pytest.raises(CancelledError, match=r"the client that \S+ was called for has left") as raised:
+            remote("queued")
+        errors.append(raised.value)
+
+    async def main() -> None:
+        client = Client()
+        app = Batching(Batching(answering(lambda: asyncio.to_thread(handle))))
+        first = remote.submit("first")
+        await asyncio.to_thread(gate.wait_for_batch)
+        asked = asyncio.ensure_future(app(client.scope, client.receive, client.send))
+        await asyncio.to_thread(until, lambda: remote.stats.queue_size == 1)
+        client.leave()
+        async with asyncio.timeout(PATIENCE_S):
+            await asked
+        await asyncio.to_thread(until, lambda: errors and remote.stats.queue_size == 0)
+        gate.open()
+        assert await asyncio.to_thread(first.result, PATIENCE_S) == "first"
+
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, name="held")
+    with served(fn) as server:
+        remote = server.connect().held
+        asyncio.run(main())
+    assert gate.batches == [["first"]]
+
+
+def with_fastapi(handle: Callable[[], str], ended: list[str]) -> Any:
+    """Return an application, in which the handler has a dependency that ends with it."""
+    import fastapi
+
+    app = fastapi.FastAPI()
+    app.add_middleware(Batching)
+
+    def place() -> Iterator[str]:
+        try:
+            yield "place"
+        finally:
+            ended.append("place")
+
+    @app.get("/")
+    def handler(_: str = fastapi.Depends(place)) -> str:  # noqa: FAST002  a local name
+        return handle()
+
+    return app
+
+
+def with_starlette(handle: Callable[[], str], ended: list[str]) -> Any:
+    """Return an application."""
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Route
+
+    def handler(_: Any) -> PlainTextResponse:
+        try:
+            return PlainTextResponse(handle())
+        finally:
+            ended.append("place")
+
+    return Starlette(routes=[Route("/", handler)], middleware=[Middleware(Batching)])
+
+
+def with_litestar(handle: Callable[[], str], ended: list[str]) -> Any:
+    """Return an application."""
+    import litestar
+    from litestar.middleware import DefineMiddleware
+
+    @litestar.get("/", sync_to_thread=True)
+    def handler() -> str:
+        try:
+            return handle()
+        finally:
+            ended.append("place")
+
+    return litestar.Litestar([handler], middleware=[DefineMiddleware(Batching)])
+
+
+def with_quart(handle: Callable[[], str], ended: list[str]) -> Any:
+    """Return an application."""
+    import quart
+
+    app = quart.Quart("app")
+
+    @app.get("/")
+    def handler() -> str:
+        try:
+            return handle()
+        finally:
+            ended.append("place")
+
+    app.asgi_app = Batching(app.asgi_app)  # type: ignore[method-assign]
+    return app
+
+
+@pytest.mark.libraries
+@pytest.mark.parametrize("framework", [with_fastapi, with_starlette, with_litestar, with_quart])
+def test_a_handler_in_a_thread_whose_client_has_left_ends(
+    framework: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its call in the queue never runs, it can clean up, and nothing is logged as an error."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0)
+    ended: list[str] = []
+    app = framework(lambda: str(fn("queued")), ended)
+
+    async def main() -> None:
+        first = asyncio.ensure_future(fn.acall("first"))
+        await asyncio.to_thread(gate.wait_for_batch)
+        client = Client({"host": "localhost"})
+        client.scope |= {"method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "root_path": ""}
+        client.scope |= {"scheme": "http", "http_version": "1.1", "server": ("localhost", 80)}
+        asked = asyncio.ensure_future(app(client.scope, client.receive, client.send))
+        await turns_until(lambda: fn.stats.queue_size == 1)
+        client.leave()
+        async with asyncio.timeout(PATIENCE_S):
+            await asked
+        await turns_until(lambda: ended)
+        gate.open()
+        assert await first == "first"
+
+    asyncio.run(main())
+    fn.shutdown()
+    assert gate.batches == [["first"]]
+    assert ended == ["place"]
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize("leaves", [False, True])

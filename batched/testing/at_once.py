@@ -129,9 +129,7 @@ def _answer(dispatcher: _Inline, call: Call, *, of_map: bool, is_awaited: bool) 
     outer = known_batch()
     running: Any = None if outer is None else _running.get(outer)
     if running is driver:
-        raise RuntimeError(
-            f"{driver.name} was called from inside its own batch function, where it would wait for itself"
-        )
+        raise driver.own_error("its own batch function")
     outer_pool: WorkerPool | None = getattr(running, "pool", None)
     if isinstance(driver, ThreadDriver) and outer_pool is not None and outer_pool is driver.pool:
         raise driver.inside_error(outer_pool)

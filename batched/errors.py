@@ -213,6 +213,11 @@ def for_iterator(error: BaseException) -> BaseException:
     return _wrapped(error) if isinstance(error, StopIteration | StopAsyncIteration) else error
 
 
+def for_async_iterator(error: BaseException) -> Exception:
+    """Return `error`, or a `BatchError` from it if an asynchronous iterator cannot raise it."""
+    return for_event_loop(for_iterator(error))
+
+
 def _wrapped(error: BaseException) -> BatchError:
     wrapped = BatchError(f"the batch function raised {type(error).__qualname__}: see `__cause__`")
     wrapped.__cause__ = error

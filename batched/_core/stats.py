@@ -121,13 +121,15 @@ class Stats:
     total_failed: int
     """Items of `total_processed` that were answered with an error."""
     total_cancelled: int
-    """Dropped before they ran: the caller left, or the list that they belong to had failed."""
+    """Dropped before they ran: the caller left, the list that they belong to had failed, or another tenant
+    needed their room."""
     total_expired: int
     """Dropped before they ran because of their deadline: it had passed, or could no longer be met."""
     total_given_up: int = 0
     """Items of `total_expired` that were dropped before their deadline, because it could not be met."""
     total_rejected: int
-    """Not accepted because the queue had no room, or removed again to make room for another tenant."""
+    """Not accepted because the queue had no room. Items that made room for another tenant count here and in
+    `total_cancelled`."""
     total_refused: int
     """Not accepted because, with the time that batches take, they would have missed their deadline."""
     total_cached: int

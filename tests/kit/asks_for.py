@@ -151,7 +151,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_expected_wait.py",
         "test_a_call_that_cannot_be_in_time_is_refused_and_told_when_to_come_back",
         "test_a_finalizer_may_ask_the_batcher_in_the_middle_of_each_step",
-        "test_a_refusal_for_another_tenant_counts_once_and_says_when_to_come_back",
+        "test_a_refusal_for_another_tenant_lowers_no_total_and_says_when_to_come_back",
         "test_of_a_call_that_is_refused_each_item_counts",
         "test_every_call_has_the_deadline_of_the_decorator_unless_it_says_otherwise",
         "test_the_expected_wait_is_not_known_at_first_and_grows_with_what_waits",

@@ -51,7 +51,10 @@ class OverloadError(TimeoutError):
     """A call could not be answered within its `deadline_ms`, given the queue ahead of it: refused early."""
 
     retry_after_s: float | None = None
-    """The number of seconds after which such a call should be answered in time."""
+    """The number of seconds after which such a call should be answered in time.
+
+    None if it takes longer than its deadline even if nothing else runs.
+    """
 
 
 class SlowConsumerError(RuntimeError):

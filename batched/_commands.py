@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import traceback
 import warnings
@@ -16,6 +17,7 @@ from batched._api.function import DecoratedFunction
 from batched._core.options import ArrayOptions
 from batched._remote.command import UsageError, found
 
+_UNREAD = 1  # as rich ends a program of which nothing reads the output
 _USAGE = 2
 
 
@@ -92,9 +94,14 @@ def _profile(given: argparse.Namespace) -> int:
             told = profile(function, items, sizes=given.sizes, repeats=given.repeats, progress=progress)
         except (TypeError, ValueError) as error:
             return _say("profile", _placed(error))
-    show(json.dumps(told.as_dict(), indent=2) if given.json else told)
     if given.plot is not None:
         _plot(told, given.plot)
+    try:
+        show(json.dumps(told.as_dict(), indent=2) if given.json else told)
+        sys.stdout.flush()
+    except BrokenPipeError:  # nothing reads it any more, as behind `| head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest as it exits
+        return _UNREAD
     return 0
 
 

@@ -51,7 +51,10 @@ class OverloadError(TimeoutError):
     """A call could not be answered within its `deadline_ms`, given the queue ahead of it: refused early."""
 
     retry_after_s: float | None = None
-    """The number of seconds after which such a call should be answered in time."""
+    """The number of seconds after which such a call should be answered in time.
+
+    None if it takes longer than its deadline even if nothing else runs.
+    """
 
 
 class SlowConsumerError(RuntimeError):
@@ -211,6 +214,11 @@ def for_event_loop(error: BaseException) -> Exception:
 def for_iterator(error: BaseException) -> BaseException:
     """Return `error`, or a `BatchError` from it if an iterator that raised it would seem to have ended."""
     return _wrapped(error) if isinstance(error, StopIteration | StopAsyncIteration) else error
+
+
+def for_async_iterator(error: BaseException) -> Exception:
+    """Return `error`, or a `BatchError` from it if an asynchronous iterator cannot raise it."""
+    return for_event_loop(for_iterator(error))
 
 
 def _wrapped(error: BaseException) -> BatchError:

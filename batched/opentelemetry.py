@@ -52,7 +52,7 @@ __all__ = ["BatchedInstrumentor", "instrument", "uninstrument"]
 
 _END = object()
 _lock = threading.Lock()
-_own_run: list[Callable[..., Any]] = []
+_own: list[tuple[Callable[..., Any], Callable[..., Any]]] = []  # `run` and `split` of batches
 _told: list[Callable[[BatchRecord], object]] = []
 
 
@@ -72,11 +72,12 @@ def instrument(
 
     """
     with _lock:
-        if _own_run:
+        if _own:
             return
         tracer = trace.get_tracer("batched", tracer_provider=tracer_provider)
-        _own_run.append(Batch.run)
+        _own.append((Batch.run, Batch.split))
         Batch.run = _traced(Batch.run, tracer)  # type: ignore[method-assign, assignment]
+        Batch.split = _traced_split(Batch.split)  # type: ignore[method-assign, assignment]
         meter = metrics.get_meter("batched", meter_provider=meter_provider)
         _measure(meter)
         _told.append(_histograms(meter))
@@ -86,8 +87,8 @@ def instrument(
 def uninstrument() -> None:
     """Trace no further batches, and tell histograms of none. Other metrics end with their provider."""
     with _lock:
-        if _own_run:
-            Batch.run = _own_run.pop()  # type: ignore[method-assign]
+        if _own:
+            Batch.run, Batch.split = _own.pop()  # type: ignore[method-assign]
             ignore(_told.pop())
 
 
@@ -129,8 +130,39 @@ def _traced(run: Callable[..., Any], tracer: Tracer) -> Callable[[Batch, Any], A
         _link_back(span, callers)
         outputs = _run_in(span, partial(run, batch, collator))
         if isinstance(outputs, Steps):
-            return _TracedSteps(outputs, span, tracer, name)
+            return _TracedSteps(outputs, span, tracer, name, batch)
         return _until_done(span, outputs, batch)
+
+    return traced
+
+
+class _Open:
+    """A span that is open until its batch has been split, if it `ends` then, or else is gone."""
+
+    __slots__ = ("ends", "span")
+
+    def __init__(self, span: Span, *, ends: bool) -> None:
+        self.span = span
+        self.ends = ends
+
+    def end(self) -> None:
+        """End the span."""
+        if self.ends:
+            self.ends = False
+            self.span.end()
+
+    __del__ = end
+
+
+def _traced_split(split: Callable[..., list[Any]]) -> Callable[[Batch, Any, Any], list[Any]]:
+    def traced(batch: Batch, outputs: Any, collator: Any) -> list[Any]:
+        """Split the outputs of a batch; of a wrong number, its span has the error."""
+        found: _Open | None = getattr(batch, "span", None)
+        if found is None:
+            return split(batch, outputs, collator)
+        ends, found.ends = found.ends, False
+        with _current(found.span, ends=ends):
+            return split(batch, outputs, collator)
 
     return traced
 
@@ -202,18 +234,23 @@ def _until_done(span: Span, outputs: Any, batch: Batch) -> Any:
     if isasyncgen(outputs):
         return _asteps(span, outputs, batch)
     if type(outputs) is not list and hasattr(type(outputs), "__await__"):
-        return _awaited(span, outputs)
+        batch.span = _Open(span, ends=True)
+        return _awaited(batch.span, outputs)
     _note_errors(span, outputs)
-    span.end()
+    if hasattr(type(outputs), "__next__"):  # a stream that is no generator
+        span.end()
+    else:
+        batch.span = _Open(span, ends=True)
     return outputs
 
 
 class _TracedSteps(Steps):
     """The stages of a batch: each has a span, inside of that of the batch, which ends with the last."""
 
-    __slots__ = ("_is_open", "_name", "_span", "_steps", "_tracer")
+    __slots__ = ("_batch", "_is_open", "_name", "_span", "_steps", "_tracer")
 
-    def __init__(self, steps: Steps, span: Span, tracer: Tracer, name: str) -> None:
+    def __init__(self, steps: Steps, span: Span, tracer: Tracer, name: str, batch: Batch) -> None:
+        self._batch = batch
         self._steps = steps
         self._span = span
         self._tracer = tracer
@@ -262,7 +299,7 @@ class _TracedSteps(Steps):
             return self._awaited(span, outputs, is_last=is_last)
         span.end()
         if is_last:
-            self._end(outputs)
+            self._pass_on(outputs)
         return outputs
 
     async def _awaited(self, span: Span, work: Any, *, is_last: bool) -> Any:
@@ -273,8 +310,15 @@ class _TracedSteps(Steps):
             self._fail(error)
             raise
         if is_last:
-            self._end(outputs)
+            self._pass_on(outputs)
         return outputs
+
+    def _pass_on(self, outputs: Any) -> None:
+        """Have the span end when the outputs have been split."""
+        if self._is_open:
+            self._is_open = False
+            _note_errors(self._span, outputs)
+            self._batch.span = _Open(self._span, ends=True)
 
     def _fail(self, error: BaseException) -> None:
         self._span.record_exception(error)
@@ -282,21 +326,25 @@ class _TracedSteps(Steps):
         self._span.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
         self._end()
 
-    def _end(self, outputs: Any = None) -> None:
+    def _end(self) -> None:
         if self._is_open:
             self._is_open = False
-            _note_errors(self._span, outputs)
             self._span.end()
 
 
-async def _awaited(span: Span, work: Any) -> Any:
-    with _current(span, ends=True):
-        outputs = await work
-        _note_errors(span, outputs)
-        return outputs
+async def _awaited(found: _Open, work: Any) -> Any:
+    try:
+        with _current(found.span, ends=False):
+            outputs = await work
+    except BaseException:
+        found.end()
+        raise
+    _note_errors(found.span, outputs)
+    return outputs
 
 
 def _steps(span: Span, steps: Any, batch: Batch) -> Generator[Any, Any]:
+    batch.span = _Open(span, ends=False)
     with _current(span, ends=True), closing(steps):
         pieces = next(steps, _END)
         while pieces is not _END:
@@ -309,6 +357,7 @@ def _steps(span: Span, steps: Any, batch: Batch) -> Generator[Any, Any]:
 
 
 async def _asteps(span: Span, steps: Any, batch: Batch) -> AsyncGenerator[Any, Any]:
+    batch.span = _Open(span, ends=False)
     with _current(span, ends=True):
         try:
             pieces = await anext(steps, _END)

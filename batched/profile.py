@@ -7,7 +7,6 @@ hand, says what callers can expect. Nothing is printed here: `python -m batched 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
@@ -156,8 +155,7 @@ def profile(  # noqa: PLR0913
     if tried == [1]:
         raise ValueError("sizes must have one above 1, as an item alone is what it is compared with, got [1]")
     tried = sorted({1, *tried})
-    with asyncio.Runner() as loop:  # one for all batches: to make one takes longer than many of them
-        return _measured(given, Trial(given, loop.run), items, tried, repeats, progress, clock)
+    return _measured(given, Trial(given), items, tried, repeats, progress, clock)
 
 
 def _measured(  # noqa: PLR0913, PLR0917

@@ -21,7 +21,7 @@ from batched._api.binding import Driver, Shared
 from batched._api.map import ReadAhead, SizedAnswers, item_of, length_of
 from batched._core.call import Call, Row
 from batched._drivers.private_python import end_silently, running_loop_or_none
-from batched.errors import for_event_loop, without_own_frames
+from batched.errors import for_async_iterator, without_own_frames
 
 
 def amap_items(
@@ -175,7 +175,7 @@ class TaskReadAhead(ReadAhead):
                 self._driver.raise_error(call)
         except TimeoutError as error:
             return self.late(call, error)
-        return self.answers(call, for_event_loop)
+        return self.answers(call, for_async_iterator)
 
     def _leave(self, call: Call) -> None:
         """Drop `call`, as the consumer has left."""

@@ -47,8 +47,12 @@ class NumpyArrays:
         if dtype.kind in "fc":
             return _number(value, dtype.kind, self._numpy.finfo(dtype), dtype)
         try:
-            filled = self._numpy.full((), value, dtype)
-            held = dtype.kind not in "SU" or (isinstance(value, str | bytes) and filled[()] == value)
+            if dtype.kind in "SU":  # of any width: `full` is as wide as it needs to be
+                own = self._numpy.array(value) if isinstance(value, str | bytes) else None
+                held = own is not None and own.dtype.kind == dtype.kind and own[()] == value
+            else:
+                self._numpy.full((), value, dtype)
+                held = True
         except (TypeError, ValueError, OverflowError):
             held = False
         if not held:
@@ -59,7 +63,12 @@ class NumpyArrays:
         """Return a new array of the dtype and device of `like`; a `fill` of None means zero."""
         if fill is None:
             return self._numpy.zeros(shape, like.dtype)
-        return self._numpy.full(shape, fill, like.dtype)
+        dtype = like.dtype
+        if dtype.kind in "SU":
+            own = self._numpy.array(fill).dtype
+            if own.itemsize > dtype.itemsize:
+                dtype = own.newbyteorder(dtype.byteorder)
+        return self._numpy.full(shape, fill, dtype)
 
     def concatenate(self, parts: Sequence[Array]) -> Array:
         """Return a new array of the rows of all `parts`."""

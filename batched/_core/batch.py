@@ -62,6 +62,7 @@ class Batch:
         "shapes",
         "size",
         "slices",
+        "span",
         "stage_s",
     )
 
@@ -74,6 +75,9 @@ class Batch:
 
     blames_worker: bool
     """Whether its function has said that the worker was broken; unset unless it has."""
+
+    span: Any
+    """What traces it, until its outputs are split; unset unless `batched.opentelemetry` sets it."""
 
     stage_s: tuple[float, ...]
     """How long it was prepared, in the function, and finished; unset unless it passes stages."""

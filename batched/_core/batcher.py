@@ -368,11 +368,10 @@ class Batcher(Inbox):
             dropped = self.queue.drop(call)
             if call.left == "expired":
                 self.counters.expired += dropped
-            elif call.left == "rejected":  # as if it had never been let in: each item counts once
-                self.counters.accepted -= dropped
-                self.counters.rejected += dropped
             else:
                 self.counters.cancelled += dropped
+                if call.left == "rejected":  # it had been accepted, and totals never go down
+                    self.counters.rejected += dropped
             self.admit_waiting()
 
     def expire(self, call: Call, error: TimeoutError | None = None) -> None:

@@ -37,7 +37,9 @@ class Effects:
     def put_back(self, others: Effects) -> None:
         """Have what an error has broken off be done after the next step."""
         self.answered[:0] = others.answered
+        self.let_in[:0] = others.let_in
         self.released[:0] = others.released
+        self.gone[:0] = others.gone
         self.landed[:0] = others.landed
         self.has_moved = True
 
@@ -48,8 +50,8 @@ def let_go(gone: Iterable[object]) -> None:
     Not under a lock: a handler of the log, or the finalizer of a variable, may call the batcher.
     """
     for each in gone:
-        if isinstance(each, BaseException):
-            forget_variables(each)
-        elif isinstance(each, BatchFault):
-            with suppress(Exception):  # of such a handler: callers wait for their answers
+        with suppress(Exception):  # of such a handler: callers wait for their answers
+            if isinstance(each, BaseException):
+                forget_variables(each)
+            elif isinstance(each, BatchFault):
                 each.log()

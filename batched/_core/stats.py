@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from html import escape
 from itertools import accumulate
 from math import inf
+from typing import Any
 
 from batched._policy.window import Learned, short
 
@@ -121,13 +122,15 @@ class Stats:
     total_failed: int
     """Items of `total_processed` that were answered with an error."""
     total_cancelled: int
-    """Dropped before they ran: the caller left, or the list that they belong to had failed."""
+    """Dropped before they ran: the caller left, the list that they belong to had failed, or another tenant
+    needed their room."""
     total_expired: int
     """Dropped before they ran because of their deadline: it had passed, or could no longer be met."""
     total_given_up: int = 0
     """Items of `total_expired` that were dropped before their deadline, because it could not be met."""
     total_rejected: int
-    """Not accepted because the queue had no room, or removed again to make room for another tenant."""
+    """Not accepted because the queue had no room. Items that made room for another tenant count here and in
+    `total_cancelled`."""
     total_refused: int
     """Not accepted because, with the time that batches take, they would have missed their deadline."""
     total_cached: int
@@ -198,32 +201,35 @@ class Stats:
     def since_configured(self) -> Stats:
         """Return the figures of batches that have started since options were last changed.
 
-        What is known about lengths stays, because it does not depend on options that can be changed.
+        Totals of items are what has been counted since. What is known about lengths (`chosen`, `padding`)
+        stays, because it does not depend on options that can be changed.
         """
         before = self.configured
         if before is None:
             return self
-        places = self.total_places - before.total_places
+        totals: dict[str, Any] = {
+            each.name: getattr(self, each.name) - getattr(before, each.name)
+            for each in fields(self)
+            if each.name.startswith("total_")
+        }
+        places, batches = totals["total_places"], totals["total_batches"]
+        batch_size = self.batch_size.since(before.batch_size)
+        processing_time = self.processing_time.since(before.processing_time)
+        has_steps = self.avg_batch_size == self.batch_size.mean  # or no batch ran again
         return replace(
             self,
+            **totals,
             occupancy=(_taken(self) - _taken(before)) / places if places else None,
-            total_places=places,
-            total_processed=self.total_processed - before.total_processed,
-            total_failed=self.total_failed - before.total_failed,
-            total_expired=self.total_expired - before.total_expired,
-            total_rejected=self.total_rejected - before.total_rejected,
-            total_refused=self.total_refused - before.total_refused,
-            total_batches=self.total_batches - before.total_batches,
-            total_copies=self.total_copies - before.total_copies,
-            total_joined=self.total_joined - before.total_joined,
+            avg_batch_size=batch_size.mean if has_steps else totals["total_processed"] / (batches or 1),
+            avg_processing_time=processing_time.mean,
             closed=_more(self.closed, before.closed),
             wait=self.wait.since(before.wait),
-            processing_time=self.processing_time.since(before.processing_time),
+            processing_time=processing_time,
             stages={
                 name: times.since(before.stages[name]) if name in before.stages else times
                 for name, times in self.stages.items()
             },
-            batch_size=self.batch_size.since(before.batch_size),
+            batch_size=batch_size,
             apart_time=self.apart_time - before.apart_time,
             configured=None,
         )

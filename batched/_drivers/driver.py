@@ -83,6 +83,13 @@ class Driver(ABC):
     def expect(self, call: Call) -> None:  # noqa: B027  `arrivals` have more to do
         """Note that `call` comes: it asks an asynchronous cache before it is queued."""
 
+    def own_error(self, where: str) -> RuntimeError:
+        """Return what a call raises that was made `where` its answer cannot come before that goes on."""
+        return RuntimeError(
+            f"{self.name} was called from inside {where}, where it would wait for itself: call its plain "
+            f"function there, {self.name}.__wrapped__"
+        )
+
     @property
     def may_wait(self) -> bool:
         """Whether calls wait for room in a queue that is full; else they are refused."""

@@ -150,9 +150,11 @@ class LoopDriver(Driver):
         if self.closed:
             raise self.closed_error()
         if self._is_inside():
-            raise RuntimeError(
-                f"{self.name} was called from inside its own batch function, where it would wait for itself"
-            )
+            raise self.own_error("its own batch function")
+        batch = RUNNING.get(None)
+        dispatcher = None if batch is None else self._here()
+        if batch is not None and dispatcher is not None and dispatcher.awaits(batch):
+            raise self.own_error("a batch function that its own batch waits for")
 
     def check_outside(self) -> None:
         """Raise if this is inside the batch function, which cannot wait for its own end."""
@@ -164,9 +166,13 @@ class LoopDriver(Driver):
         batch = RUNNING.get(None)
         if batch is None:
             return False
-        reference = self._dispatchers.get(id(get_running_loop()))
-        dispatcher = None if reference is None else reference()
+        dispatcher = self._here()
         return dispatcher is not None and batch in dispatcher.batches
+
+    def _here(self) -> LoopDispatcher | None:
+        """Return the dispatcher of the running loop, if there is one."""
+        reference = self._dispatchers.get(id(get_running_loop()))
+        return None if reference is None else reference()
 
     def post_async(self, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
         """Have `call` arrive, for the running task, which then waits until it is answered or late."""

@@ -154,10 +154,7 @@ class ThreadDriver(Driver):
         if _thread.get_ident() in self.idents:
             if self.pool is not None:
                 raise self.inside_error(self.pool)
-            raise RuntimeError(
-                f"{self.name} was called from inside its own batch function, or from a callback of one of "
-                f"its futures, where it would wait for itself"
-            )
+            raise self.own_error("its own batch function, or from a callback of one of its futures")
 
     def inside_error(self, pool: WorkerPool) -> RuntimeError:
         """Return what a call raises in a worker of `pool`, its own."""

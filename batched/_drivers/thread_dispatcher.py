@@ -172,27 +172,45 @@ class ThreadDispatcher(Dispatcher):
         for each in lost:
             each.clear()
 
-    def turn_away(
-        self,
-        error: BaseException | None,
-        left: Literal["cancelled"] | None = None,
-        *,
-        parts: bool = False,
-    ) -> None:
-        """Answer all calls that wait with `error`, or as after the end; and the `parts` that run again.
-
-        No worker will run them.
-        """
+    def turn_away(self, error: BaseException | None, left: Literal["cancelled"] | None = None) -> None:
+        """Answer all calls that wait with `error`, or as after the end: no worker will run them."""
         if self.lock.is_mine():
-            self.lock.later.append(partial(self.turn_away, error, left, parts=parts))
+            self.lock.later.append(partial(self.turn_away, error, left))
             return
         try:
             with self as batcher:
-                why = error or self.driver.closed_error()
-                if parts:  # in one step, as callers may call again as soon as they have the error
-                    batcher.end_parts(why, monotonic())
-                batcher.close(why, left)
+                batcher.close(error or self.driver.closed_error(), left)
                 self._let_in([*self.blocked])
+        except BaseException as interrupt:
+            self.recover(interrupt)
+            raise
+
+    def refuse(self, error: BaseException) -> None:
+        """Give `error` to all calls that wait, and to those that run again, as no worker will run them.
+
+        In one step, as callers may call again as soon as they have the error. Whatever step comes next, or
+        `tell`, wakes them.
+        """
+        if self.lock.is_mine():
+            self.lock.later.append(partial(self.refuse, error))
+            return
+        try:
+            with self.lock:
+                self.batcher.end_parts(error, monotonic())
+                self.batcher.close(error)
+                self._let_in([*self.blocked])
+        except BaseException as interrupt:
+            self.recover(interrupt)
+            raise
+
+    def tell(self) -> None:
+        """Wake the callers that have been refused."""
+        if self.lock.is_mine():
+            self.lock.later.append(self.tell)
+            return
+        try:
+            with self:
+                pass
         except BaseException as interrupt:
             self.recover(interrupt)
             raise

@@ -22,7 +22,7 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -61,17 +61,12 @@ class SharedWork(Work, Protocol):
         """Drop the calls that their callers have left."""
         ...
 
-    def turn_away(
-        self,
-        error: BaseException | None,
-        left: Literal["cancelled"] | None = None,
-        *,
-        parts: bool = False,
-    ) -> None:
-        """Answer all calls that wait with `error`, or as after the end; and the `parts` that run again.
+    def refuse(self, error: BaseException) -> None:
+        """Give `error` to all calls that wait, and to those that run again, as no worker will run them."""
+        ...
 
-        No worker will run them.
-        """
+    def tell(self) -> None:
+        """Wake the callers that have been refused."""
         ...
 
 
@@ -401,6 +396,7 @@ class WorkerPool:
         """Answer all calls that wait with `error`: no worker will run them."""
         if not self._turn.acquire(False):  # noqa: FBT003
             return  # a worker that has started since then looks for batches
+        refused: list[SharedWorkers] = []
         try:
             found: list[Seat] = [seat for _, _, seat in self._timed]
             found += [*self.turns.seats(), *self._for_others]
@@ -411,9 +407,12 @@ class WorkerPool:
             for seat in dict.fromkeys(found):
                 assert isinstance(seat, SharedWorkers)  # noqa: S101  for the type
                 self.turns.not_due(seat)
-                seat.turn_away(error)
+                seat.refuse(error)
+                refused.append(seat)
         finally:
             self._turn.release()
+        for seat in refused:  # without the turn: a callback may wait for a call that another worker runs
+            seat.tell()
 
     def _run_next(self, worker: PoolWorker) -> bool:
         """Wait for the next batch and run it; return False if this worker is to end.
@@ -783,10 +782,14 @@ class SharedWorkers(Seat):
         self.dispatcher.give_up(None, error)
         self._pool.asking[self] = None
 
-    def turn_away(self, error: BaseException) -> None:
-        """Answer all calls that wait with `error`: no worker will run them."""
+    def refuse(self, error: BaseException) -> None:
+        """Give `error` to all calls that wait: no worker will run them. `tell` is to follow."""
         self.dispatcher.batcher.wake_after = 1
-        self.dispatcher.turn_away(error, parts=True)
+        self.dispatcher.refuse(error)
+
+    def tell(self) -> None:
+        """Wake the callers that have been refused."""
+        self.dispatcher.tell()
         if self.dispatcher.driver.closed:
             self._finish()
 

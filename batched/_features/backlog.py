@@ -354,6 +354,10 @@ class Backlog(Feature):
         """
         if not in_vain:
             self._turned_away += call.size
+        alone_s = self._alone_s(call.unanswered)
+        if call.deadline is not None and alone_s > call.deadline - call.arrived:
+            takes = f"it takes {_rounded_up(alone_s)} even if nothing else runs"
+            return OverloadError(f"{self._name} cannot answer within {call.allowed()}: {takes}")
         # A list of many batches takes turns with others: they are not to stay away for all of it.
         has_place = call.size <= self.river.queue.batch_size
         takes_s = call.size * self._each_s()
@@ -365,6 +369,12 @@ class Backlog(Feature):
         )
         error.retry_after_s = retry_after_s
         return error
+
+    def _alone_s(self, items: int) -> float:
+        """Return how long `items` take if nothing else runs."""
+        size: int = self.river.queue.batch_size
+        batches, last = divmod(max(items, 1) - 1, size)
+        return batches * size * self._each_s() + self.times.seconds(last + 1)
 
     def _each_s(self, size: int | None = None) -> float:
         """Return the seconds that an item takes in batches of a size, or else in full ones."""

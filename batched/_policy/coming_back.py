@@ -6,7 +6,7 @@ others come for the first time meanwhile. So while many calls are refused, the t
 
 from __future__ import annotations
 
-_LONGEST_S = 60.0  # after which a caller may come back
+_SHORTEST_S, _LONGEST_S = 0.001, 60.0  # after which a caller may come back
 _FURTHER, _CLOSER = 1.1, 1.01
 _MOST_SPACING = 64.0
 _SPACING_WHERE_FULL = 8.0  # beyond, callers would wait for long and find room little more often
@@ -44,4 +44,4 @@ class ComingBack:
             promised = now + _LONGEST_S / 2
         if has_place:
             self._promised = promised + takes_s * self._spacing
-        return promised - now
+        return max(promised - now, _SHORTEST_S)

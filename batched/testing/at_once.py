@@ -28,13 +28,13 @@ from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.generators import run_steps, walk_steps
-from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.stream_wakeups import Bell
 from batched._drivers.thread import ThreadDriver
-from batched._drivers.wakeups import FUTURE, resolve_on_loop, settle
+from batched._drivers.wakeups import FUTURE, ask, resolve_on_loop, set_unless_done, settle
 from batched._drivers.worker_pool import WorkerPool
 from batched._parts.stages import Steps
-from batched.errors import RestartWorker
+from batched.errors import ClosedError, RestartWorker
+from batched.testing.own_loops import result_of
 
 __all__ = ["inline"]
 
@@ -45,7 +45,9 @@ _lock = threading.Lock()
 _depth = 0
 _before: dict[Entry, Callable[..., Any]] = {}
 _own_drop: list[Callable[..., None]] = []
+_own_ends: dict[Entry, Callable[..., Any]] = {}
 _at_work: set[_Inline] = set()
+_ends = threading.RLock()  # of work, which the collector may end too
 _own_snapshot: Callable[..., Stats] = Driver._snapshot  # noqa: SLF001
 _tasks: set[asyncio.Task[None]] = set()  # of work that goes on: a loop keeps its tasks weakly
 _turns: dict[tuple[asyncio.AbstractEventLoop, Driver], asyncio.Semaphore] = {}
@@ -65,7 +67,8 @@ def inline() -> Iterator[None]:
 
     For a task that awaits its call, the batches of an `async def` function run on the loop of the task, as
     many at once as `max_concurrent_batches` says: the function may use locks and sessions of that loop. For
-    other callers they run on a loop of their own, in another thread if one runs in this.
+    other callers they run on a loop that the function keeps, as its worker would, in another thread if one
+    runs in this.
 
     It holds for all threads of the process until the `with` block ends, and may be nested. Only what a server
     in this process gets from its clients runs as ever.
@@ -78,6 +81,9 @@ def inline() -> Iterator[None]:
             _own_drop.append(ThreadDriver._drop)  # noqa: SLF001
             ThreadDriver._drop = _drop  # type: ignore[method-assign, assignment]  # noqa: SLF001
             Driver._snapshot = _snapshot  # type: ignore[method-assign, assignment]  # noqa: SLF001
+            for entry, end in _WAITING_ENDS.items():
+                _own_ends[entry] = getattr(*entry)
+                setattr(*entry, end)
     try:
         yield
     finally:
@@ -88,6 +94,8 @@ def inline() -> Iterator[None]:
                 _turns.clear()
                 ThreadDriver._drop = _own_drop.pop()  # type: ignore[method-assign]  # noqa: SLF001
                 Driver._snapshot = _own_snapshot  # type: ignore[method-assign]  # noqa: SLF001
+                for entry, end in _own_ends.items():
+                    setattr(*entry, end)
 
 
 def _push(driver: ThreadDriver, call: Call, waits: bool = False) -> None:  # noqa: FBT001, FBT002
@@ -129,9 +137,7 @@ def _answer(dispatcher: _Inline, call: Call, *, of_map: bool, is_awaited: bool) 
     outer = known_batch()
     running: Any = None if outer is None else _running.get(outer)
     if running is driver:
-        raise RuntimeError(
-            f"{driver.name} was called from inside its own batch function, where it would wait for itself"
-        )
+        raise driver.own_error("its own batch function")
     outer_pool: WorkerPool | None = getattr(running, "pool", None)
     if isinstance(driver, ThreadDriver) and outer_pool is not None and outer_pool is driver.pool:
         raise driver.inside_error(outer_pool)
@@ -159,6 +165,48 @@ def _snapshot(driver: Driver, batchers: list[Batcher], gone: Lessons = NOTHING, 
     return _own_snapshot(driver, [*batchers, *there], gone, amid_step=amid_step)
 
 
+def _shutdown(driver: ThreadDriver, *, wait: bool, cancel_futures: bool) -> None:
+    """Wait for the calls that are being answered in other threads, and shut `driver` down."""
+    if wait:
+        _check_outside(driver)
+        driver._close()  # noqa: SLF001
+        for each in _of(driver):
+            gate = threading.Event()
+            if each.thread != _thread.get_ident() and each.call_when_ended(gate.set):
+                gate.wait()
+    _own_ends[ThreadDriver, "shutdown"](driver, wait=wait, cancel_futures=cancel_futures)
+
+
+async def _aclose(driver: ThreadDriver | LoopDriver) -> None:
+    """Wait for the calls that are being answered, and close `driver`."""
+    _check_outside(driver)
+    driver._close()  # noqa: SLF001
+    loop = asyncio.get_running_loop()
+    for each in _of(driver):
+        ended = loop.create_future()
+        if each.call_when_ended(partial(ask, loop, set_unless_done, ended)):
+            await ended
+    kind = ThreadDriver if isinstance(driver, ThreadDriver) else LoopDriver
+    await _own_ends[kind, "aclose"](driver)
+
+
+def _of(driver: Driver) -> list[_Inline]:
+    """Return the work for `driver` that has not ended."""
+    return [each for each in [*_at_work] if each.driver is driver]
+
+
+def _check_outside(driver: Driver) -> None:
+    """Raise inside of a batch of `driver`, which cannot wait for its own end."""
+    outer = known_batch()
+    if outer is not None and _running.get(outer) is driver:
+        raise ClosedError(f"{driver.name} cannot wait for its shutdown from inside its own batch function")
+
+
+_WAITING_ENDS: dict[Entry, Callable[..., Any]] = {
+    (ThreadDriver, "shutdown"): _shutdown,
+    (ThreadDriver, "aclose"): _aclose,
+    (LoopDriver, "aclose"): _aclose,
+}
 _INSTEAD: dict[Entry, Callable[..., Any]] = {
     (ThreadDriver, "push"): _push,
     (ThreadDriver, "push_future"): _push,
@@ -178,8 +226,17 @@ class _Inline(Dispatcher):
         super().__init__(driver)
         self.driver: ThreadDriver | LoopDriver = driver
         self.batches: set[Batch] = set()
+        self.thread: int = _thread.get_ident()
         self._batch: Batch | None = None
         self._worker: Worker | None = None
+        self._then: list[Callable[[], object]] = []
+
+    def call_when_ended(self, callback: Callable[[], object]) -> bool:
+        """Have `callback` called when the work has ended; return False if it has."""
+        with _ends:
+            if self in _at_work:
+                self._then.append(callback)
+            return self in _at_work
 
     # -- work, and what it awaits ---------------------------------------------------------------------------
 
@@ -197,7 +254,7 @@ class _Inline(Dispatcher):
         while awaited is not None:
             try:
                 with _current(self._batch, self._worker):
-                    found = Context().run(result_of, self._value(awaited))
+                    found = Context().run(result_of, loops_of(self.driver), self._value(awaited))
             except BaseException as error:  # noqa: BLE001  for the work
                 awaited = self.advance(work, error=error)
             else:
@@ -229,7 +286,8 @@ class _Inline(Dispatcher):
     def answer(self, call: Call, *, of_map: bool) -> Work:
         """Run all batches of `call`, and wake its caller."""
         call.note_context()
-        _at_work.add(self)
+        with _ends:
+            _at_work.add(self)
         try:
             with self as batcher:
                 batcher.drain()
@@ -240,7 +298,10 @@ class _Inline(Dispatcher):
             self.recover(error)
             raise
         finally:
-            _at_work.discard(self)
+            with _ends:
+                _at_work.discard(self)
+            for callback in self._then:
+                callback()
 
     def _next(self) -> Batch | None:
         with self as batcher:
@@ -380,6 +441,12 @@ def check_runs_here(driver: Driver, name: str) -> None:
         )
 
 
+def loops_of(driver: Driver) -> Driver | WorkerPool:
+    """Return what the loops of a function belong to: its driver, or the workers that it shares."""
+    pool: WorkerPool | None = getattr(driver, "pool", None)
+    return driver if pool is None else pool
+
+
 def stand_in_of(options: Options) -> Worker:
     """Return what is there for a worker of a function: the first one, with a state that is made here."""
     workers: Any = options.workers
@@ -389,7 +456,7 @@ def stand_in_of(options: Options) -> Worker:
     with _making_state:
         if pool not in _workers:
             state = None if pool.initializer is None else pool.initializer(name)
-            state = result_of(_awaited(state)) if hasattr(type(state), "__await__") else state
+            state = result_of(pool, _awaited(state)) if hasattr(type(state), "__await__") else state
             _workers[pool] = Worker(0, name, state)
         return _workers[pool]
 
@@ -437,28 +504,3 @@ def _known(value: Any) -> Work:
     finally:
         if iscoroutine(value):
             value.close()  # if the loop has ended before its turn came: Python would warn of it
-
-
-def result_of(work: Coroutine[Any, Any, Any]) -> Any:
-    """Return or raise the result of a coroutine, from a loop of its own."""
-    if running_loop_or_none() is None:
-        return asyncio.run(work)
-    found: list[Any] = []
-
-    def run() -> None:
-        try:
-            found.append(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001  raised below
-            found.append(_Raised(error))
-
-    thread = threading.Thread(target=run, name="batched: inline")
-    thread.start()
-    thread.join()
-    if isinstance(found[0], _Raised):
-        raise found[0].error
-    return found[0]
-
-
-class _Raised:
-    def __init__(self, error: BaseException) -> None:
-        self.error = error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -19,13 +20,8 @@ from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import error_of, own_errors
 from batched._parts.stack import join
 from batched.errors import RestartWorker, raise_as_was
-from batched.testing.at_once import (
-    check_runs_here,
-    forget_stand_in,
-    result_of,
-    run_at_once,
-    stand_in_of,
-)
+from batched.testing.at_once import check_runs_here, forget_stand_in, loops_of, run_at_once, stand_in_of
+from batched.testing.own_loops import result_of
 
 __all__ = ["ManualClock", "Pending", "Ran", "manual_clock"]
 
@@ -131,6 +127,7 @@ class ManualClock:
         self._teller = Teller(self._name, driver.options.on_batch)
         self._driver = ManualDriver(driver.options, queue, driver.collator, self._name, teller=self._teller)
         self._has_worker = isinstance(driver, ThreadDriver)
+        self._loops = loops_of(driver)
         self._options = driver.options
         self._most = driver.options.max_concurrent_batches
         self._takes_ms = takes_ms
@@ -174,7 +171,7 @@ class ManualClock:
         asks = view._shared.callers_ask and call.size  # noqa: SLF001  of an asynchronous cache
         if asks:
             call.collator.watch(call)  # type: ignore[attr-defined]
-            result_of(call.collator.look(call))  # type: ignore[attr-defined]
+            result_of(self._loops, call.collator.look(call))  # type: ignore[attr-defined]
         if call.missing:
             self._driver.admit(call, wait=self._may_wait)
             if call.deadline is not None:
@@ -245,7 +242,7 @@ class ManualClock:
         found: Any
         try:
             worker = stand_in_of(self._options) if self._has_worker else None
-            found = run_at_once(batch, self._collator, result_of, worker)
+            found = run_at_once(batch, self._collator, partial(result_of, self._loops), worker)
         except BaseException as error:  # noqa: BLE001  for its callers
             found = _Raised(error)
         ends_at = self._now_s + takes_ms / 1000
@@ -276,7 +273,7 @@ class ManualClock:
             done = self._driver.fail(batch, error, now)
         if self._function._shared.callers_ask:  # noqa: SLF001
             for call in done:
-                result_of(call.collator.keep(call))  # type: ignore[attr-defined]
+                result_of(self._loops, call.collator.keep(call))  # type: ignore[attr-defined]
                 call.forget_watches()  # type: ignore[attr-defined]
         self.ran.append(Ran(items, size, reason, started * 1000, now * 1000, error))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from batched._api.function import DecoratedFunction
@@ -17,13 +18,14 @@ from batched._drivers.generators import run_steps, walk_steps
 from batched._drivers.thread import ThreadDriver
 from batched._policy.size_choice import SizeChoice
 from batched.errors import is_error
-from batched.testing.at_once import check_runs_here, result_of, run_at_once, stand_in_of
+from batched.testing.at_once import check_runs_here, loops_of, run_at_once, stand_in_of
+from batched.testing.own_loops import result_of
 
 
 class Trial:
     """Runs batches of a function, as they would run: with its stages, and in one of its `batch_sizes`."""
 
-    def __init__(self, function: DecoratedFunction[Any], wait: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, function: DecoratedFunction[Any]) -> None:
         driver: Any = function._driver  # noqa: SLF001
         self.name: str = function._name  # noqa: SLF001
         check_runs_here(driver, self.name)
@@ -31,7 +33,7 @@ class Trial:
         self.is_of_arrays: bool = isinstance(driver.options, ArrayOptions)
         self._function: Any = function
         self._streams: bool = function._shared.streams  # noqa: SLF001
-        self._wait = wait or result_of
+        self._wait = partial(result_of, loops_of(driver))
         self._worker = stand_in_of(driver.options) if isinstance(driver, ThreadDriver) else None
         collator: Any = driver.collator
         while hasattr(collator, "inner") and not isinstance(collator, CopyingCollator):

@@ -128,21 +128,23 @@ def test_the_error_of_a_source_keeps_nothing_alive_once_it_is_dropped(flavour: F
         gc.enable()
 
 
+@pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration])
 @pytest.mark.parametrize("return_exceptions", [False, True])
-def test_an_error_that_would_seem_the_end_comes_as_another(flavour: Flavour, return_exceptions: bool) -> None:
-    """A `StopIteration` of the function, in a loop over the answers."""
-    if flavour.name == "aio":
-        pytest.skip("a coroutine cannot raise it")
+def test_an_error_that_would_seem_the_end_comes_as_another(
+    flavour: Flavour, return_exceptions: bool, kind: type[Exception]
+) -> None:
+    """In a loop over the answers. It says which item it belongs to, as any other does."""
 
-    def function(items: list[int]) -> list[int]:
-        raise StopIteration("of the function")
+    def function(items: list[int]) -> list[Any]:
+        return [kind("of the function") for _ in items]
 
     fn = flavour.decorate(function, batch_size=1, timeout_ms=0)
     if return_exceptions:
         (error,) = flavour.map(fn.options(return_exceptions=True), [1])
-        assert isinstance(error, StopIteration)
+        assert isinstance(error, kind)
     else:
         answers, raised = read(flavour, fn, [1])
         assert answers == []
         assert isinstance(raised, BatchError)
-        assert isinstance(raised.__cause__, StopIteration)
+        assert isinstance(raised.__cause__, kind)
+        assert raised.__notes__[0].startswith("item 1 of a map of ")

@@ -87,16 +87,24 @@ def test_no_axis_but_that_of_rows() -> None:
         assert [batch["x"].tolist() for batch in there.batches] == [["yes", "perhaps", "no"], [b"yes"]]
 
 
-def test_a_pad_token_is_judged_by_the_arrays_of_its_call() -> None:
-    """Whatever came before: else it would be chance whether a call is refused."""
-    for others in ([], ["U7"]):
-        with company(itself, batch_size=8, pad_token={"x": "[PAD]"}, unpad_outputs=True) as there:
-            for dtype in others:
-                there.fn.submit(x=filled(dtype, 1, 2))
-            with pytest.raises(ValueError, match="does not fit in <U3"):
-                there.fn.submit(x=filled("U3", 1, 2))
-            answers = there.answers({"x": filled("U5", 1, 1)}, {"x": filled("U9", 1, 2)})
-            assert [answer.tolist() for answer in answers] == [[["1"]], [["1", "1"]]]
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "token"), [("<U1", "[PAD]"), (">U1", "[PAD]"), ("S1", b"[PAD]"), ("<U7", "[PAD]")]
+)
+def test_a_pad_token_may_be_wider_than_the_strings(dtype: str, token: Any, left: bool) -> None:
+    """They get its width where rows are padded, as they get that of wider strings. No letter is lost."""
+    side = "left" if left else "right"
+    short, long = filled(dtype, 1, 2), filled(dtype, 1, 4)
+    one = short[0, 0]
+    expected = [token, token, one, one] if left else [one, one, token, token]
+    options: Any = {"pad_token": {"x": token}, "padding_side": side, "unpad_outputs": False}
+    for rows in (short, list(short)):
+        with company(itself, batch_size=8, **options) as there:
+            answers = there.answers({"x": rows}, {"x": long})
+            assert answers[0].tolist() == [expected]
+            (batch,) = there.batches
+            assert batch["x"].dtype == np.promote_types(dtype, np.asarray(token).dtype).newbyteorder(dtype[0])
+            assert there.answers({"x": short})[0].dtype == dtype
 
 
 @pytest.mark.skipif(not hasattr(getattr(np, "dtypes", None), "StringDType"), reason="numpy 1 has none")

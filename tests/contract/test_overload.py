@@ -26,15 +26,12 @@ def held(flavour: Flavour, **options: Any) -> tuple[Gate, Any, Future[Any]]:
     return gate, fn, first
 
 
-def test_a_call_that_cannot_be_in_time_is_refused_and_told_when_to_come_back(flavour: Flavour) -> None:
+def test_a_call_that_cannot_be_in_time_is_refused(flavour: Flavour) -> None:
     """At once, with an error that is a `TimeoutError`; it never runs."""
     gate, fn, first = held(flavour)
-    with pytest.raises(
-        OverloadError, match="embed cannot answer within deadline_ms=0.01.*; try again in"
-    ) as caught:
+    with pytest.raises(OverloadError, match="embed cannot answer within deadline_ms=0.01.*") as caught:
         flavour.call(fn.options(deadline_ms=0.01), "hopeless")
     assert isinstance(caught.value, TimeoutError)
-    assert caught.value.retry_after_s is not None
     gate.open()
     assert first.result(PATIENCE_S) == "first"
     assert flavour.call(fn, "last") == "last"

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from batched._core import effects
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call, Slice
 from batched._core.counters import Counters
+from batched._core.effects import Effects
 from batched._core.hooks import HOOKS, Feature, Run
 from batched._core.lessons import NOTHING
 from batched._core.options import Options
@@ -125,6 +127,31 @@ def test_effects_are_taken_by_a_driver_and_what_was_broken_off_is_put_back() -> 
     batcher.put_back(effects)
     assert batcher.effects.answered == batcher.effects.released == [first, second]
     assert batcher.effects.has_moved
+
+
+@pytest.mark.parametrize("what", Effects.__slots__)
+def test_of_what_was_broken_off_nothing_is_lost(what: str) -> None:
+    """Whatever it is: callers wait for it, or memory is held until it is done."""
+    later, broken_off = Effects(), Effects()
+    if what == "has_moved":
+        later.put_back(broken_off)  # it may have been told that nothing has moved
+        assert later.has_moved
+        return
+    first, second = object(), object()
+    getattr(broken_off, what).append(first)
+    getattr(later, what).append(second)
+    later.put_back(broken_off)
+    assert getattr(later, what) == [first, second]
+
+
+def test_a_fault_of_what_is_let_go_does_not_come_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows a step is put back after an error, and each step would fail by it from then on."""
+
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(effects, "forget_variables", fail)
+    effects.let_go([ValueError(), single()])
 
 
 def test_callers_are_told_before_the_next_batch_is_looked_for() -> None:

@@ -43,17 +43,7 @@ NOTHING = Stats(
 )
 """The figures of a batcher that has done nothing."""
 
-COUNTED = (
-    "total_processed",
-    "total_failed",
-    "total_expired",
-    "total_rejected",
-    "total_refused",
-    "total_batches",
-    "total_copies",
-    "total_joined",
-    "apart_time",
-)
+COUNTED = (*(each.name for each in fields(Stats) if each.name.startswith("total_")), "apart_time")
 """What is counted anew as options change."""
 SPREAD = ("wait", "processing_time", "batch_size")
 LEARNED = Learned(batch_ms=4.0, item_ms=0.5, wait_ms=0.0, capacity=1600.0)
@@ -110,6 +100,19 @@ def test_the_share_of_places_since_options_changed_is_of_steps_that_came() -> No
     stats = replace(NOTHING, occupancy=0.5, total_places=200, configured=then)
     assert (stats.since_configured().occupancy, stats.since_configured().total_places) == (0.75, 100)
     assert replace(then, configured=then).since_configured().occupancy is None
+
+
+def test_means_since_options_changed_are_of_the_batches_that_came() -> None:
+    """Runs of one batch in halves make its items fewer per run, as they do in all figures."""
+    then = replace(NOTHING, total_processed=8, total_batches=1, avg_batch_size=8.0)
+    then = replace(then, batch_size=all_at(8.0, 1), processing_time=all_at(2.0, 1), avg_processing_time=2.0)
+    now: dict[str, Any] = {"total_processed": 16, "avg_batch_size": 4.0, "avg_processing_time": 1.25}
+    times = Distribution((1.0, 2.0), (3, 4), 1.0, 5.0, 1.0, 2.0)
+    now |= {"total_batches": 4, "batch_size": all_at(8.0, 4), "processing_time": times}
+    since = replace(NOTHING, configured=then, **now).since_configured()
+    assert (since.avg_batch_size, since.avg_processing_time) == (8 / 3, 1.0)
+    as_steps = replace(NOTHING, configured=then, **{**now, "avg_batch_size": 8.0}).since_configured()
+    assert as_steps.avg_batch_size == 8.0
 
 
 def test_what_is_of_this_moment_is_not_counted_anew() -> None:

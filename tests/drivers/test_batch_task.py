@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from batched import BatchError, aio
-from tests.kit.gate import AsyncGate, turns
+from tests.kit.gate import PATIENCE_S, AsyncGate, turns
 
 
 def test_a_deadline_fires_while_a_batch_runs(run: Any) -> None:
@@ -142,6 +142,89 @@ def test_a_call_from_inside_the_batch_function_is_an_error(run: Any, how: str) -
         with pytest.raises(RuntimeError, match="inside its own batch function"):
             await again(0)
         assert await again(2) == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["await", "list", "gather", "amap", "cache"])
+def test_functions_that_call_each_other_in_a_circle_get_an_error(run: Any, how: str) -> None:
+    """The inner call would wait for the place of the outer one. The error says what to write."""
+
+    async def ask(fn: Any, item: int) -> int:
+        match how:
+            case "list":
+                return (await fn([item]))[0]
+            case "gather":
+                return (await asyncio.gather(fn(item)))[0]
+            case "amap":
+                (result,) = [each async for each in fn.amap([item])]
+                return result
+            case _:
+                return await fn(item)
+
+    caches: Any = {"cache": {}} if how == "cache" else {}
+
+    @aio.dynamically(timeout_ms=0, **caches)
+    async def first(items: list[int]) -> list[int]:
+        return [await ask(second, item - 1) if item else item for item in items]
+
+    @aio.dynamically(timeout_ms=0, **caches)
+    async def second(items: list[int]) -> list[int]:
+        return [await ask(first, item - 1) if item else item for item in items]
+
+    async def main() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(RuntimeError, match=r"first was called from inside .*first\.__wrapped__"):
+                await first(2)
+            assert await first(1) == 0
+            assert await second(1) == 0
+
+    run(main())
+
+
+def test_functions_that_wait_for_each_other_get_an_error(run: Any) -> None:
+    """Two callers, each with a batch that calls the function of the other: one of the two has to fail."""
+
+    async def main() -> None:
+        both_run = asyncio.Barrier(2)
+
+        @aio.dynamically(timeout_ms=0)
+        async def first(items: list[int]) -> list[int]:
+            if items == [1]:
+                await both_run.wait()
+                return [await second(0)]
+            return items
+
+        @aio.dynamically(timeout_ms=0)
+        async def second(items: list[int]) -> list[int]:
+            if items == [1]:
+                await both_run.wait()
+                return [await first(0)]
+            return items
+
+        async with asyncio.timeout(PATIENCE_S):
+            found = await asyncio.gather(first(1), second(1), return_exceptions=True)
+        assert sorted(type(each).__name__ for each in found) == ["RuntimeError", "int"]
+
+    run(main())
+
+
+def test_functions_in_a_circle_with_room_for_the_inner_batch_are_answered(run: Any) -> None:
+    """With two batches at once the inner call has a place; a third one has not."""
+
+    @aio.dynamically(timeout_ms=0, max_concurrent_batches=2)
+    async def first(items: list[int]) -> list[int]:
+        return [await second(item - 1) if item else item for item in items]
+
+    @aio.dynamically(timeout_ms=0, max_concurrent_batches=2)
+    async def second(items: list[int]) -> list[int]:
+        return [await first(item - 1) if item else item for item in items]
+
+    async def main() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            assert await first(3) == 0
+            with pytest.raises(RuntimeError, match="inside a batch function that its own batch waits for"):
+                await first(4)
 
     run(main())
 

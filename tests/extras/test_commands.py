@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 import numpy as np
 import pytest
 
 from batched.__main__ import main
+from tests.kit.gate import PATIENCE_S
+from tests.kit.script import ROOT
 
 pytest.importorskip("rich")
 
@@ -39,6 +43,13 @@ import signal
 def stop(texts):
     signal.raise_signal(signal.SIGINT)
     return texts
+"""
+
+
+PIPE_BROKEN = """
+@batched.dynamically
+def broken(texts):
+    raise BrokenPipeError("of the function")
 """
 
 
@@ -71,6 +82,28 @@ def test_a_profile_is_shown(items: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert status_of(*asked, "--json", "--sizes", "1,2") == 0
     told = json.loads(capsys.readouterr().out)
     assert [each["size"] for each in told["measured"]] == [1, 2]
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_an_output_that_is_not_read_to_its_end_is_no_error(items: Path, form: list[str]) -> None:
+    """As with `| head -1`: no traceback."""
+    asked = ["profile", "module_of_commands:embed", "--items", str(items), "--repeats", "1", *form]
+    command = [sys.executable, "-m", "batched", *asked]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(items.parent)])}
+    with Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait(PATIENCE_S) == 1
+
+
+def test_a_broken_pipe_of_the_function_is_its_error(items: Path) -> None:
+    """It is not taken for an output that nothing reads."""
+    module = items.parent / "module_of_commands.py"
+    module.write_text(module.read_text() + PIPE_BROKEN)
+    with pytest.raises(BrokenPipeError, match="of the function"):
+        main(["profile", "module_of_commands:broken", "--items", str(items), "--repeats", "1"])
 
 
 def test_a_function_over_arrays_has_features_in_its_file(

@@ -386,6 +386,53 @@ def test_errors_are_noted(traces: Traces) -> None:
     assert not returned.status.is_ok
 
 
+def too_many(items: list[int]) -> list[int]:
+    """Return a result too many."""
+    return [*items, 0]
+
+
+async def too_many_later(items: list[int]) -> list[int]:
+    """Return a result too many, on an event loop."""
+    return [*items, 0]
+
+
+def too_many_pieces(items: list[int]) -> Any:
+    """Yield a piece too many, after a step that is right."""
+    yield items
+    yield [*items, 0]
+
+
+async def too_many_pieces_later(items: list[int]) -> Any:
+    """Yield a piece too many, after a step that is right, on an event loop."""
+    yield items
+    yield [*items, 0]
+
+
+@pytest.mark.parametrize("stages", [{}, {"prepare": same}, {"finish": same}])
+@pytest.mark.parametrize("function", [too_many, too_many_later, too_many_pieces, too_many_pieces_later])
+@pytest.mark.parametrize("decorate", [batched.dynamically, aio.dynamically])
+def test_a_wrong_number_of_results_is_noted(
+    traces: Traces,
+    decorate: Callable[..., Any],
+    function: Callable[..., Any],
+    stages: dict[str, Any],
+) -> None:
+    """It is an error of the batch, though the function has raised nothing."""
+    if "pieces" in function.__name__ and stages:
+        pytest.skip("a stream passes no stages")
+    fn = decorate(function, timeout_ms=0, name="fn", **stages)
+
+    async def main() -> None:
+        with pytest.raises(batched.BatchError):
+            await fn.acall(1)
+        await fn.aclose()
+
+    asyncio.run(main())
+    (batch,) = traces.spans("batch fn")
+    assert not batch.status.is_ok
+    assert batch.attributes["error.type"] == "BatchError"
+
+
 def test_metrics_are_those_of_prometheus(traces: Traces) -> None:
     """Read when they are collected; a counter does not fall."""
     fn = batched.dynamically(same, timeout_ms=0, name="counted")

@@ -106,6 +106,25 @@ def test_callers_come_back_one_after_the_other() -> None:
     assert steps == pytest.approx([FULL_S / FULL] * 4, rel=0.05)
 
 
+@pytest.mark.parametrize("items", [1, 3 * FULL])
+def test_a_call_that_is_late_though_nothing_else_runs_is_not_told_to_come_back(items: int) -> None:
+    """It would be refused each time. One with the time that it takes is told."""
+    service = Service()
+    for _ in range(10 * FULL):
+        service.push()
+    service.start()
+    takes_s = 3 * FULL_S if items > 1 else cost(1)
+    hopeless = service.push(items, allowed_s=0.9 * takes_s).error
+    assert isinstance(hopeless, OverloadError)
+    assert hopeless.retry_after_s is None
+    assert "even if nothing else runs" in str(hopeless)
+    assert "try again" not in str(hopeless)
+    other = service.push(items, allowed_s=1.1 * takes_s).error
+    assert isinstance(other, OverloadError)
+    assert other.retry_after_s is not None
+    assert "try again in" in str(other)
+
+
 def test_callers_are_not_sent_away_for_ever() -> None:
     """Not all of them come back."""
     service = Service()

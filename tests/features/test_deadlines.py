@@ -98,13 +98,14 @@ def test_a_list_that_cannot_be_finished_is_not_gone_on_with(begun: bool) -> None
 def test_a_list_that_would_be_late_alone_does_not_blame_others(
     batches: int, others_are_to_blame: bool
 ) -> None:
-    """Four batches would have been in time, had nothing else run."""
+    """Nor is its caller to come back. Four batches would have been in time, had nothing else run."""
     service = Service()
     large = service.push(batches * FULL, allowed_s=4.5 * FULL_S)
     service.now += FULL_S
     service.push()
     service.run()
-    assert is_given_up(large)
+    assert isinstance(large.error, OverloadError)
+    assert is_given_up(large) == others_are_to_blame
     assert ("because of the calls ahead" in str(large.error)) == others_are_to_blame
 
 

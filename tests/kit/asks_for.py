@@ -39,7 +39,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         # A refusal, or the next piece, takes its time to come.
         "test_a_batch_function_knows_which_of_its_items_are_over",
         "test_a_bounded_queue_holds_streams_too",
-        "test_a_call_that_cannot_be_in_time_is_refused_and_told_when_to_come_back",
+        "test_a_call_that_cannot_be_in_time_is_refused",
         "test_of_a_call_that_is_refused_each_item_counts",
         "test_a_consumer_that_is_too_far_behind_gets_an_error_of_its_own",
         "test_a_stream_that_is_closed_while_it_waits_never_runs",
@@ -149,9 +149,9 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
     "BestSizes": (),
     "Backlog": (
         "test_expected_wait.py",
-        "test_a_call_that_cannot_be_in_time_is_refused_and_told_when_to_come_back",
+        "test_a_call_that_cannot_be_in_time_is_refused",
         "test_a_finalizer_may_ask_the_batcher_in_the_middle_of_each_step",
-        "test_a_refusal_for_another_tenant_counts_once_and_says_when_to_come_back",
+        "test_a_refusal_for_another_tenant_lowers_no_total_and_says_when_to_come_back",
         "test_of_a_call_that_is_refused_each_item_counts",
         "test_every_call_has_the_deadline_of_the_decorator_unless_it_says_otherwise",
         "test_the_expected_wait_is_not_known_at_first_and_grows_with_what_waits",

@@ -246,6 +246,36 @@ def test_start_tries_again_while_the_worker_that_failed_ends() -> None:
         assert fn(2) == 2
 
 
+@pytest.mark.parametrize("heals", [False, True])
+def test_a_callback_that_waits_after_a_start_that_failed_holds_up_no_later_call(heals: bool) -> None:
+    """Each later call has its answer, or its own error after one more try."""
+    tries: list[str] = []
+
+    def load(name: str) -> None:
+        tries.append(name)
+        if len(tries) == 1 or not heals:
+            raise OSError(f"no {name}, try {len(tries)}")
+
+    gate = Gate(shut=True)
+    with batched.Workers(["a"], initializer=load) as workers, ThreadPoolExecutor(1) as other:
+        fn, another = (batched.dynamically(list, workers=workers) for _ in range(2))
+        future = fn.submit(0)
+        future.add_done_callback(lambda _: gate([]))  # in the worker that has failed
+        try:
+            gate.wait_for_batch()
+            for number, each in enumerate((fn, another), 2):
+                later = other.submit(each, number)
+                if heals:
+                    assert later.result(PATIENCE_S) == number
+                else:
+                    with pytest.raises(OSError, match=f"no a, try {number}"):
+                        later.result(PATIENCE_S)
+        finally:
+            gate.open()
+        assert len(tries) == (2 if heals else 3)
+        assert isinstance(future.exception(PATIENCE_S), OSError)
+
+
 def test_start_does_not_raise_the_error_of_a_worker_that_has_just_ended() -> None:
     """It has started another one, and waits for that: at whatever moment it comes."""
     tries: list[str] = []

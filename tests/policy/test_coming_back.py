@@ -27,6 +27,12 @@ def test_no_caller_is_sent_away_for_more_than_a_minute() -> None:
     assert 59.0 < max(times(ComingBack(), 1000)) <= 60.0
 
 
+def test_no_caller_is_told_to_come_back_in_no_time() -> None:
+    """Programs take 0 for "not known"."""
+    assert ComingBack().after_s(0.0, 0.01, 5.0) == 0.001
+    assert ComingBack().after_s(-1.0, 0.01, 5.0) == 0.001
+
+
 def test_when_nothing_waits_the_next_caller_comes_at_once() -> None:
     coming = ComingBack()
     times(coming, 10)

@@ -7,6 +7,7 @@ import gc
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from time import monotonic
 from typing import Any
@@ -17,8 +18,8 @@ import pytest
 import batched
 import batched.inference
 from batched import aio
-from batched.testing import inline
-from tests.kit.gate import PATIENCE_S, turns_until
+from batched.testing import assert_independent, inline, manual_clock
+from tests.kit.gate import PATIENCE_S, Gate, turns, turns_until
 from tests.kit.serving import served
 
 
@@ -168,6 +169,61 @@ def test_coroutine_functions_have_a_loop_of_their_own_where_no_task_awaits() -> 
     with inline():
         assert fn(5) == plain(5) == 10
     run(main)
+
+
+def test_a_coroutine_function_keeps_the_loop_that_it_has_where_no_task_awaits() -> None:
+    """As in its worker: for all batches, so that it may keep a lock, a session or a client of that loop."""
+    loops: list[asyncio.AbstractEventLoop] = []
+    variable: ContextVar[int] = ContextVar("variable")
+
+    async def note(items: list[int]) -> list[int]:
+        loops.append(asyncio.get_running_loop())
+        assert variable.get(0) == 0
+        variable.set(1)
+        return items
+
+    async def load(_: str) -> None:
+        loops.append(asyncio.get_running_loop())
+
+    def use_one() -> None:
+        fn = batched.dynamically(note)
+
+        async def main() -> None:
+            fn.submit(6).result()
+
+        with inline():
+            assert (fn(1), fn([2, 3]), fn.submit(4).result(), list(fn.map([5]))) == (1, [2, 3], 4, [5])
+        with inline():
+            run(main)
+        clock = manual_clock(fn)
+        clock.call(7)
+        clock.turn(100)
+        assert_independent(fn, [1, 2, 3])
+        assert not loops[0].is_closed()
+
+    def use_workers() -> None:
+        with inline():
+            batched.dynamically(note, workers=batched.Workers(1, initializer=load))(1)
+
+    use_one()
+    assert len(set(map(id, loops))) == 1
+    use_workers()
+    assert len(set(map(id, loops))) == 2
+    gc.collect()
+    assert all(loop.is_closed() for loop in loops)
+
+
+def test_coroutine_functions_in_several_threads_have_a_loop_each() -> None:
+    """None waits for another: they may wait for each other."""
+    both = threading.Barrier(2)
+
+    async def meet(items: list[int]) -> list[int]:
+        both.wait(PATIENCE_S)
+        return items
+
+    fn = batched.dynamically(meet)
+    with inline(), ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(fn, [1, 2])) == [1, 2]
 
 
 @DECORATE
@@ -478,6 +534,74 @@ def test_arrays_and_methods() -> None:
     with inline():
         assert total({"x": np.ones((2, 3))}).tolist() == [3.0, 3.0]
         assert model.name("a") == (id(model), "a")
+
+
+@DECORATE
+def test_a_function_that_is_closed_waits_for_what_runs(decorate: Any) -> None:
+    """The batch of a task ends before `aclose` returns; a call that comes later is refused."""
+    ended: list[int] = []
+
+    async def main() -> None:
+        entered, gate = asyncio.Event(), asyncio.Event()
+
+        async def note(items: list[int]) -> list[int]:
+            entered.set()
+            await gate.wait()
+            ended.extend(items)
+            return items
+
+        fn = decorate(note)
+        call = asyncio.create_task(fn.acall(1))
+        await entered.wait()
+        closing = asyncio.create_task(fn.aclose())
+        await turns()
+        assert not closing.done()
+        with pytest.raises(batched.ClosedError):
+            await fn.acall(2)
+        gate.set()
+        await closing
+        assert ended == [1]
+        assert await call == 1
+
+    with inline():
+        run(main)
+
+
+def test_a_function_that_is_shut_down_waits_for_what_runs_in_other_threads() -> None:
+    """Without `wait` it does not."""
+    gate = Gate(shut=True)
+    fn = batched.dynamically(gate)
+    with inline(), ThreadPoolExecutor(2) as threads:
+        call = threads.submit(fn, 1)
+        gate.wait_for_batch()
+        fn.shutdown(wait=False)
+        ending = threads.submit(fn.shutdown)
+        assert not ending.done()
+        gate.open()
+        ending.result(PATIENCE_S)
+        assert call.result(PATIENCE_S) == 1
+        assert fn.stats.total_processed == 1
+
+
+@pytest.mark.parametrize("how", ["shutdown", "aclose", "acall"])
+def test_a_function_that_is_closed_from_inside_is_told_so(how: str) -> None:
+    """As ever: it would wait for its own end."""
+
+    async def end_on_loop(items: list[int]) -> list[int]:
+        await fn.aclose()
+        return items
+
+    def end(items: list[int]) -> list[int]:
+        fn.shutdown()
+        return items
+
+    fn: Any = batched.dynamically(end if how == "shutdown" else end_on_loop)
+
+    async def main() -> None:
+        await fn.acall(1)
+
+    with inline(), pytest.raises(batched.ClosedError, match="from inside its own batch function"):
+        run(main) if how == "acall" else fn(1)
 
 
 def test_it_ends_with_the_block_and_may_be_nested() -> None:

@@ -107,19 +107,17 @@ class StreamBatcher(Batcher):
 
     def _refill(self, batch: Batch, now: float) -> Change[Any] | None:
         """Have items join `batch` in the places of those that are gone; return what has changed."""
-        is_counted = batch in self.running  # a warm-up is not
-        if is_counted:
-            self._count_step(batch, now)
+        self._count_step(batch, now)
         self.take_in()
         for look in self._look:
             look(now)
         gone = [at for at, call in enumerate(batch.calls) if call.is_over(now)]
         if gone:
             self._answer_late([batch.slices[at][0] for at in gone])
-            self._leave(batch, gone, is_counted=is_counted)
+            self._leave(batch, gone)
         self._joining.ended(len(gone))
         joined: Sequence[Slice] = ()
-        if self.queue.items and is_counted and self._may_refill():
+        if self.queue.items and self._may_refill():
             joined = self._join(batch, now)
         if not batch.slices:
             return None
@@ -140,18 +138,17 @@ class StreamBatcher(Batcher):
         batch.search = None  # what has begun does not run again
         batch.reason = StartReason.STEP
 
-    def _leave(self, batch: Batch, gone: Sequence[int], *, is_counted: bool = True) -> None:
+    def _leave(self, batch: Batch, gone: Sequence[int]) -> None:
         """Remove the slices at these places: their calls are done, or not wanted any more."""
         left = [batch.slices[at] for at in gone]
         for at in reversed(gone):
             del batch.slices[at]
         batch.size = len(batch.slices)
         self.effects.released += [call for call, _, _ in left]
-        if is_counted:
-            live = self._live[batch]
-            for piece in left:
-                self.counters.left([piece], 1, live.joined.pop(piece[0], live.began))
-            self.counters.failed += batch.failed
+        live = self._live[batch]
+        for piece in left:
+            self.counters.left([piece], 1, live.joined.pop(piece[0], live.began))
+        self.counters.failed += batch.failed
         batch.failed = 0
 
     def _began(self, batch: Batch, call: Call) -> float:

@@ -158,11 +158,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         for done, shape in enumerate(shapes, 1):
             calls = driver.warm_up(partial(found.slices, *shape, monotonic()), in_task=False)
             for call in calls:
-                if self._shared.streams:
-                    for _ in Stream(driver, call):
-                        pass
-                else:
-                    driver.collect(call)
+                driver.collect(call)
             if progress is not None:
                 progress(done, len(shapes))
 

@@ -294,23 +294,15 @@ class DecoratedFunction(Bindable[DriverT]):
             calls = driver.warm_up(partial(found.slices, *shape, monotonic()), in_task=True)
             try:
                 for call in calls:
-                    await self._arrive(driver, call)
+                    await call.wait()
+                    if call.missing or call.error is not None:
+                        driver.raise_error(call)
             except BaseException:
                 for call in calls:
                     driver.cancel(call)
                 raise
             if progress is not None:
                 progress(done, len(shapes))
-
-    async def _arrive(self, driver: DriverT, call: Call) -> None:
-        """Wait for a call of a warm-up; raise its error."""
-        if self._shared.streams:
-            async for _ in AsyncStream(driver, call):
-                pass
-            return
-        await call.wait()
-        if call.missing or call.error is not None:
-            driver.raise_error(call)
 
     def explain(self) -> str:
         """Return what the batcher does and has found out, and what would help, in one sentence per line."""

@@ -103,10 +103,22 @@ class Stream(_Consumer[T]):
             except IndexError:
                 continue
 
+    def _take(self, end: type[Exception]) -> T:
+        piece = super()._take(end)
+        if self._call.results:  # of two pieces that came at once, only one has woken a thread
+            self._wake()
+        return piece
+
     def _end(self) -> None:
         super()._end()
-        with suppress(RuntimeError):  # no thread waits
-            self._call.waiter.release()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have a thread look that waits, if one does."""
+        waiter = self._call.waiter
+        if waiter.locked():
+            with suppress(RuntimeError):  # another thread was faster
+                waiter.release()
 
 
 class AsyncStream(_Consumer[T]):

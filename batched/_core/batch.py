@@ -294,6 +294,11 @@ def _note_owner(call: Call, part: Any, owners: dict[int, Call | None]) -> None:
         call.owns_error = is_own and getattr(call, "owns_error", True)
 
 
+def copies_of(batch: Batch) -> int:
+    """Return how many copies the function is given behind the items."""
+    return batch.copies[0] if hasattr(batch, "copies") else 0
+
+
 def is_wanted(piece: Slice) -> bool:
     """Whether the answers of these items matter to a caller."""
     call, start, stop = piece

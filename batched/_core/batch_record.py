@@ -18,7 +18,10 @@ class BatchRecord:
     reason: str
     """Why it started, as `stats.closed` has it: `"full"`, `"window"` and others."""
     waited_ms: float
-    """How long its oldest call waited, in milliseconds, from the call to the start of the batch."""
+    """How long its oldest call waited, in milliseconds, from the call to the start of the batch.
+
+    Of a step: the oldest of those that joined, 0 if none has.
+    """
     waits_ms: tuple[float, ...]
     """The same of each call that began with it: of none in a retry, of those that joined in a step."""
     took_ms: float

@@ -85,11 +85,13 @@ class LengthQueue(Queue):
         """Whether enough items wait for a full batch, by number or by the budget."""
         if self.items >= self.batch_size:
             return True
-        if self.lengths.budget is None:
-            return False
+        return self.lengths.budget is not None and self.fitting() < self.items
+
+    def fitting(self) -> int:
+        """Return how many of the items that are next go into one batch, by the budget."""
         size = self.batch_size
         in_turn = [*self._first(self._small, size), *self._first(self._large, size)]
-        return len(self.lengths.fitting(in_turn, size)) < self.items
+        return len(self.lengths.fitting(in_turn, size))
 
     def lacks(self) -> int:
         """Return the least number of further items that may fill a batch."""

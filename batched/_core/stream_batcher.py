@@ -107,19 +107,17 @@ class StreamBatcher(Batcher):
 
     def _refill(self, batch: Batch, now: float) -> Change[Any] | None:
         """Have items join `batch` in the places of those that are gone; return what has changed."""
-        is_counted = batch in self.running  # a warm-up is not
-        if is_counted:
-            self._count_step(batch, now)
+        self._count_step(batch, now)
         self.take_in()
         for look in self._look:
             look(now)
         gone = [at for at, call in enumerate(batch.calls) if call.is_over(now)]
         if gone:
             self._answer_late([batch.slices[at][0] for at in gone])
-            self._leave(batch, gone, is_counted=is_counted)
+            self._leave(batch, gone)
         self._joining.ended(len(gone))
         joined: Sequence[Slice] = ()
-        if self.queue.items and is_counted and self._may_refill():
+        if self.queue.items and self._may_refill():
             joined = self._join(batch, now)
         if not batch.slices:
             return None
@@ -140,18 +138,17 @@ class StreamBatcher(Batcher):
         batch.search = None  # what has begun does not run again
         batch.reason = StartReason.STEP
 
-    def _leave(self, batch: Batch, gone: Sequence[int], *, is_counted: bool = True) -> None:
+    def _leave(self, batch: Batch, gone: Sequence[int]) -> None:
         """Remove the slices at these places: their calls are done, or not wanted any more."""
         left = [batch.slices[at] for at in gone]
         for at in reversed(gone):
             del batch.slices[at]
         batch.size = len(batch.slices)
         self.effects.released += [call for call, _, _ in left]
-        if is_counted:
-            live = self._live[batch]
-            for piece in left:
-                self.counters.left([piece], 1, live.joined.pop(piece[0], live.began))
-            self.counters.failed += batch.failed
+        live = self._live[batch]
+        for piece in left:
+            self.counters.left([piece], 1, live.joined.pop(piece[0], live.began))
+        self.counters.failed += batch.failed
         batch.failed = 0
 
     def _began(self, batch: Batch, call: Call) -> float:
@@ -171,18 +168,31 @@ class StreamBatcher(Batcher):
 
     def _join(self, batch: Batch, now: float) -> Sequence[Slice]:
         """Have as many of the items that wait join `batch` as may, and return them."""
-        live = self._live[batch]
         queues = self.queue
-        queue = queues.of_key(live.key) if queues.is_keyed else queues
-        if queue is None:
+        queue = queues.of_key(self._live[batch].key) if queues.is_keyed else queues
+        if queue is None or batch.size >= queue.batch_size or not self._allow_length(queue, batch):
             return ()
-        room = min(queue.batch_size - batch.size, queue.items)
-        if batch.size and room:
-            if not self._is_urgent(now):
-                room = self._joining.room(batch.size, queue.batch_size, queue.items)
-            room = room if self.options.max_joining is None else min(room, self.options.max_joining)
-        if room < 1 or not self._allow_length(queue, batch):
-            return ()
+        room = self._room_beside(batch, queue, now)
+        joined = self._take(queue, room, batch, now) if room else ()
+        if queue.lengths is not None:
+            queue.lengths.budget = self.options.max_batch_length
+        return joined
+
+    def _room_beside(self, batch: Batch, queue: Any, now: float) -> int:
+        """Return how many items of `queue` join `batch`, which has places free."""
+        room: int = min(queue.batch_size - batch.size, queue.items)
+        if not batch.size:  # none is there that would wait
+            return room
+        limit: int = self.options.max_joining or queue.batch_size
+        if self.options.max_joining_length is not None:
+            limit = min(limit, queue.fitting())
+        if self._is_urgent(now):
+            return min(room, limit)
+        return self._joining.room(batch.size, queue.batch_size, queue.items, limit)
+
+    def _take(self, queue: Any, room: int, batch: Batch, now: float) -> Sequence[Slice]:
+        """Have so many items of `queue` join `batch`, and return them."""
+        live, queues = self._live[batch], self.queue
         self.taking_from = queue
         more: Batch = queue.take(room)
         if queues.is_keyed:
@@ -195,8 +205,6 @@ class StreamBatcher(Batcher):
         batch.slices += more.slices
         batch.size += more.size
         self.taking_from = None
-        if queue.lengths is not None:
-            queue.lengths.budget = self.options.max_batch_length
         self.counters.joined += more.size
         if self.admission.awaiting_room:
             self.admit_waiting()

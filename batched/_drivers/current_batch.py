@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextvars import Context, ContextVar
 
 from batched._clock import monotonic
-from batched._core.batch import Batch
+from batched._core.batch import Batch, copies_of
 
 RUNNING: ContextVar[Batch] = ContextVar("batched.running")
 """Set by drivers in the context of an `async def` batch function."""
@@ -48,13 +48,14 @@ class CurrentBatch:
     def left(self) -> list[bool]:
         """For each item, whether nothing more of it is wanted.
 
-        It has ended or failed, its caller has left, or its deadline has passed. The cost is that of a loop
-        over the items.
+        It has ended or failed, its caller has left, or its deadline has passed; or it is a copy, as there are
+        with `batch_sizes`. The cost is that of a loop over the items.
         """
         if (drop := DROP_DEPARTED.get(None)) is not None:
             drop()
         now = monotonic()
-        return [call.is_over(now) for call, start, stop in self._slices for _ in range(start, stop)]
+        gone = [call.is_over(now) for call, start, stop in self._slices for _ in range(start, stop)]
+        return gone + [True] * copies_of(self._batch)
 
     def cancelled(self) -> bool:
         """Whether every caller has left, so that the results are no longer wanted."""

@@ -231,8 +231,6 @@ class LoopDriver(Driver):
             call._loop = loop  # noqa: SLF001  tasks look for it by this name
             if self.streams:
                 call.results = NoPieces()
-                call.waiter = asyncio.Event()
-                call.cancel()  # its consumer waits for the event, not for the call
         calls = batch.calls
         try:
             with dispatcher as batcher:

@@ -257,8 +257,6 @@ class ThreadDriver(Driver):
             if loop is None:
                 call.waiter = waiter = _thread.allocate_lock()
                 waiter.acquire()
-            elif self.streams:
-                call.waiter = Bell()
             else:
                 call._loop = loop  # noqa: SLF001  tasks look for it by this name
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -29,8 +28,8 @@ class Round:
         self._idents.add(_thread.get_ident())
 
 
-class NoPieces(deque[Any]):
-    """What the pieces of a stream are put into that no consumer wants."""
+class NoPieces(list[Any]):
+    """All pieces of a stream, which no caller wants."""
 
     def append(self, piece: Any) -> None:
         """Drop it."""

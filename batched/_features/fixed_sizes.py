@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from batched._core.batch import Batch, Place
+from batched._core.batch import Batch, Place, copies_of
 from batched._core.halves import Half, cut_at
 from batched._core.hooks import Feature, Run
 from batched._core.options import Options
@@ -113,16 +113,12 @@ class FixedSizes(Feature):
 
     def ended(self, run: Run) -> None:
         """Count copies."""
-        self.river.counters.copies += _copies(run.batch)
+        self.river.counters.copies += copies_of(run.batch)
 
     def lesson(self, run: Run) -> None:
         """Learn what a batch of this size takes."""
         if self.choice is not None and run.error is None and not run.batch.failed:
-            self.choice.ran(run.size + _copies(run.batch), run.now - run.started)
-
-
-def _copies(batch: Batch) -> int:
-    return batch.copies[0] if hasattr(batch, "copies") else 0
+            self.choice.ran(run.size + copies_of(run.batch), run.now - run.started)
 
 
 def _by_length(batch: Batch) -> Iterator[Place]:

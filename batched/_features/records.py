@@ -47,10 +47,8 @@ class Records(Feature):
         batch, started = run.batch, run.started
         calls = {id(call.whole): max(started - call.arrived, 0.0) * 1000 for call in batch.calls}
         waits_ms = tuple(calls.values())
-        if batch.reason == StartReason.RETRY:
-            begun: tuple[float, ...] = ()
-        else:
-            begun = waits_ms if run.joined is None else waits_ms[len(waits_ms) - run.joined :]
+        if run.joined is not None:  # the others have waited before they joined, and run
+            waits_ms = waits_ms[len(waits_ms) - run.joined :]
         self._teller.tell(
             BatchRecord(
                 name=self._name,
@@ -58,7 +56,7 @@ class Records(Feature):
                 calls=len(calls),
                 reason=str(batch.reason),
                 waited_ms=max(waits_ms, default=0.0),
-                waits_ms=begun,
+                waits_ms=() if batch.reason == StartReason.RETRY else waits_ms,
                 took_ms=(run.now - started) * 1000,
                 failed=batch.failed,
                 error=run.error,

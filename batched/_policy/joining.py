@@ -15,7 +15,7 @@ pieces are made per second, which is most for the positive root of
 While fewer items wait than there are places, that matters less: callers that come by themselves get no more
 from more throughput, but would wait. So fewer are enough to join, by the square of the share of places that
 are taken or wanted. But if the number of items hardly changes, they come from callers in closed loops, and
-call sooner if their answers come sooner.
+call sooner if their answers come sooner. Where a step has a limit, no more than that are waited for.
 """
 
 from __future__ import annotations
@@ -89,13 +89,15 @@ class Joining:
         self._steps += 1
         self._ends += (items - self._ends) / min(self._steps, 50)
 
-    def room(self, live: int, most: int, waiting: int) -> int:
+    def room(self, live: int, most: int, waiting: int, limit: int | None = None) -> int:
         """Return how many of the `waiting` items join `live` ones, of which there may be `most`.
 
-        That is as many as there is room for, or none. There must be room.
+        That is as many as there is room for, and as the `limit` of one step allows, or none: they wait for no
+        more than that. There must be room.
         """
         free = most - live
-        joining = min(free, waiting)
+        limit = most if limit is None else limit
+        joining = min(free, waiting, limit)
         self._look(live + waiting)
         if self._in_a_row >= (_LOOKS if self._step.is_known else _TRIES):
             return 0  # so that it is known what a step takes without
@@ -105,7 +107,7 @@ class Joining:
             there = live + waiting
             is_steady = self._looks > _FEW and self._variance < _STEADY * self._mean
             enough = self._best(live, there) * (1.0 if is_steady else (there / most) ** 2)
-        return joining if joining >= min(enough, most) else 0
+        return joining if joining >= min(enough, limit) else 0
 
     def _look(self, items: int) -> None:
         self._looks += 1

@@ -98,6 +98,38 @@ def test_of_several_threads_that_read_a_stream_each_piece_goes_to_one_and_all_se
     assert len(errors) == bool(error)
 
 
+def test_no_thread_waits_for_a_piece_that_is_there() -> None:
+    """Though two have come before the thread had a turn that was woken for the first."""
+    go_on, hold = threading.Semaphore(0), threading.Semaphore(0)
+
+    def pairs(items: list[int]) -> Iterator[list[int]]:
+        while True:
+            assert go_on.acquire(timeout=PATIENCE_S)
+            yield items
+            yield items
+            hold.release()
+
+    fn = batched.dynamically(pairs, timeout_ms=0)
+    stream = fn.stream(7)
+    for _ in range(20):
+        found: list[int] = []
+        begun = threading.Barrier(3)
+
+        def read(begun: threading.Barrier = begun, found: list[int] = found) -> None:
+            begun.wait(PATIENCE_S)
+            found.append(next(stream))
+
+        readers = [threading.Thread(target=read, daemon=True) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        begun.wait(PATIENCE_S)
+        go_on.release()
+        assert hold.acquire(timeout=PATIENCE_S)
+        until(lambda found=found: found == [7, 7])
+    stream.close()
+    go_on.release()
+
+
 class Inherits(Steps):
     pass
 

@@ -279,6 +279,21 @@ def test_the_pieces_of_copies_are_dropped(kind: type[Flavour]) -> None:
         assert (fn.stats.total_processed, fn.stats.total_copies) == (1, 2)
 
 
+def test_nothing_is_wanted_of_a_copy(flavour: Flavour) -> None:
+    """`left` has a place for each: so it goes with the list that the function is given."""
+    seen: list[Any] = []
+
+    def look(items: list[int]) -> list[Any]:
+        left = batched.current_batch().left
+        seen.append(left)
+        return [None if gone else item for gone, item in zip(left, items, strict=True)]
+
+    fn = flavour.decorate(look, batch_sizes=(4,), timeout_ms=0)
+    assert flavour.call(fn, [1, 2, 3]) == [1, 2, 3]
+    assert seen == [[False, False, False, True]]
+    flavour.close(fn)
+
+
 def test_a_function_that_may_not_see_an_item_twice_sees_no_copies(flavour: Flavour) -> None:
     """With `isolate_errors=False`, which says so, batches run in sizes that they fill."""
     gate = Gate(shut=True)

@@ -562,6 +562,26 @@ def test_each_step_is_a_batch_in_all_figures(streaming: Flavour) -> None:
     assert "joined" in str(stats)
 
 
+def test_an_item_that_runs_does_not_wait(streaming: Flavour) -> None:
+    """What is told of a step is how long that which joined has waited, and not how old the others are."""
+    records: list[batched.BatchRecord] = []
+    rows = Refilled(so_many, shut=True)
+    fn = decorate(streaming, rows, batch_size=2, on_batch=records.append)
+    streams = [streaming.stream(fn, 5)]
+    rows.wait_for_step()
+    streams.append(streaming.stream(fn, 2))
+    until(lambda: fn.stats.total_accepted == 2)
+    rows.open()
+    assert [list(stream) for stream in streams] == [pieces_of(5), pieces_of(2)]
+    streaming.close(fn)
+    until(lambda: len(records) == fn.stats.total_batches)
+    assert [record.waited_ms for record in records] == [
+        max(record.waits_ms, default=0.0) for record in records
+    ]
+    assert sum(len(record.waits_ms) for record in records) == 2
+    assert records[-1].waited_ms == 0.0
+
+
 def test_an_item_that_fails_with_the_first_step_is_found(streaming: Flavour) -> None:
     """As in any batch: the others have their pieces, each part with a generator of its own."""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -17,11 +20,13 @@ from batched._core.change import NO_CHANGE
 from batched._core.counters import Counters
 from batched._core.effects import Effects
 from batched._core.keyed_queues import KeyedQueues
+from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.manual_clock import snapshot
 from batched._parts.stack import features
+from batched._policy.lengths import Lengths
 from tests.kit.batcher_rules import echo
 from tests.kit.effort import times
 
@@ -311,3 +316,41 @@ def test_waits_since_options_changed_are_of_items_that_have_begun_since() -> Non
     batcher.finish(batch, [], 7.0)
     since = snapshot(batcher.counters, [batcher], 7.0).since_configured()
     assert (since.wait.count, since.wait.sum) == (1, 0.5)
+
+
+@pytest.mark.parametrize("limit", [{"max_joining": 2}, {"max_joining_length": 7}])
+def test_no_item_waits_for_more_than_may_join_at_one_step(limit: dict[str, Any]) -> None:
+    """By number or by length: though a step in which items join is dear, and more of them would pay."""
+    options = Options(batch_size=16, continuous=True, **limit)
+    queue: Any = (
+        partial(LengthQueue, lengths=Lengths(reorders=False, padded=False))
+        if "max_joining_length" in limit
+        else Queue
+    )
+    batcher = StreamBatcher(options, queue, ListCollator("f"), "f", Counters())
+    rng = random.Random(0)
+    now = 0.0
+
+    def come() -> None:
+        call = Call().begin(echo, rng.randint(10, 40), 1, False, now)
+        call.lengths = 3.0
+        call.take_pieces()
+        batcher.arrive(call)
+
+    for _ in range(10):
+        come()
+    batch = batcher.next(now)
+    assert isinstance(batch, Batch)
+    steps = dict.fromkeys(batch.calls, 0)
+    fresh = waited = 0
+    for _ in range(1000):
+        now += 1.0 + 20.0 * bool(fresh)
+        pieces = [DONE if steps[call] == call.inputs else 0 for call in batch.calls]
+        for _ in range(pieces.count(DONE)):
+            come()
+        _, change = batcher.step(batch, pieces, now)
+        assert change is not None
+        fresh = len(change.joined)
+        waited += batcher.queue.items >= 2 and not fresh
+        steps = {call: steps.get(call, -1) + 1 for call in batch.calls}
+    assert waited < 20  # but for a look at what a step takes without

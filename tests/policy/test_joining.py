@@ -102,6 +102,15 @@ def test_it_is_found_out_what_a_step_takes_where_items_join_at_each() -> None:
     assert joins[6:].count(0) == 0
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_items_do_not_wait_for_more_than_may_join_at_one_step(limit: int) -> None:
+    """Though it would pay if more could."""
+    joining, _ = saturated(10 * STEP_S, 0.0, 16, 30)
+    assert joining.room(12, 16, 4) == 0
+    assert joining.room(12, 16, 4, limit) == limit
+    assert joining.room(12, 16, limit, limit) == limit
+
+
 def test_a_batch_that_never_ends_lets_items_join() -> None:
     """As nothing ends, no place is worth a wait for others."""
     joining, _ = saturated(10 * STEP_S, 0.0, 8, 20)

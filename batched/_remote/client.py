@@ -67,8 +67,8 @@ def connect(  # noqa: PLR0913  each by name
 
     Raises:
         TypeError: There is neither an address nor what to start, or `wait_s` or `token` is of the wrong type.
-        ValueError: The address, or what to start, means none, it is one of tcp without a token, or `wait_s`
-            is more than a week.
+        ValueError: The address, what to start, or the protocol cannot be read; an address of tcp has no
+            token; or `wait_s` is less than 0, or more than a week.
 
     """
     started = None if spawn is None else Spawn([spawn] if isinstance(spawn, str) else spawn, address)

@@ -145,6 +145,16 @@ def a_function(name: str, value: Any) -> Any:
     return value
 
 
+def a_function_of_no_item(name: str, value: Any) -> Any:
+    """Accept what can be called without an argument, but no coroutine function."""
+    if not callable(value) or not _takes(value, 0):
+        raise TypeError(
+            f"{name} must be a function without parameters, such as the get of a context variable, "
+            f"got {value!r}"
+        )
+    return a_function(name, value)
+
+
 def workers(name: str, value: Any) -> Any:
     """Accept a `batched.Workers`."""
     if not isinstance(value, SharedByFunctions):

@@ -32,7 +32,10 @@ COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "processed_items": ("Items that the batch function has processed", lambda s: s.total_processed),
     "failed_items": ("Processed items that were answered with an error", lambda s: s.total_failed),
     "cancelled_items": ("Items cancelled before they ran", lambda s: s.total_cancelled),
-    "expired_items": ("Items that missed their deadline before they ran", lambda s: s.total_expired),
+    "expired_items": (
+        "Items dropped before they ran because of their deadline: it had passed, or could no longer be met",
+        lambda s: s.total_expired,
+    ),
     "rejected_items": ("Items rejected because the queue had no room", lambda s: s.total_rejected),
     "refused_items": (
         "Items refused on arrival because they would have missed their deadline",

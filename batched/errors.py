@@ -24,7 +24,10 @@ _UNSET = object()
 
 
 class BatchError(ValueError):
-    """A batch returned wrong outputs, or raised an error that could not be passed on (see `__cause__`)."""
+    """A batch returned wrong outputs, or raised an error that could not be passed on; or a callback failed.
+
+    Callbacks are `group_by` and the like. The error that was raised is its `__cause__`.
+    """
 
 
 class ResultTypeError(BatchError, TypeError):

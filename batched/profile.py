@@ -20,7 +20,7 @@ from batched._collate.item_length import length_of
 from batched._policy.batch_cost import TOO_SHORT_S
 from batched._policy.length_cost import LengthCost
 from batched.testing.clock import ManualClock
-from batched.testing.trial import Trial
+from batched.testing.trial import Trial, that_share
 
 __all__ = ["Expected", "Measured", "Profile", "profile"]
 
@@ -139,8 +139,8 @@ def profile(  # noqa: PLR0913
         clock: What tells the seconds.
 
     Raises:
-        ValueError: There are no items, a size is less than 1, none is above 1, or items of arrays share no
-            batch.
+        ValueError: There are no items, a size is less than 1, none is above 1, or items share no batch, as
+            arrays of unlike layouts, or items of unlike keys of `group_by`.
         Exception: Whatever the function raises.
 
     """
@@ -170,7 +170,9 @@ def _measured(  # noqa: PLR0913, PLR0917
     """Return what the batches of a trial cost."""
     if trial.is_of_arrays:
         items = [row for item in items for row in _rows(trial, item)]
-        lengths: list[float | None] = _lengths_of_rows(trial, items)
+    _check_that_items_share(trial, items)
+    if trial.is_of_arrays:  # anew: now it is known which features have some
+        lengths: list[Any] = [trial.call(row).lengths for row in items]
     else:
         length: Callable[..., float] | str | None = getattr(trial.options, "length", None)
         lengths = [length_of(item) for item in items]
@@ -235,15 +237,15 @@ def _rows(trial: Trial, item: Any) -> list[Any]:
     )
 
 
-def _lengths_of_rows(trial: Trial, rows: Sequence[Any]) -> list[Any]:
-    """Return how long each row is; `ValueError` if one can share no batch with the first."""
-    keys = [trial.call(row).key for row in rows]
-    if other := next((at for at, key in enumerate(keys) if key != keys[0]), None):
-        raise ValueError(
-            f"{trial.name}: row {other + 1} of the items has other features than the first, or of another "
-            f"kind: they share no batch"
-        )
-    return [trial.call(row).lengths for row in rows]  # anew: now it is known which features have some
+def _check_that_items_share(trial: Trial, items: Sequence[Any]) -> None:
+    """Raise `ValueError` if an item can share no batch with the first."""
+    _, *others = that_share([trial.call(item) for item in items])
+    if others:
+        what, why = "item", "another key of group_by, or other parameters, than the first"
+        if trial.is_of_arrays:
+            what, why = "row", "other features than the first, or of another kind, or another key of group_by"
+        place = others[0][0] + 1
+        raise ValueError(f"{trial.name}: {what} {place} of the items has {why}: they share no batch")
 
 
 def _batches(lengths: list[float | None], size: int) -> list[list[int]]:

@@ -53,8 +53,8 @@ class Collector:
     """Reads all live batchers when it is scraped, and only then.
 
     Batchers with the same name, such as those of a method's instances, are one series: their figures are
-    added up, except for the age of a batch (the oldest), the learned seconds (the mean) and `fitting_items`
-    (the smallest).
+    added up, except for the age of a batch (the oldest), the expected wait (the longest), the learned seconds
+    (the mean) and `fitting_items` (the smallest).
 
     To Prometheus, a counter that goes down has restarted. So what a batcher has counted stays in its series
     after it is gone, as long as another batcher with that name is alive; then the series ends. A batcher that

@@ -58,10 +58,12 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
 
         Raises:
             TypeError: The function takes no such arguments.
+            ValueError: The lists of several parameters differ in length, or a list is longer than
+                `max_queue_size`.
             QueueFullError: The queue has no room (`max_queue_size`).
             OverloadError: The call would miss its deadline, so it was refused early. Also a `TimeoutError`.
             TimeoutError: The call has missed its deadline (`deadline_ms`).
-            BatchError: The function did not return one result per item.
+            BatchError: The function did not return one result per item, or `group_by` or the like failed.
             ClosedError: The batcher was shut down.
             RuntimeError: The call came from inside the batch function, and would wait for itself.
 
@@ -136,8 +138,8 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         """Have the function run once for each of its `shapes`, before there are calls; block until it has.
 
         A compiled model compiles then, and not while callers wait. It runs where batches run: in the worker
-        thread, with `max_concurrent_batches` in each of them. It counts in no figure, and nothing
-        is learned from it. Calls that come meanwhile run in batches of their own, in between.
+        thread, or in each if there are several. It counts in no figure, and nothing is learned from it. Calls
+        that come meanwhile run in batches of their own, in between.
 
         Args:
             example: One item, as a call takes it. For arrays, the features of a call: of their first rows

@@ -120,7 +120,7 @@ class DecoratedFunction(Bindable[DriverT]):
 
         `items` may be asynchronous, and endless: at most three batches are read ahead of the consumer, and
         one more for each further one that may run at once. Each element is one item, even a list. A function
-        of several parameters takes an iterable for each.
+        of several parameters takes an iterable for each, and the map ends with the shortest.
 
         The error of an item is raised in its place, after the results of all items before it, and ends the
         map. With `options(return_exceptions=True)` it is yielded instead, and the map goes on. An error of
@@ -133,6 +133,10 @@ class DecoratedFunction(Bindable[DriverT]):
 
         With `with_items` each result comes as a pair, `(item, result)`; an item of several parameters is the
         tuple of these. An error that is yielded has its item beside it, too.
+
+        Raises:
+            TypeError: The function streams, so it has no maps.
+
         """
         driver = self._open_map()
         ask = None
@@ -196,7 +200,7 @@ class DecoratedFunction(Bindable[DriverT]):
 
         Raises:
             TypeError: An option cannot be changed, or is of the wrong type. `max_batch_length` can be set
-                only if it, or `length`, was given to begin with.
+                only if it, or a function as `length`, was given to begin with.
             ValueError: An option is out of range.
 
         """
@@ -272,9 +276,8 @@ class DecoratedFunction(Bindable[DriverT]):
         """Have the function run once for each of its `shapes`, before there are calls.
 
         A compiled model compiles then, and not while callers wait. It runs where batches run: in the worker
-        thread, with `max_concurrent_batches` in each of them, or on the running loop. It counts in no
-        figure, and nothing is learned from it. Calls that come meanwhile run in batches of their own, in
-        between.
+        thread, or in each if there are several, or on the running loop. It counts in no figure, and nothing
+        is learned from it. Calls that come meanwhile run in batches of their own, in between.
 
         Args:
             example: One item, as a call takes it. For arrays, the features of a call: of their first rows

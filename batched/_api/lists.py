@@ -68,6 +68,9 @@ class BatchedFunction(WithMaps[T, Any, tuple[Any, ...], U], ThreadedFunction, Ge
     bool, a number, a `str` or `bytes` as its default is a setting of the whole batch, unless its annotation
     is a list. A call that passes a setting is a `TypeError`: set it with `functools.partial`, before
     decorating.
+
+    A generator function streams: a call passes one item, even if that is a list, and returns all of its
+    pieces in a list.
     """
 
     if TYPE_CHECKING:

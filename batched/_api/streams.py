@@ -73,7 +73,7 @@ class _Consumer(Generic[T]):
         self._ended = True
 
     def close(self) -> None:
-        """End the stream, and drop the pieces that have not been taken. Of a `Stream`, any thread may."""
+        """End the stream, and drop the pieces that have not been taken. Any thread may close a `Stream`."""
         self._end()
         self._driver.cancel(self._call)
         self._call.results.clear()

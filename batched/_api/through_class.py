@@ -61,7 +61,7 @@ class ThroughClass:
             way = partial(self._acall) if name == "acall" else partial(self._call, name)
             return update_wrapper(way, getattr(self.batched_function, name))
         belonging = f"{self.batched_function.__qualname__}.{name}"
-        raise AttributeError(f"each instance has a {belonging} of its own: use it on an instance")
+        raise AttributeError(f"each instance has its own {belonging}: use it on an instance")
 
     def __dir__(self) -> list[str]:
         """Return the ways to call, too: an automatic mock of a class has what this names."""

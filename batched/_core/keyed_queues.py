@@ -1,8 +1,8 @@
 """The waiting calls of one batcher where only calls of one key may share a batch: a queue for each key.
 
 Keys take turns, one batch each: a key waits for its turn since its first item came, or since its last batch.
-A key of which a small call waits goes ahead of keys of which only large calls wait; these get one batch in
-eight while small calls come. A key is known as long as an item of it waits.
+A key of which a small call waits goes ahead of keys of which only large calls wait; these get a batch after
+each eight of the others, while small calls come. A key is known as long as an item of it waits.
 """
 
 from __future__ import annotations

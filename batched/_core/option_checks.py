@@ -78,12 +78,12 @@ def a_time(*, or_zero: bool, or_none: bool = True) -> Check:
             number = float(cast("float", value))
         except OverflowError:
             number = math.inf
-        if math.isnan(number) or number < 0:
-            raise ValueError(f"{name} must be at least 0, got {number:g}")
+        if not (number > 0 or (or_zero and not number)):
+            least = "at least" if or_zero else "more than"
+            why = " (None means no deadline)" * (or_none and not or_zero)
+            raise ValueError(f"{name} must be {least} 0, got {number:g}{why}")
         if number > _LONGEST_MS:
-            raise ValueError(f"{name} must be at most {_LONGEST_MS:g} (a week), got {number:g}")
-        if not number and not or_zero:
-            raise ValueError(f"{name} must be more than 0, got 0" + " (None means no deadline)" * or_none)
+            raise ValueError(f"{name} must be at most {_LONGEST_MS:.0f} (a week), got {number:.12g}")
         return number
 
     return check
@@ -143,6 +143,16 @@ def a_function(name: str, value: Any) -> Any:
     if iscoroutinefunction(value):
         raise TypeError(f"{name} must be a plain function, not `async def`, got {value!r}")
     return value
+
+
+def a_function_of_no_item(name: str, value: Any) -> Any:
+    """Accept what can be called without an argument, but no coroutine function."""
+    if not callable(value) or not _takes(value, 0):
+        raise TypeError(
+            f"{name} must be a function without parameters, such as the get of a context variable, "
+            f"got {value!r}"
+        )
+    return a_function(name, value)
 
 
 def workers(name: str, value: Any) -> Any:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Self
 
 from batched._core.call import Call
+from batched._core.option_checks import a_function_of_no_item
 from batched._drivers.fork_and_exit import live, register
 from batched._drivers.private_python import HAS_DAEMONS, call_before_threads_are_joined
 from batched._drivers.wakeups import FUTURE
@@ -66,12 +67,14 @@ def connect(  # noqa: PLR0913  each by name
             several processes on one machine. What the server prints is in a file beside its socket.
 
     Raises:
-        TypeError: There is neither an address nor what to start, or `wait_s` or `token` is of the wrong type.
-        ValueError: The address, or what to start, means none, it is one of tcp without a token, or `wait_s`
-            is more than a week.
+        TypeError: There is neither an address nor what to start, or an argument is of the wrong type.
+        ValueError: The address, what to start, or the protocol cannot be read; an address of tcp has no
+            token; or `wait_s` is less than 0, or more than a week.
 
     """
-    started = None if spawn is None else Spawn([spawn] if isinstance(spawn, str) else spawn, address)
+    if fair_by is not None:
+        fair_by = a_function_of_no_item("fair_by", fair_by)
+    started = None if spawn is None else Spawn(spawn, address)
     if started is not None:
         where = started.address
     elif address is not None:

@@ -29,7 +29,7 @@ from batched._remote.addresses import Address
 from batched._remote.frames import Flag, Kind
 from batched._remote.greeting import Described
 from batched._remote.link import Link, WireTimes, stands_still
-from batched._remote.requests import Asked, RemoteCollator, Request, request
+from batched._remote.requests import Asked, RemoteCollator, Request, request, tenant_from
 from batched._remote.values import Codec
 from batched.errors import ClosedError, DisconnectedError
 
@@ -122,7 +122,7 @@ class RemoteDriver(Driver):
             if links.fair_by is None:
                 wish = request(links.codec, call)
             else:
-                wish = request(links.codec, call, links.fair_by())
+                wish = request(links.codec, call, tenant_from(links.fair_by, self.name))
             links.send(call, self, wish)
         except BaseException:
             self.cancel(call)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from math import inf
 from typing import Any, NamedTuple
 
 from batched._core.call import Call
 from batched._drivers.wakeups import FUTURE
+from batched._parts.layers import key_from
 from batched._remote.frames import Bytes, Flag, Frame, Kind
 from batched._remote.values import Codec, is_plain
 
@@ -61,7 +63,7 @@ def request(codec: Codec, call: Call, tenant: Any = NO_TENANT) -> Request:
     """Return `call` as bytes.
 
     Raises:
-        TypeError: An item, or the tenant, has none.
+        TypeError: An item has none.
 
     """
     asked: Asked = call.inputs
@@ -79,7 +81,7 @@ def request(codec: Codec, call: Call, tenant: Any = NO_TENANT) -> Request:
     value = asked.value
     if tenant is not NO_TENANT:
         flags |= Flag.TENANT
-        value = (_plain(tenant), value)
+        value = (tenant, value)
     elif asked.flags == Flag.ONE and kind == Kind.CALL and not asked.is_kept and is_plain(codec, value):
         return Request(kind, flags, deadline, b"", [], allowed_s, value)
     try:
@@ -102,14 +104,15 @@ def _flags(call: Call, asked: int) -> int:
     return flags
 
 
+def tenant_from(fair_by: Callable[[], Any], name: str) -> Any:
+    """Return what tells the tenant of a call of the function `name` from others, in any process."""
+    return key_from(lambda: _plain(fair_by()), f"{name}: fair_by", (), {})
+
+
 def _plain(tenant: Any) -> Any:
-    """Return what tells a tenant from others, in any process."""
     if type(tenant) in _SIMPLE:
         return tenant
-    try:
-        hash(tenant)
-    except TypeError as error:
-        raise TypeError(f"fair_by must return something that has a hash, got {tenant!r}") from error
+    hash(tenant)  # else it could not be a key in one process either
     return repr(tenant)
 
 

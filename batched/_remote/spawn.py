@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,15 @@ _MOST_OUTPUT = 4_000
 class Spawn:
     """A server that is started when it is needed."""
 
-    def __init__(self, functions: Sequence[str], address: str | None, unused_s: float = UNUSED_S) -> None:
+    def __init__(
+        self, functions: str | Sequence[str], address: str | None, unused_s: float = UNUSED_S
+    ) -> None:
         if not UNIX:
             raise ValueError(
                 "spawn= needs unix sockets, which this system has not got: start the server yourself"
             )
-        self.functions: list[str] = [_checked(each) for each in functions]
+        is_one = isinstance(functions, str) or not isinstance(functions, Iterable)
+        self.functions: list[str] = [_checked(each) for each in ([functions] if is_one else functions)]
         if not self.functions:
             raise ValueError("spawn= needs at least one 'module:function', got none")
         self.folder: str = str(Path.cwd())
@@ -157,7 +160,9 @@ class _Attempts:
         return None
 
 
-def _checked(function: str) -> str:
+def _checked(function: object) -> str:
+    if not isinstance(function, str):
+        raise TypeError(f"spawn= needs 'module:function', got {function!r}")
     module, colon, name = function.rpartition("=")[2].partition(":")
     if not (colon and module and name):
         raise ValueError(f"spawn= needs 'module:function', got {function!r}")

@@ -76,7 +76,8 @@ class BatchedFunction(WithAmap[T, Any, tuple[Any, ...], U], LoopedFunction, Gene
 
     The batch function sees a new list of at most `batch_size` items. It must return one result per item, as a
     list, tuple, array or anything else that is sized and ordered. A result that is an exception fails its own
-    item only.
+    item only. A generator function streams: a call passes one item, even if that is a list, and returns all
+    of its pieces in a list.
 
     A call raises the same errors as one of `batched.BatchedFunction`. `RuntimeError` also comes from a call
     in a task that the batch function has started, as long as the function runs.

@@ -150,7 +150,7 @@ class ManualClock:
         return self._driver.stats(self._now_s)
 
     def call(self, /, *args: Any, **named: Any) -> Pending[Any]:
-        """Have a call come now; return its answer to be.
+        """Have a call come now; return its answer to be, which has `done()` and `result()`.
 
         Where the queue is full and `on_full="wait"`, the call waits for room as the clock is turned.
 

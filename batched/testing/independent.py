@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from batched._api.function import DecoratedFunction
 from batched._api.lists import dynamically
 from batched.errors import BatchError, is_error
-from batched.testing.trial import Trial
+from batched.testing.trial import Trial, that_share
 
 __all__ = ["assert_independent"]
 
@@ -40,8 +40,8 @@ def assert_independent(
     works on single items only. An item that fails alone has to fail in every batch.
 
     The function runs in this thread, many times: alone with each item, with all of them in several orders,
-    with pairs, and with the same item twice. Batches have at most `batch_size` items, and each item should
-    fit into one with any other.
+    with pairs, and with the same item twice. Batches have at most `batch_size` items, and only items of one
+    key, if there is a `group_by`; each item should fit into one with any other.
 
     Args:
         function: A decorated function, or a plain one that takes a list. It may be `async def`.
@@ -104,8 +104,12 @@ class _Comparison:
 
     def batches(self) -> Iterator[list[int]]:
         """Yield the items of each batch to try, the most telling first."""
-        count = len(self._items)
-        everything = list(range(count))
+        for places in that_share([self._trial.call(deepcopy(item)) for item in self._items]):
+            yield from self._batches_of(places)
+
+    def _batches_of(self, everything: list[int]) -> Iterator[list[int]]:
+        """Yield the batches of items that may share one."""
+        count = len(everything)
         chance = random.Random(_SEED)  # noqa: S311
         orders = [everything, everything[::-1]]
         orders += [chance.sample(everything, count) for _ in range(_SHUFFLES)]

@@ -16,6 +16,7 @@ from batched._core.change import NO_CHANGE, NOT_TOLD, Change
 from batched._core.options import ArrayOptions, Options
 from batched._drivers.generators import run_steps, walk_steps
 from batched._drivers.thread import ThreadDriver
+from batched._parts.layers import Grouping, LayeredCollator
 from batched._policy.size_choice import SizeChoice
 from batched.errors import is_error
 from batched.testing.at_once import check_runs_here, loops_of, run_at_once, stand_in_of
@@ -39,6 +40,8 @@ class Trial:
         while hasattr(collator, "inner") and not isinstance(collator, CopyingCollator):
             collator = collator.inner  # a cache would answer in the place of the function
         self._collator = collator
+        if (group_by := driver.options.group_by) is not None:
+            self._collator = LayeredCollator(collator, [Grouping(collator, group_by, self.name)])
         while (inner := getattr(collator, "inner", getattr(collator, "collator", None))) is not None:
             collator = inner
         self.has_columns: bool = isinstance(collator, ColumnCollator)
@@ -64,11 +67,8 @@ class Trial:
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
         """Return the answer of each call of a batch; of one that streams, only run it."""
-        groups: dict[Any, list[int]] = {}
-        for at, call in enumerate(calls):
-            groups.setdefault(getattr(call, "key", None), []).append(at)
         found: list[Any] = [None] * len(calls)
-        for places in groups.values():  # calls of unlike layouts never share a batch
+        for places in that_share(calls):  # calls of unlike keys, or layouts, never share a batch
             slices = [(calls[at], 0, calls[at].size) for at in places]
             batch = Batch(slices, sum(calls[at].size for at in places))
             if copies := self.size_of(batch.size) - batch.size:
@@ -96,3 +96,11 @@ class Trial:
         if len(gone) == len(pieces):  # else the function goes on for ever
             return None
         return Change(tuple(gone)) if gone else NO_CHANGE
+
+
+def that_share(calls: Sequence[Call]) -> list[list[int]]:
+    """Return the places of the calls that may share a batch, for each key and layout."""
+    groups: dict[Any, list[int]] = {}
+    for at, call in enumerate(calls):
+        groups.setdefault(getattr(call, "key", None), []).append(at)
+    return list(groups.values())

@@ -77,19 +77,18 @@ def _with_marks(parameters: list[Parameter]) -> Iterator[str]:
 
 
 def _value(default: object) -> str:
-    return (
-        "..."
-        if default is ...
-        else repr(default)
-        if isinstance(default, int | float | str | None)
-        else "REGISTRY"
-    )
+    if default is ...:
+        return "..."
+    if isinstance(default, int | float | str | None):
+        return repr(default)
+    return getattr(default, "__name__", "REGISTRY")
 
 
 def overloads(cls: type[Any], name: str) -> list[str]:
     """Return the signatures of a method that the class, or the nearest base, declares for type checkers.
 
-    Those of several are short, and that for one item is the first.
+    Those of several are short, and that for one item is the first. Left out is what runs, and what only type
+    checkers need, of which the type of the result says nothing, or the name of one of their own.
     """
     for base in STREAMS.get(name, cls).__mro__:
         if base.__module__.startswith("batched"):
@@ -97,8 +96,14 @@ def overloads(cls: type[Any], name: str) -> list[str]:
             if len(found) == 1:
                 return [_written(*found)]
             if found:
-                return [_written(node, short=True) for node in reversed(found) if node.args.vararg is None]
+                return [_written(node, short=True) for node in reversed(found) if _is_for_readers(node)]
     return []
+
+
+def _is_for_readers(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    returns = node.returns if node.decorator_list else None
+    named = {each.id for each in ast.walk(returns) if isinstance(each, ast.Name)} if returns else {"Any"}
+    return named.isdisjoint({"Any", "Row"})
 
 
 def _methods(cls: type[Any]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -97,8 +97,24 @@ def test_each_public_method_is_described() -> None:
     assert {each for each in described if each.startswith("batched.Workers.")} == {
         f"batched.Workers.{each}" for each in members_of("batched.Workers")
     }
-    (members,) = [arguments[1:] for arguments in asked("entry") if arguments[0] == "batched.CurrentBatch"]
-    assert set(members) == members_of("batched.CurrentBatch")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "batched.CurrentBatch",
+        "batched.Stats",
+        "batched.profile.Profile",
+        "batched.testing.ManualClock",
+        "batched.typing.Distribution",
+        "batched.typing.Padding",
+    ],
+)
+def test_each_member_of_what_users_hold_is_described(tables: object, name: str) -> None:
+    """Its methods and properties, as its attributes."""
+    (arguments,) = [each for table in ("api", "entry") for each in asked(table) if each[0] == name]
+    text = tables.api(*arguments)
+    assert {each for each in members_of(name) if not re.search(rf"\}} {each}\b", text)} == set()
 
 
 def section(page: str, name: str) -> str:
@@ -152,6 +168,14 @@ def test_a_description_has_signature_docstring_and_types(tables: object) -> None
     assert "stream(item: T, *more: Any, **named: Any) -> Stream[U]" in tables.api(
         "batched.BatchedFunction", "stream"
     )
+    text = tables.api("batched.BatchedFunction", "map")
+    assert (
+        "map(items: Iterable[T], *more: Iterable[More], with_items: Literal[False]=...) -> Iterator[U]\n"
+        in text
+    )
+    assert "map(items: Iterable[T], *, with_items: Literal[True]) -> Iterator[tuple[T, U]]\n" in text
+    assert text.count("{py:method}") == 2
+    assert "clock: Callable[[], float] = perf_counter)" in tables.api("batched.profile.profile")
 
 
 def test_a_class_that_is_made_by_users_has_the_signature_and_the_arguments_of_that(tables: object) -> None:

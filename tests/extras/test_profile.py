@@ -228,6 +228,32 @@ def test_arrays_that_share_no_batch_are_refused() -> None:
         profile(arrays, [{"x": np.ones((3, 1))}, {"y": np.ones((1, 1))}])
 
 
+def test_items_of_unlike_keys_are_refused() -> None:
+    """No service would run a batch of them, and its time would say nothing."""
+
+    @batched.dynamically(group_by=len)
+    def texts(items: list[str]) -> list[str]:
+        return items
+
+    with pytest.raises(ValueError, match="texts: item 3 of the items has another key of group_by, or other"):
+        profile(texts, ["a", "b", "longer"])
+    profile(texts, ["a", "b"], sizes=[2], repeats=1)
+
+    @batched.dynamically
+    def columns(lefts: list[str], rights: list[str] | None = None) -> list[str]:
+        return lefts
+
+    with pytest.raises(ValueError, match="columns: item 2 .* or other parameters, than the first"):
+        profile(columns, [["a"], ["a", "b"]])
+
+    @batched.inference.dynamically(group_by=lambda features: features["x"].shape)
+    def arrays(features: dict[str, Any]) -> Any:
+        return features["x"]
+
+    with pytest.raises(ValueError, match="arrays: row 2 .* or another key of group_by: they share no batch"):
+        profile(arrays, [{"x": np.ones((1, 1))}, {"x": np.ones((1, 2))}])
+
+
 def test_fixed_sizes_are_the_only_ones_that_run() -> None:
     """By default these are tried; another one is filled up, as a batch of it would be."""
     sizes: list[int] = []
@@ -302,7 +328,7 @@ def test_columns_with_other_options_and_streams_run_as_they_would() -> None:
             pieces.append(items)
             assert (yield items) is None
 
-    found = profile(pairs, [["a", 1], ["b", 2]], repeats=1)
+    found = profile(pairs, [["a", 1], ["b", 1]], repeats=1)
     assert [each.size for each in found.measured] == [1, 2, 4]
     profile(stream, ["a"], sizes=[2], repeats=1)
     assert pieces == [["a"]] * 6 + [["a", "a"]] * 3

@@ -72,7 +72,7 @@ def test_the_interpreter_exits_in_any_state(state: str) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("state", EXITS)
 def test_the_interpreter_exits_in_any_state_200_times(state: str) -> None:
-    """As above, for what happens rarely."""
+    """In each state, for what happens rarely."""
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda _: run_script(EXITS[state]), range(200)))
 

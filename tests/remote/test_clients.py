@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from itertools import count
 from typing import Any
@@ -416,9 +416,51 @@ def test_a_fair_by_of_the_client_says_the_tenant(held: Served, gate: Gate) -> No
     found = [batch[0][0] for batch in gate.batches[1:]]
     assert {*found[:4]} == {"a", None, ("b", 1)}
     TENANT.set([])
-    with pytest.raises(TypeError, match="hash"):
+    with pytest.raises(batched.BatchError, match="f: fair_by failed: TypeError: unhashable type"):
         fn(1)
     TENANT.set("none")
+
+
+def test_a_fair_by_of_the_client_that_fails_is_named(held: Served, gate: Gate) -> None:
+    """As in one process, in whatever way the call is made; the next call is served."""
+    gate.open()
+    unset: ContextVar[str] = ContextVar("unset")
+    fn = held.connect(fair_by=unset.get).f
+    ways: list[Callable[[], object]] = [
+        lambda: fn(1),
+        lambda: fn.submit(1).result(PATIENCE_S),
+        lambda: list(fn.map([1])),
+        lambda: asyncio.run(fn.acall(1)),
+    ]
+    for way in ways:
+        with pytest.raises(batched.BatchError, match="f: fair_by failed: LookupError: "):
+            way()
+    unset.set("a")
+    assert fn(1) == 1
+
+
+@pytest.mark.parametrize("fair_by", [3, len, TENANT], ids=["number", "of an item", "variable"])
+def test_what_cannot_say_the_tenant_of_a_caller_is_refused(fair_by: Any) -> None:
+    """By `connect`, not by the first call."""
+    with pytest.raises(TypeError, match="fair_by must be a function without parameters, .* got "):
+        batched.connect("unix:/tmp/x.sock", fair_by=fair_by)
+
+
+def test_a_coroutine_function_cannot_say_the_tenant() -> None:
+    """Nothing awaits it."""
+
+    async def tenant() -> str:
+        return "a"
+
+    with pytest.raises(TypeError, match="fair_by must be a plain function, not `async def`, got "):
+        batched.connect("unix:/tmp/x.sock", fair_by=tenant)
+
+
+@pytest.mark.parametrize("spawn", [3, [3], object()])
+def test_what_names_no_function_to_start_is_refused(spawn: Any) -> None:
+    """With the value, and what it should be."""
+    with pytest.raises(TypeError, match=r"spawn= needs 'module:function', got "):
+        batched.connect(spawn=spawn)
 
 
 @pytest.mark.parametrize("options", [{}, {"cache": {}}], ids=["plain", "cache"])

@@ -103,7 +103,7 @@ def test_a_long_soak(what: Any) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_long_soak_of_a_server() -> None:
-    """With every option, as above."""
+    """With every option that a server can have."""
     soak(LONG, partial(batched.dynamically, short_of_memory, **SERVER), Caller, changing=True)
 
 

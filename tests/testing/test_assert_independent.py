@@ -263,6 +263,25 @@ def test_padding_of_arrays_that_leaks_is_found() -> None:
     assert_independent(masked, items)
 
 
+def test_items_of_unlike_keys_share_no_batch() -> None:
+    """As in a service: a function that takes only items of one key passes; one key still finds a fault."""
+
+    def stacked(images: list[Any]) -> Any:
+        return np.stack(images).mean(axis=(1, 2))
+
+    def compared(images: list[Any]) -> Any:
+        return stacked(images) - np.stack(images).mean()
+
+    def shape(image: Any) -> tuple[int, ...]:
+        return tuple(image.shape)
+
+    images = [np.full((2 + number % 2, 2), number) for number in range(4)]
+    for more in ({}, {"batch_sizes": (1, 4)}, {"prepare": list}, {"cache": {}, "cache_key": id}):
+        assert_independent(batched.dynamically(stacked, group_by=shape, **more), images)
+    with pytest.raises(AssertionError, match="depends on the other items"):
+        assert_independent(batched.dynamically(compared, group_by=shape), images)
+
+
 def test_the_cache_does_not_hide_the_function() -> None:
     """The function runs, though its cache knows the answers."""
     fn = batched.dynamically(centered, cache=dict.fromkeys(TEXTS, 0.0))

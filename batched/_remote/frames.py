@@ -63,7 +63,7 @@ class Flag:
     ONE: Final = 1
     """The payload is the only argument, not all of them."""
     DEADLINE: Final = 2
-    """The seconds left stand before the payload."""
+    """The seconds left stand before the payload. Of a caller that has left: at its deadline."""
     BULK: Final = 4
     INTERACTIVE: Final = 8
     KEEP_ERRORS: Final = 16

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, get_running_loop
+from asyncio import AbstractEventLoop, Task, get_running_loop
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from weakref import WeakSet, ref
 
 from batched._api.function import DecoratedFunction, answer_with_cache
@@ -25,6 +25,9 @@ from batched._parts.stack import join
 from batched._remote.frames import Flag, FrameError, Kind
 from batched._remote.greeting import Described
 from batched._remote.requests import NO_TENANT, Wanted
+
+Why: TypeAlias = Literal["cancelled", "expired"]
+"""Why a caller has left."""
 
 
 def check_served(name: str, function: DecoratedFunction[Any]) -> None:
@@ -65,7 +68,7 @@ class Served:
         self._read = shared.read
         default_ms = self.driver.options.default_deadline_ms
         self._default_s = None if default_ms is None else default_ms / 1000
-        self.drop = self.driver.cancel
+        self.drop: Callable[[Call, Why], object] = self.driver._leave  # noqa: SLF001
         self._has_worker = isinstance(self.driver, ThreadDriver)
 
     def _tenant_of_client(self) -> Any:
@@ -198,6 +201,11 @@ class Served:
         await answer_with_cache(self.driver, call, self.name, waits=hasattr(call, "flow"))  # it is of a map
 
 
+def drop_task(task: Task[None], _: Why) -> None:
+    """Cancel the task of a call."""
+    task.cancel()
+
+
 class _Told:
     """What a worker releases, as it does the lock of a thread that waits."""
 
@@ -225,7 +233,7 @@ class Elements:
         self._rows: list[Any] = [None] * len(wanted.value)
         self._left = len(wanted.value) + 1  # until all are queued
         self._end = end
-        self._drops: list[Callable[[], object]] = []
+        self._drops: list[Callable[[Why], object]] = []
 
     def queue(self) -> None:
         """Queue a few elements, and the others in later turns of the loop."""
@@ -247,7 +255,7 @@ class Elements:
             call = served.call(wanted, self._client)
             if served.callers_ask:
                 task = get_running_loop().create_task(self._ask(at, call))
-                self._drops.append(task.cancel)
+                self._drops.append(partial(drop_task, task))
             elif call.missing:
                 served.post(call, wanted, get_running_loop(), partial(self._done, at, call))
                 self._drops.append(partial(served.drop, call))
@@ -256,11 +264,11 @@ class Elements:
         except BaseException as error:  # noqa: BLE001  of a callback of the user's, say
             self._answer(at, error)
 
-    def drop(self) -> None:
+    def drop(self, why: Why) -> None:
         """Drop what has not started."""
         self._waiting = iter(())
         for each in self._drops:
-            each()
+            each(why)
 
     async def _ask(self, at: int, call: Call) -> None:
         try:

@@ -33,7 +33,7 @@ class Kind:
     """What a frame is."""
 
     HELLO: Final = 1
-    """The first one from either side."""
+    """The first one from either side; and a later one from a server, of which functions have changed."""
     CALL: Final = 2
     """A call of the function with the number in `extra`."""
     CANCEL: Final = 3

@@ -327,6 +327,8 @@ class Link(ABC):
             elif (sent := self._sent.pop(each.number, None)) is not None:
                 self._answered(each, sent)
                 (told if sent.is_stream else done).append(sent.call)
+            elif each.kind == Kind.HELLO:
+                self.terms.told(ServerGreeting.read(each))
         return Told(done, told)
 
     def _greeted(self, found: Frame) -> None:

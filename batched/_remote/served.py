@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from math import inf
 from typing import Any, Literal, TypeAlias
-from weakref import WeakSet, ref
+from weakref import WeakSet
 
 from batched._api.function import DecoratedFunction, answer_with_cache
 from batched._api.streams import AsyncStream
@@ -48,8 +48,11 @@ class Served:
     a client says itself, by a `fair_by` of its own, comes before both.
     """
 
-    def __init__(self, name: str, function: DecoratedFunction[Any]) -> None:
+    def __init__(
+        self, name: str, function: DecoratedFunction[Any], when_changed: Callable[[], object]
+    ) -> None:
         self.name = name
+        self._when_changed = when_changed
         its_driver = function._driver  # noqa: SLF001
         settings: Options = its_driver.options
         fair_by = settings.fair_by
@@ -64,7 +67,8 @@ class Served:
         self.streams: bool = shared.streams
         self.callers_ask: bool = shared.callers_ask
         self.driver: Any = shared.driver or self.function._find()  # noqa: SLF001
-        _follow(its_driver, self.driver)
+        followers: Any = vars(its_driver).setdefault("followers", WeakSet())
+        followers.add(self)
         self._read = shared.read
         default_ms = self.driver.options.default_deadline_ms
         self._default_s = None if default_ms is None else default_ms / 1000
@@ -80,6 +84,11 @@ class Served:
         if self._tenant is NO_TENANT and self._fair_by is not None:
             return self._fair_by(*item, **named)
         return self._tenant
+
+    def follow(self, changes: Mapping[str, Any]) -> None:
+        """Have what is configured in this process hold for clients too: for callers it is one function."""
+        self.driver.configure(changes)
+        self._when_changed()
 
     def described(self) -> Described:
         """Return what clients need to know."""
@@ -336,25 +345,6 @@ def _with_tenants(
     kind = type(kind.__name__, (kind,), {"__slots__": (), "_join": staticmethod(joins)})
     made: DecoratedFunction[Any] = kind(function.__wrapped__, replace(settings, **changes))
     return made
-
-
-def _follow(driver: Any, twin: Any) -> None:
-    """Have what is configured at `driver` hold for its `twin` too: for callers it is one function.
-
-    The method is replaced, so that no other room has to know of servers.
-    """
-    twins: WeakSet[Any] | None = vars(driver).get("twins")
-    if twins is None:
-        vars(driver)["twins"] = twins = WeakSet()
-        vars(driver)["configure"] = partial(_configure, ref(driver), twins)
-    twins.add(twin)
-
-
-def _configure(driver: ref[Any], twins: WeakSet[Any], changes: Mapping[str, Any]) -> None:
-    own: Any = driver()
-    type(own).configure(own, changes)
-    for twin in list(twins):
-        twin.configure(changes)
 
 
 def _join(*args: Any, is_bound: bool, **named: Any) -> tuple[Any, Any]:

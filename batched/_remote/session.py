@@ -230,6 +230,11 @@ class Session(asyncio.BufferedProtocol):
         self._write(refusal.frame())
         self.close()
 
+    def tell(self, news: ServerGreeting) -> None:
+        """Greet the client once more, as functions have changed."""
+        if self._codec is not None:
+            self._write(news.frame())
+
     def leave(self) -> None:
         """Tell the client that the server ends: it sends further calls elsewhere, and closes when it can."""
         if self._codec is None:

@@ -216,7 +216,10 @@ class DecoratedFunction(Bindable[DriverT]):
                 f"configure cannot change max_concurrent_batches: {self._name} uses workers, of which there "
                 f"are {len(settings.workers.names)}"
             )
-        self._driver.configure(changes)
+        driver = self._driver
+        driver.configure(changes)
+        for each in tuple(driver.followers):
+            each.follow(changes)
 
     @takes_changes(CallOptions)
     def options(self, **changes: Unpack[CallChanges]) -> Self:

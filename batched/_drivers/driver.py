@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, Protocol
 
 from batched._clock import monotonic
 from batched._core.admission import admits_with_lock
@@ -26,8 +26,19 @@ from batched._parts.stack import features
 from batched.errors import ClosedError, raise_as_was
 
 
+class Follower(Protocol):
+    """What is told of changed options."""
+
+    def follow(self, changes: Mapping[str, Any]) -> None:
+        """Change these options, too."""
+        ...
+
+
 class Driver(ABC):
     """One decorated function's way to its batchers, for callers."""
+
+    followers: Collection[Follower] = ()
+    """Servers of the function, in this process: each has a batcher of its own."""
 
     def __init__(
         self, options: Options, queue: NewQueue, collator: Collator, name: str, *, streams: bool

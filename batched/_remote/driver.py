@@ -179,7 +179,7 @@ class RemoteDriver(Driver):
             return
         link: Link | None = getattr(call, "tenant", None)
         if link is not None:
-            link.cancel(call, tells=call.left != "expired")
+            link.cancel(call, is_late=call.left == "expired")
 
     # -- what is asked of the server ----------------------------------------------------------------------
 

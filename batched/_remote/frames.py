@@ -33,7 +33,7 @@ class Kind:
     """What a frame is."""
 
     HELLO: Final = 1
-    """The first one from either side."""
+    """The first one from either side; and a later one from a server, of which functions have changed."""
     CALL: Final = 2
     """A call of the function with the number in `extra`."""
     CANCEL: Final = 3
@@ -63,7 +63,7 @@ class Flag:
     ONE: Final = 1
     """The payload is the only argument, not all of them."""
     DEADLINE: Final = 2
-    """The seconds left stand before the payload."""
+    """The seconds left stand before the payload. Of a caller that has left: at its deadline."""
     BULK: Final = 4
     INTERACTIVE: Final = 8
     KEEP_ERRORS: Final = 16

@@ -138,8 +138,8 @@ class Link(ABC):
         self._renew_reader()
         self._numbers = itertools.count(1)
         self._sent: dict[int, _Sent] = {}
-        self._waiting: deque[int] = deque()
-        """Numbers of calls to be sent, and negative ones of calls to be dropped."""
+        self._waiting: deque[int | bytes] = deque()
+        """Numbers of calls to be sent, and the frames that have calls dropped."""
         self._fresh: list[tuple[_Sent, Request]] = []
         """Calls of which no byte has been sent, though their frames are made."""
         self._places: dict[str, int] = {}
@@ -190,17 +190,18 @@ class Link(ABC):
         # One that has ended just now may have seen the call, and then has answered it or sent it elsewhere.
         return not self.has_ended or self._sent.pop(number, None) is None
 
-    def cancel(self, call: Call, *, tells: bool = True) -> None:
+    def cancel(self, call: Call, *, is_late: bool = False) -> None:
         """Forget `call`, and have the server drop it. From any thread, and in the middle of any step.
 
-        Unless it `tells`, the server is told nothing: of a call that is late it knows.
+        The server is told of a call that `is_late` too: it may have stood still before it read the deadline.
         """
         number = getattr(call, "key", 0)
         sent = self._sent.get(number)
         # A call that was sent on another connection has a number of that.
         is_sent = sent is not None and sent.call is call and self._sent.pop(number, None) is not None
-        if is_sent and tells:
-            self._waiting.append(-number)
+        if is_sent:
+            flags = Flag.DEADLINE if is_late else Flag.NONE
+            self._waiting.append(b"".join(frame(Kind.CANCEL, flags, number, 0, b"")))
             self.flush_soon()
 
     def expire(self, call: Call) -> None:
@@ -229,8 +230,8 @@ class Link(ABC):
         dropped: list[Bytes] = []
         for _ in range(len(self._waiting)):
             number = self._waiting.popleft()
-            if number < 0:
-                dropped += frame(Kind.CANCEL, 0, -number, 0, b"")
+            if isinstance(number, bytes):
+                dropped.append(number)
             elif (sent := self._sent.get(number)) is not None and (request := sent.request) is not None:
                 sent.request, sent.began = None, now
                 self._fresh.append((sent, request))
@@ -326,6 +327,8 @@ class Link(ABC):
             elif (sent := self._sent.pop(each.number, None)) is not None:
                 self._answered(each, sent)
                 (told if sent.is_stream else done).append(sent.call)
+            elif each.kind == Kind.HELLO:
+                self.terms.told(ServerGreeting.read(each))
         return Told(done, told)
 
     def _greeted(self, found: Frame) -> None:
@@ -427,7 +430,7 @@ class Link(ABC):
         """
         for _ in range(len(self._waiting)):  # without the calls that have left: else it grows for ever
             number = self._waiting.popleft()
-            if number in self._sent:
+            if number in self._sent:  # no frame is
                 self._waiting.append(number)
         latest = monotonic() - self.terms.wait_s
         late = []

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, get_running_loop
+from asyncio import AbstractEventLoop, Task, get_running_loop
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Any
-from weakref import WeakSet, ref
+from typing import Any, Literal, TypeAlias
+from weakref import WeakSet
 
 from batched._api.function import DecoratedFunction, answer_with_cache
 from batched._api.streams import AsyncStream
@@ -25,6 +25,9 @@ from batched._parts.stack import join
 from batched._remote.frames import Flag, FrameError, Kind
 from batched._remote.greeting import Described
 from batched._remote.requests import NO_TENANT, Wanted
+
+Why: TypeAlias = Literal["cancelled", "expired"]
+"""Why a caller has left."""
 
 
 def check_served(name: str, function: DecoratedFunction[Any]) -> None:
@@ -45,8 +48,11 @@ class Served:
     a client says itself, by a `fair_by` of its own, comes before both.
     """
 
-    def __init__(self, name: str, function: DecoratedFunction[Any]) -> None:
+    def __init__(
+        self, name: str, function: DecoratedFunction[Any], when_changed: Callable[[], object]
+    ) -> None:
         self.name = name
+        self._when_changed = when_changed
         its_driver = function._driver  # noqa: SLF001
         settings: Options = its_driver.options
         fair_by = settings.fair_by
@@ -61,11 +67,12 @@ class Served:
         self.streams: bool = shared.streams
         self.callers_ask: bool = shared.callers_ask
         self.driver: Any = shared.driver or self.function._find()  # noqa: SLF001
-        _follow(its_driver, self.driver)
+        followers: Any = vars(its_driver).setdefault("followers", WeakSet())
+        followers.add(self)
         self._read = shared.read
         default_ms = self.driver.options.default_deadline_ms
         self._default_s = None if default_ms is None else default_ms / 1000
-        self.drop = self.driver.cancel
+        self.drop: Callable[[Call, Why], object] = self.driver._leave  # noqa: SLF001
         self._has_worker = isinstance(self.driver, ThreadDriver)
 
     def _tenant_of_client(self) -> Any:
@@ -77,6 +84,11 @@ class Served:
         if self._tenant is NO_TENANT and self._fair_by is not None:
             return self._fair_by(*item, **named)
         return self._tenant
+
+    def follow(self, changes: Mapping[str, Any]) -> None:
+        """Have what is configured in this process hold for clients too: for callers it is one function."""
+        self.driver.configure(changes)
+        self._when_changed()
 
     def described(self) -> Described:
         """Return what clients need to know."""
@@ -198,6 +210,11 @@ class Served:
         await answer_with_cache(self.driver, call, self.name, waits=hasattr(call, "flow"))  # it is of a map
 
 
+def drop_task(task: Task[None], _: Why) -> None:
+    """Cancel the task of a call."""
+    task.cancel()
+
+
 class _Told:
     """What a worker releases, as it does the lock of a thread that waits."""
 
@@ -225,7 +242,7 @@ class Elements:
         self._rows: list[Any] = [None] * len(wanted.value)
         self._left = len(wanted.value) + 1  # until all are queued
         self._end = end
-        self._drops: list[Callable[[], object]] = []
+        self._drops: list[Callable[[Why], object]] = []
 
     def queue(self) -> None:
         """Queue a few elements, and the others in later turns of the loop."""
@@ -247,7 +264,7 @@ class Elements:
             call = served.call(wanted, self._client)
             if served.callers_ask:
                 task = get_running_loop().create_task(self._ask(at, call))
-                self._drops.append(task.cancel)
+                self._drops.append(partial(drop_task, task))
             elif call.missing:
                 served.post(call, wanted, get_running_loop(), partial(self._done, at, call))
                 self._drops.append(partial(served.drop, call))
@@ -256,11 +273,11 @@ class Elements:
         except BaseException as error:  # noqa: BLE001  of a callback of the user's, say
             self._answer(at, error)
 
-    def drop(self) -> None:
+    def drop(self, why: Why) -> None:
         """Drop what has not started."""
         self._waiting = iter(())
         for each in self._drops:
-            each()
+            each(why)
 
     async def _ask(self, at: int, call: Call) -> None:
         try:
@@ -328,25 +345,6 @@ def _with_tenants(
     kind = type(kind.__name__, (kind,), {"__slots__": (), "_join": staticmethod(joins)})
     made: DecoratedFunction[Any] = kind(function.__wrapped__, replace(settings, **changes))
     return made
-
-
-def _follow(driver: Any, twin: Any) -> None:
-    """Have what is configured at `driver` hold for its `twin` too: for callers it is one function.
-
-    The method is replaced, so that no other room has to know of servers.
-    """
-    twins: WeakSet[Any] | None = vars(driver).get("twins")
-    if twins is None:
-        vars(driver)["twins"] = twins = WeakSet()
-        vars(driver)["configure"] = partial(_configure, ref(driver), twins)
-    twins.add(twin)
-
-
-def _configure(driver: ref[Any], twins: WeakSet[Any], changes: Mapping[str, Any]) -> None:
-    own: Any = driver()
-    type(own).configure(own, changes)
-    for twin in list(twins):
-        twin.configure(changes)
 
 
 def _join(*args: Any, is_bound: bool, **named: Any) -> tuple[Any, Any]:

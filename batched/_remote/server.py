@@ -9,10 +9,12 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from batched._api.function import DecoratedFunction
 from batched._drivers.fork_and_exit import register
+from batched._drivers.wakeups import ask
 from batched._remote.addresses import BACKLOG, Address, groups_of, identity, listen, parsed, unlink, user_of
 from batched._remote.clients import Clients
 from batched._remote.frames import MAX_FRAME_BYTES, VERSION
@@ -70,7 +72,8 @@ class Server:
     async def run(self, stop: asyncio.Event, when_ready: Callable[[], object] | None = None) -> None:
         """Serve until `stop` is set; then answer what has come, and end."""
         loop = asyncio.get_running_loop()
-        self.served = {name: Served(name, function) for name, function in self._functions.items()}
+        news = partial(ask, loop, self._tell)
+        self.served = {name: Served(name, function, news) for name, function in self._functions.items()}
         listener = listen(self.address, 0o600 if self._group is None else 0o660, self._group)
         if self.address.kind == "tcp" and not self.address.where[1]:  # type: ignore[index]
             self.address = Address("tcp", listener.getsockname()[:2])
@@ -181,11 +184,18 @@ class Server:
         if why is not None:
             return ServerGreeting(protocol=self._codec.name, refusal=why), None
         self.clients.came(said.client)
+        return self._greeting(), self._codec
+
+    def _greeting(self) -> ServerGreeting:
         functions = [asdict(each.described()) for each in self.served.values()]
-        said_back = ServerGreeting(
+        return ServerGreeting(
             protocol=self._codec.name, functions=functions, max_frame_bytes=self.max_frame_bytes
         )
-        return said_back, self._codec
+
+    def _tell(self) -> None:
+        """Have clients know of options that have changed."""
+        for session in list(self.sessions):
+            session.tell(self._greeting())
 
     def answered(self, question: bytes, served: Served) -> Any:
         """Return the answer to a question about a function."""

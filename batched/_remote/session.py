@@ -34,7 +34,7 @@ from batched._remote.frames import (
 )
 from batched._remote.greeting import ClientGreeting, ServerGreeting
 from batched._remote.requests import Wanted, wanted
-from batched._remote.served import Elements, Served
+from batched._remote.served import Elements, Served, Why, drop_task
 from batched._remote.values import Codec, is_plain
 
 _logger = logging.getLogger("batched")
@@ -96,7 +96,7 @@ class Session(asyncio.BufferedProtocol):
         self._out: list[Bytes] = []
         self._plain: list[tuple[int, float, Any]] = []
         """Answers that share a frame: the number of the call, when it began, and the answer."""
-        self._running: dict[int, tuple[Callable[[Any], object], Any]] = {}
+        self._running: dict[int, tuple[Callable[[Any, Why], object], Any]] = {}
         """What drops each call that has no answer yet, and its argument."""
         self._writes = _thread.allocate_lock()
         """Held while something is written: by the loop, or by a worker."""
@@ -165,7 +165,7 @@ class Session(asyncio.BufferedProtocol):
             self._is_no_client.cancel()
         running, self._running = self._running, {}
         for drop, call in running.values():
-            drop(call)
+            drop(call, "cancelled")
         self._host.ended(self)
 
     def pause_writing(self) -> None:
@@ -192,7 +192,7 @@ class Session(asyncio.BufferedProtocol):
         elif found.kind == Kind.CANCEL:
             dropped = self._running.pop(found.number, None)
             if dropped is not None:
-                dropped[0](dropped[1])
+                dropped[0](dropped[1], "expired" if found.flags & Flag.DEADLINE else "cancelled")
         elif found.kind == Kind.ASK:
             self._asked(found)
         else:
@@ -229,6 +229,11 @@ class Session(asyncio.BufferedProtocol):
         """Say why this client may not call, and close."""
         self._write(refusal.frame())
         self.close()
+
+    def tell(self, news: ServerGreeting) -> None:
+        """Greet the client once more, as functions have changed."""
+        if self._codec is not None:
+            self._write(news.frame())
 
     def leave(self) -> None:
         """Tell the client that the server ends: it sends further calls elsewhere, and closes when it can."""
@@ -302,7 +307,7 @@ class Session(asyncio.BufferedProtocol):
             if want.flags & Flag.STREAM or (served.callers_ask and call.size):
                 work = self._stream if want.flags & Flag.STREAM else self._with_cache
                 task = self._loop.create_task(work(number, began, served, call))
-                self._running[number] = asyncio.Task.cancel, task
+                self._running[number] = drop_task, task
                 return
             if not call.missing:
                 self._answer(number, began, served.at_once(call), many=_many(call))

@@ -269,7 +269,7 @@ def test_a_call_that_had_no_room_goes_to_the_successor(bind: str, in_tasks: bool
             with listener.accept()[0] as peer:
                 peer.settimeout(PATIENCE_S)
                 peer.recv(65536)
-                described = Served("double", function).described()
+                described = Served("double", function, when_changed=int).described()
                 peer.sendall(b"".join(ServerGreeting(functions=[asdict(described)]).frame()))
                 peer.recv(1000)  # of the large call: the rest has no room
                 if in_tasks:

@@ -107,6 +107,28 @@ def test_a_map_has_a_batch_for_each_worker_of_the_server(tmp_path: Path) -> None
             assert answers.result(PATIENCE_S) == [*range(100)]
 
 
+@needs_unix
+def test_clients_follow_what_is_configured_while_they_are_connected(tmp_path: Path) -> None:
+    """A map reads ahead what the server can run by now."""
+    gate = Gate(shut=True)
+    function = batched.dynamically(gate, timeout_ms=0, batch_size=2)
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"f": function}), batched.connect(bind) as client:
+        first = client.f.submit(0)
+        gate.wait_for_batch()
+        gate.let_through()
+        assert first.result(PATIENCE_S) == 0  # now the client knows the options
+        function.configure(batch_size=4, max_concurrent_batches=5)
+        assert client.f.stats.total_accepted == 1  # the news come before this answer
+        with ThreadPoolExecutor(1) as pool:
+            answers = pool.submit(list, client.f.map(range(100)))
+            try:
+                until(lambda: client.f.stats.total_accepted == 1 + 7 * 4)
+            finally:
+                gate.open()
+            assert answers.result(PATIENCE_S) == [*range(100)]
+
+
 class Turns:
     """Counts what happens in each turn of an event loop."""
 

@@ -27,6 +27,7 @@ from batched._remote.frames import Kind, frame
 from batched._remote.greeting import ClientGreeting
 from batched._remote.values import Pickles
 from tests.kit.effort import times
+from tests.kit.functions import plain_echo
 from tests.kit.gate import PATIENCE_S, Gate, moment, turns_until, until
 from tests.kit.remote_server import process_serving, serving
 from tests.kit.script import PROLOGUE, ROOT, run_script
@@ -376,6 +377,44 @@ def test_cancelled_calls_are_dropped(bind: str) -> None:
         gate.open()
         assert first.result(PATIENCE_S) == -1
         assert gate.batches == [[-1]]
+
+
+def test_calls_that_were_late_before_a_server_read_them_never_run(bind: str) -> None:
+    """It stood still for longer than their deadlines: those of threads, of tasks, of a map."""
+    gate = Gate(shut=True)
+    stands, goes_on = threading.Event(), threading.Event()
+    functions = {
+        "noted": batched.dynamically(gate, timeout_ms=0, batch_size=1),
+        "echo": batched.dynamically(plain_echo, timeout_ms=0),
+    }
+
+    def stand_still() -> None:
+        stands.set()
+        goes_on.wait(PATIENCE_S)
+
+    async def main() -> None:
+        assert await client.echo.acall(1) == 1
+        still = asyncio.ensure_future(asyncio.to_thread(server.on_loop, stand_still))
+        await asyncio.to_thread(stands.wait, PATIENCE_S)
+        late = client.noted.options(deadline_ms=500, return_exceptions=True)
+        of_threads = [asyncio.to_thread(late, 1), asyncio.to_thread(list, late.map(range(4)))]
+        of_tasks = [late.acall([2, 3]), *map(late.acall, range(20))]
+        *found, mapped = await asyncio.gather(*of_tasks, *of_threads, return_exceptions=True)
+        assert {type(each) for each in [*found, *mapped]} == {TimeoutError}
+        goes_on.set()
+        await still
+        assert await client.echo.acall(2) == 2  # it comes after the calls of the tasks
+        assert await asyncio.to_thread(client.echo, 3) == 3  # and this after those of the threads
+
+    with serving(bind, functions=functions) as server, batched.connect(bind) as client:
+        first = client.noted.submit(-1)
+        gate.wait_for_batch()
+        asyncio.run(main())
+        gate.open()
+        assert first.result(PATIENCE_S) == -1
+        assert client.noted(7) == 7
+        assert gate.batches == [[-1], [7]]
+        assert client.noted.stats.total_expired == 22 + 1 + 4
 
 
 # -- rubbish -------------------------------------------------------------------------------------------------

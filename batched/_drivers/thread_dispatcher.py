@@ -99,8 +99,10 @@ class ThreadDispatcher(Dispatcher):
                 if self.driver.closed:
                     batcher.drain()
                 found = batcher.next(now, answers_first=True)
-        if failure is not None and not is_alone:
-            workers.wake()  # a half may run in another worker, which is asleep and has the turn
+        if not is_alone and (failure is not None or batcher.leaving):
+            # Another worker may be asleep and have the turn: a half may run in it, and it lets go of calls
+            # that were left while they ran.
+            workers.wake()
         # An error's traceback leads to this frame, by way of the function's: were the error or its calls
         # still found here, it would keep itself alive, and all that the function had at hand, until the
         # collector comes.

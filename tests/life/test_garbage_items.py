@@ -135,6 +135,43 @@ def test_a_list_that_ends_midway_lets_go_of_its_items_and_answers(end: str) -> N
     assert fn.stats.total_cancelled == 88
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_call_that_is_left_while_it_runs_is_let_go_at_the_end_of_its_batch(shared: bool) -> None:
+    """Though another worker sleeps, with the turn to look for the next call."""
+    results: list[weakref.ref[Item]] = []
+
+    def answer(_: object) -> list[Item]:
+        item = Item()
+        results.append(weakref.ref(item))
+        return [item]
+
+    gate = Gate(answer, shut=True)
+    options: Any = {"workers": batched.Workers(2)} if shared else {"max_concurrent_batches": 2}
+    fn = batched.dynamically(gate, batch_size=1, timeout_ms=0, **options)
+    both = [fn.submit(item) for item in (1, 2)]
+    for _ in range(2):
+        gate.wait_for_batch()
+    gate.let_through(2)
+    for future in both:
+        future.result(PATIENCE_S)
+
+    async def leave() -> None:
+        call = asyncio.create_task(fn.acall(3))
+        await asyncio.to_thread(gate.wait_for_batch)
+        call.cancel()
+        await asyncio.wait([call])
+
+    asyncio.run(leave())
+    until(lambda: driver_of(fn).batcher.wake_after == 1)
+    del both, future
+    gc.disable()
+    try:
+        gate.open()
+        until(lambda: [result() for result in results] == [None] * 3)
+    finally:
+        gc.enable()
+
+
 def test_a_future_that_is_dropped_lets_go_of_its_results() -> None:
     """It keeps its callbacks, and one of them leads to the call."""
     fn = batched.dynamically(lambda items: [Item() for _ in items], batch_size=2, timeout_ms=0)

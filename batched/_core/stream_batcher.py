@@ -66,6 +66,8 @@ class StreamBatcher(Batcher):
         ]
         if self.options.continuous:
             return told, self._refill(batch, now)
+        if self.leaving:  # others may wait for their room
+            self.take_in()
         waits = [call for call in batch.calls if call.missing and call.left is None]
         if not all(call.takes_pieces and call.is_over(now) for call in waits):
             return told, NOT_TOLD

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from typing import Any
@@ -12,7 +13,7 @@ import batched
 import batched.inference
 from batched import ClosedError, QueueFullError
 from tests.kit.flavours import Flavour
-from tests.kit.gate import until
+from tests.kit.gate import PATIENCE_S, until
 from tests.kit.kept import blocked
 from tests.kit.steps import Steps, counting, endless
 
@@ -32,6 +33,28 @@ def test_a_bounded_queue_holds_streams_too(streaming: Flavour) -> None:
     steps.open()
     assert [list(stream) for stream in streams] == [[0], [1], [], [4]]
     assert not blocked(fn)
+
+
+def test_a_submit_that_waits_for_room_goes_on_at_the_next_step(streaming: Flavour) -> None:
+    """Of the stream that runs, once one that waited has left: not only when the batch ends."""
+    streaming.needs_threads()
+    steps = Steps(endless, shut=True)
+    fn = streaming.decorate(steps, batch_size=1, timeout_ms=0, max_queue_size=1, on_full="wait")
+    runs = streaming.stream(fn, "runs")
+    steps.wait_for_step()
+    waits = streaming.stream(fn, "waits")
+    came: list[Any] = []
+    thread = threading.Thread(target=lambda: came.append(fn.submit("comes")), daemon=True)
+    thread.start()
+    until(lambda: blocked(fn))
+    waits.close()
+    steps.let_through()
+    thread.join(PATIENCE_S)
+    assert came, "it waits for the end of the batch"
+    came[0].cancel()
+    runs.close()
+    steps.open()
+    until(lambda: not fn.stats.running_items)
 
 
 def test_streams_are_grouped(streaming: Flavour) -> None:

@@ -47,6 +47,8 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_pieces_that_are_not_taken_end_by_themselves",
         # The deadline of the server is later, by the time on the way.
         "test_a_deadline_holds_for_a_list_of_mixed_keys",
+        # There it waits for room in the server.
+        "test_a_submit_that_waits_for_room_goes_on_at_the_next_step",
         # A client does not know which of the calls that it cancels have started.
         "test_a_batch_that_fails_has_the_size_it_ran_with_though_its_callers_have_left",
         "test_cancelling_at_shutdown_spares_the_stream_that_runs",

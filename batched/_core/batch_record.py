@@ -20,7 +20,7 @@ class BatchRecord:
     waited_ms: float
     """How long its oldest call waited, in milliseconds, from the call to the start of the batch."""
     waits_ms: tuple[float, ...]
-    """The same of each call that began with it: of none in a retry, of those that joined in a step."""
+    """How long each call waited that began with it: none in a retry, in a step the calls that joined."""
     took_ms: float
     """How long it ran, in milliseconds."""
     failed: int

@@ -62,13 +62,13 @@ def instrument(
     """Have each batch traced from now on, and the metrics of all batchers read.
 
     The span of a batch is current in the function, also in its event loop's tasks, so that spans of other
-    libraries are its children. It has no parent, as it belongs to several requests. That of a batch which
-    passes stages lasts until the end of the last, and has a child for each. A batch that runs again in parts
-    has a span for each. Calling it again changes nothing.
+    libraries are its children. It has no parent, as it belongs to several requests. The span of a batch that
+    passes stages lasts until the end of the last stage, and has a child for each stage. A batch that runs
+    again in parts has a span for each part. A second call of `instrument` changes nothing.
 
     Args:
         tracer_provider: Where spans go; the global one by default.
-        meter_provider: Where metrics go. They are those of `batched.prometheus`.
+        meter_provider: Where metrics go: those of `batched.prometheus`. The global one by default.
 
     """
     with _lock:

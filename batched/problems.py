@@ -40,7 +40,7 @@ class Problem(NamedTuple):
 
 
 def problem(error: BaseException | None) -> Problem | None:
-    """Return the answer for an error of a batched function, None if it is none that a client should know of.
+    """Return the answer for an error of a batched function, None if a client should not know of the error.
 
     `QueueFullError` is 429; `OverloadError`, `ClosedError` and `DisconnectedError` are 503; another
     `TimeoutError` is 504, whatever has raised it. Where it is known when to come back, `Retry-After` says so,

@@ -42,9 +42,9 @@ class Measured:
     longest: float
     """The mean length of the longest item; 0 where items have no length."""
     took_ms: float
-    """The least that it took, in milliseconds."""
+    """What a batch took, in milliseconds: its least time, and of several batches of this size the median."""
     item_ms: float
-    """The same, for each item."""
+    """`took_ms` for each item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class Expected:
     callers: int
     """How many callers there are."""
     items_per_s: float
-    """What they get together, once the scheduler has learned."""
+    """What all callers get together, once the scheduler has learned."""
     alone_per_s: float
     """What the function does one by one."""
     latency_ms: float
-    """The mean time from a call to its answer, from then on."""
+    """The mean time from a call to its answer, once the scheduler has learned."""
     batch: float
-    """The mean number of items in a batch, from then on."""
+    """The mean number of items in a batch, once the scheduler has learned."""
 
 
 @dataclass(frozen=True, slots=True)

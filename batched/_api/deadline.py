@@ -89,8 +89,9 @@ class Withdraws(Protocol):
 def deadline(ms: float) -> Iterator[None]:
     """Give all calls of batched functions in a `with` block one deadline: they share what is left of it.
 
-    A call that has a `deadline_ms` of its own has the sooner one, and so has an inner block. Calls in tasks
-    and in `asyncio.to_thread` that the block starts are inside, too. Nothing else is ended at the deadline.
+    A call that has a `deadline_ms` of its own has the sooner one, and so has an inner block; with
+    `deadline_ms=None` it has that of the block. Calls in tasks and in `asyncio.to_thread` that the block
+    starts are inside, too. Nothing else is ended at the deadline.
 
     Args:
         ms: The milliseconds from now on.

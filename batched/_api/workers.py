@@ -167,7 +167,7 @@ class Workers(Generic[StateT]):
             raise TypeError(f"name must be a string, got {name!r}")
         self.pool: Any = WorkerPool(self.names, initializer, name)
         self.weight: float | None = None
-        """The weight of a function that is given this view of the workers; None for that of others, 1."""
+        """The weight of a function that is given this view of the workers; None counts as 1."""
         self._handle = _Handle(self.names, self.pool)
         self._token = uuid.uuid4().hex
         self.pool.end_with(self._handle)

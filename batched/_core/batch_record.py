@@ -23,7 +23,7 @@ class BatchRecord:
     Of a step: the oldest of those that joined, 0 if none has.
     """
     waits_ms: tuple[float, ...]
-    """The same of each call that began with it: of none in a retry, of those that joined in a step."""
+    """How long each call waited that began with it: none in a retry, in a step the calls that joined."""
     took_ms: float
     """How long it ran, in milliseconds."""
     failed: int

@@ -102,7 +102,7 @@ class Padding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """What a batcher has done so far. All counts are items, except `total_batches`.
+    """What a batcher has done so far. All counts are items, unless they say runs, batches or places.
 
     At every moment `total_accepted` is the sum of `queue_size`, `running_items`, `total_processed`,
     `total_cancelled` and `total_expired`. Printed, it is a table. A finalizer or a signal handler that
@@ -134,7 +134,7 @@ class Stats:
     total_refused: int
     """Not accepted because, with the time that batches take, they would have missed their deadline."""
     total_cached: int
-    """Answered by the cache, or by an equal item in flight; not counted as accepted."""
+    """Answered by a `cache` or `request_cache`, or by an equal item in flight; not counted as accepted."""
     total_batches: int
     """Runs of the batch function, including failed ones."""
     total_divided: int

@@ -133,6 +133,7 @@ class ManualDriver:
 
     def stats(self, now: float) -> Stats:
         """Return a snapshot of the counters."""
+        self.batcher.do_later()  # calls that were refused are to be counted
         return snapshot(self._counters, [self.batcher], now)
 
     def _carry_out(self) -> None:

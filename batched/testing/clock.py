@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from batched._api.function import DecoratedFunction
 from batched._core.batch import Batch
 from batched._core.call import Call
+from batched._core.stats import Stats
 from batched._drivers.current_worker import cause_of
 from batched._drivers.manual_clock import ManualDriver
 from batched._drivers.telling import Teller
@@ -145,7 +146,7 @@ class ManualClock:
         return self._now_s * 1000
 
     @property
-    def stats(self) -> Any:
+    def stats(self) -> Stats:
         """The figures of this batcher, as `fn.stats`."""
         return self._driver.stats(self._now_s)
 

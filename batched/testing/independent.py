@@ -49,7 +49,7 @@ def assert_independent(
             for each; for one over arrays, the features of single calls.
         rtol: The relative difference that numbers may have, as models give other last digits with another
             size of batch.
-        atol: The absolute one.
+        atol: The absolute difference that they may have.
 
     Raises:
         AssertionError: An answer differs. The message names the item, both answers, and a likely cause.

@@ -152,7 +152,7 @@ def test_a_full_queue_refuses_calls_or_lets_them_wait() -> None:
 
 
 def test_a_call_that_would_be_late_is_refused() -> None:
-    """Once it is known how long batches take."""
+    """Once it is known how long batches take; and the figures have it at once."""
     clock = manual_clock(batched.dynamically(double, batch_size=1, timeout_ms=0), takes_ms=10)
     for item in range(20):
         clock.call_with({"deadline_ms": 10_000}, item)
@@ -162,6 +162,7 @@ def test_a_call_that_would_be_late_is_refused() -> None:
     clock.turn(ms=0)
     with pytest.raises(batched.OverloadError):
         clock.call_with({"deadline_ms": 30}, 1)
+    assert clock.stats.total_refused == 1
 
 
 def test_arrays_methods_and_coroutine_functions() -> None:

@@ -189,7 +189,7 @@ class Batch:
         """Give a call one of its parts; return the part, or why it cannot be placed."""
         call, start, stop = piece
         # Else the part itself is an error, an earlier part failed, or the caller has left.
-        if call.missing and not is_error(part):
+        if call.missing and not issubclass(type(part), BaseException):  # as `is_error`, without a call
             try:
                 collator.place(piece, part)
             except Exception as error:  # noqa: BLE001  for the caller of this call alone

@@ -30,23 +30,17 @@ class LearnedLengths(Feature):
     def __init__(self, waiting: FollowsCost) -> None:
         self._waiting = waiting
         self.lengths: Lengths | None = None
+        self.is_used: bool = False
+        """Whether lengths decide which items share a batch."""
+        self.is_open: bool = False
+        """Whether it may soon turn out that they should."""
 
     def begin(self, river: River, options: Options) -> None:
         """Begin with the rule of the new queue."""
         super().begin(river, options)
         self.lengths = river.queue.lengths
-        self._is_used = False
+        self.is_used = self.is_open = False
         self._follow()
-
-    @property
-    def is_used(self) -> bool:
-        """Whether lengths decide which items share a batch."""
-        return self.lengths is not None and self.lengths.is_used
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it may soon turn out that they should."""
-        return self.lengths is not None and self.lengths.is_open
 
     def look_soon(self) -> None:
         """Have the next batch looked at."""
@@ -62,8 +56,9 @@ class LearnedLengths(Feature):
                 self.have()
             return
         self.river.queue.follow_rule()
-        if self._is_used != lengths.is_used:
-            self._is_used = lengths.is_used
+        self.is_open = lengths.is_open
+        if self.is_used != lengths.is_used:
+            self.is_used = lengths.is_used
             self._waiting.follow_cost(lengths.cost if lengths.is_used else None)
         self.is_at_rest = not lengths.is_used
         hooks = _LOOKS if lengths.looks or lengths.chooses or lengths.is_used else _LEARNS

@@ -75,7 +75,7 @@ class BestSize:
         self.fixed = fixed
         """The only sizes that a batch may have; then these are the levels."""
         self._top = (most - 1).bit_length() if fixed is None else len(fixed) - 1
-        self._at = self._top  # the level of the size in use
+        self._use(self._top)
         self.is_due: bool = False
         """Whether `try_size` is to be asked."""
         self.is_at_rest: bool = False
@@ -99,10 +99,10 @@ class BestSize:
         self._next = [float(max(self._batches, _FIRST))] * (self._top + 1)
         self._drift = 1.0  # what the last batches took, relative to what was expected
 
-    @property
-    def size(self) -> int:
+    def _use(self, level: int) -> None:
+        self._at = level  # that of the size in use
+        self.size: int = self._size_of(level)
         """The most items of a batch."""
-        return self._size_of(self._at)
 
     def _size_of(self, level: int) -> int:
         return min(1 << level, self.most) if self.fixed is None else self.fixed[level]
@@ -232,7 +232,7 @@ class BestSize:
             level = self._best_larger()
         if level is None:
             return
-        self._at = level
+        self._use(level)
         for near in range(self._top + 1):  # what the size in use is compared with now
             self._gap[near] = min(self._gap[near], _MOVED)
             self._next[near] = min(self._next[near], self._batches + self._gap[near])

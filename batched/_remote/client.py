@@ -205,6 +205,7 @@ class Connections:
         """What connects in another process; `connect` says it."""
         self._is_closed = False
         self._described: dict[str, Described] = {}
+        self._most_bytes = MAX_FRAME_BYTES
         self._drivers: weakref.WeakValueDictionary[str, RemoteDriver] = weakref.WeakValueDictionary()
         self._begin()
         register(self)
@@ -252,7 +253,7 @@ class Connections:
 
     def told(self, said: ServerGreeting) -> None:
         """Note what the server says of its functions."""
-        self._described = said.described()
+        self._most_bytes, self._described = said.max_frame_bytes, said.described()
         for name in self._described:
             if (driver := self._drivers.get(name)) is not None:
                 self._describe(driver)
@@ -260,7 +261,7 @@ class Connections:
     def _describe(self, driver: RemoteDriver) -> None:
         known = self._described.get(driver.name)
         if known is not None:
-            driver.describe(known)
+            driver.describe(known, self._most_bytes)
 
     def pending(self, driver: RemoteDriver) -> list[Call]:
         """Return the calls of `driver` that have no answer yet."""

@@ -87,12 +87,13 @@ class RemoteDriver(Driver):
 
     # -- calls --------------------------------------------------------------------------------------------
 
-    def describe(self, known: Described) -> None:
-        """Note what the server says of the function."""
+    def describe(self, known: Described, most_bytes: int) -> None:
+        """Note what the server says of the function, and how many bytes it takes at once."""
         self.is_known = True
         self.streams: bool = known.streams
         collator: Any = self.collator
         collator.chunk_size = 1 if known.maps_singly else None
+        collator.most_bytes = most_bytes
         self.max_pieces = known.max_pieces
         self._follow(
             {

@@ -31,7 +31,7 @@ from batched._remote.frames import (
     size_of,
 )
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
-from batched._remote.requests import NO_VALUE, Request
+from batched._remote.requests import NO_VALUE, Request, too_long
 from batched._remote.values import Codec
 from batched.errors import DisconnectedError, SlowConsumerError
 
@@ -297,10 +297,7 @@ class Link(ABC):
             payload = request.head(now) + bytes(payload)
         parts = frame(request.kind, request.flags, number, place, payload, request.buffers)
         if (size := size_of(parts)) > self._most_bytes:
-            raise FrameError(
-                f"a call of {caller.name} has {size} bytes, and the server takes {self._most_bytes} at most: "
-                f"pass fewer items at once, or start the server with larger max_frame_bytes"
-            )
+            raise too_long(caller.name, size, self._most_bytes)
         return parts
 
     # -- frames -------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from batched._core.call import Call
 from batched._drivers.wakeups import FUTURE
 from batched._parts.layers import key_from
-from batched._remote.frames import Bytes, Flag, Frame, Kind
+from batched._remote.frames import Bytes, Flag, Frame, FrameError, Kind, frame, size_of
 from batched._remote.values import Codec, is_plain
 
 NO_VALUE = object()
@@ -28,6 +28,8 @@ class Asked(NamedTuple):
     """By the flags: the only argument, elements of a map, or all arguments."""
     is_kept: bool = False
     """Whether the caller goes on before the call has been sent, and may change its arrays."""
+    most_bytes: float = inf
+    """Of elements of a map: the most bytes that they may have together, as the server has said."""
 
 
 class Request(NamedTuple):
@@ -64,6 +66,7 @@ def request(codec: Codec, call: Call, tenant: Any = NO_TENANT) -> Request:
 
     Raises:
         TypeError: An item has none.
+        FrameError: Elements of a map have more than the server takes: the map sends them one by one.
 
     """
     asked: Asked = call.inputs
@@ -90,10 +93,27 @@ def request(codec: Codec, call: Call, tenant: Any = NO_TENANT) -> Request:
         raise
     except Exception as error:
         raise TypeError(f"an argument cannot be sent to another process: {error}") from error
-    if asked.is_kept and buffers:
+    if asked.is_kept:
+        if asked.flags & Flag.ELEMENTS:
+            _check_size(call, asked.most_bytes, payload, buffers)
         kept: list[Bytes] = [bytes(each) for each in buffers]
         buffers = kept
     return Request(kind, flags, deadline, payload, buffers, allowed_s)
+
+
+def _check_size(call: Call, most_bytes: float, payload: Bytes, buffers: list[Bytes]) -> None:
+    """Raise if elements of a map have more bytes together than the server takes."""
+    size = size_of(frame(Kind.CALL, 0, 0, 0, payload, buffers)) + _SECONDS.size
+    if size > most_bytes:
+        raise too_long(call.function._name, size, most_bytes)  # noqa: SLF001
+
+
+def too_long(name: str, size: int, most_bytes: float) -> FrameError:
+    """Return what is wrong with a call that has more bytes than the server takes."""
+    return FrameError(
+        f"a call of {name} has {size} bytes, and the server takes {most_bytes} at most: "
+        f"pass fewer items at once, or start the server with larger max_frame_bytes"
+    )
 
 
 def _flags(call: Call, asked: int) -> int:
@@ -145,6 +165,8 @@ class RemoteCollator:
     def __init__(self) -> None:
         self.chunk_size: int | None = 1
         """None lets a map put several elements into a call; until the server has said so, each is one."""
+        self.most_bytes: float = inf
+        """The most bytes that the server takes at once."""
 
     def read(self, function: Any, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call that the arguments mean."""
@@ -157,7 +179,7 @@ class RemoteCollator:
 
     def chunk(self, function: Any, items: list[Any], now: float) -> Call:
         """Return a call of elements of a `map`."""
-        asked = Asked(Flag.ELEMENTS, items)
+        asked = Asked(Flag.ELEMENTS, items, most_bytes=self.most_bytes)
         return Call().begin(function, asked, len(items), True, now)  # noqa: FBT003
 
     def own(self, call: Call) -> None:

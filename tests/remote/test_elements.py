@@ -129,6 +129,23 @@ def test_clients_follow_what_is_configured_while_they_are_connected(tmp_path: Pa
             assert answers.result(PATIENCE_S) == [*range(100)]
 
 
+@needs_unix
+def test_elements_that_are_too_long_together_are_sent_one_by_one(tmp_path: Path) -> None:
+    """As they fit alone; one that does not fails at its place."""
+    function = batched.dynamically(lambda items: [item[:1] for item in items], timeout_ms=0, batch_size=8)
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"f": function}, max_frame_bytes=5000), batched.connect(bind) as client:
+        assert client.f(b"x") == b"x"  # from here on the client knows what the server takes
+        items = [bytes([at]) * 3000 for at in range(20)]
+        assert list(client.f.map(items)) == [item[:1] for item in items]
+        items[7] = bytes(6000)
+        found = list(client.f.options(return_exceptions=True).map(items))
+        assert [at for at, answer in enumerate(found) if answer != items[at][:1]] == [7]
+        with pytest.raises(ValueError, match="6[0-9]{3} bytes, and the server takes 5000") as raised:
+            list(client.f.map(items))
+        assert raised.value.__notes__ == ["item 8 of a map of f"]
+
+
 class Turns:
     """Counts what happens in each turn of an event loop."""
 

@@ -87,6 +87,7 @@ class TaskReadAhead(ReadAhead):
             self.end()  # first: now the reader queues nothing more, and its cancel is no error
             for call in self.calls:
                 self._leave(call)
+            self.leave()
             _cancel(reading)
             # A consumer that ends after its loop, as that was stopped or closed, can wait for nothing.
             if not reading.done() and running_loop_or_none() is reading.get_loop():

@@ -111,7 +111,10 @@ class ReadAhead(ABC):
                 error = presentable(copied(answer, is_own=is_own))
                 with contextlib.suppress(Exception):  # a class may refuse attributes
                     error.add_note(f"item {self._passed + at + 1} of a map of {self._driver.name}")
-                raise_as_was(error)
+                try:
+                    raise_as_was(error)
+                finally:
+                    del answer, error  # its traceback leads to this frame
 
     def late(self, call: Call, error: TimeoutError) -> list[Any]:
         """Return an answer for each element of `call`, which is late; raise it if errors are not kept."""
@@ -124,6 +127,11 @@ class ReadAhead(ABC):
         call = self.calls.popleft()
         self._items -= call.size
         self._passed += elements_of(call)
+
+    def leave(self) -> None:
+        """Forget all calls: they know what they share, which knows those of a bounded queue."""
+        self.calls.clear()
+        self._flow.parts = []
 
     def end(self, error: BaseException | None = None) -> None:
         """Read no more, and have `finish` raise `error`. Only the first end counts."""
@@ -231,6 +239,7 @@ class _ThreadReadAhead(ReadAhead):
         finally:
             for call in self.calls:
                 self._driver.cancel(call)
+            self.leave()
         self.finish()
 
     def _read(self, source: Iterator[Any], room: int) -> None:

@@ -267,8 +267,7 @@ class LoopDriver(Driver):
         for dispatcher, rested in draining:
             while not rested.done() and dispatcher.is_running():
                 await asyncio.wait([rested], timeout=_LOOK_S)  # a loop says nothing when it stops
-        if self.teller.listens:
-            await asyncio.to_thread(self.teller.flush)
+        await self.teller.aflush()
 
     # -- loops --------------------------------------------------------------------------------------------
 

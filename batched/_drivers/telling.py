@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import threading
@@ -63,6 +64,11 @@ class Teller:
         self._start()
         told.wait(_LONGEST_S)
 
+    async def aflush(self) -> None:
+        """Do the same without blocking the event loop."""
+        if self.listens and threading.get_ident() != self._ident:
+            await asyncio.to_thread(self.flush)
+
     def _start(self) -> None:
         if self._has_thread:
             return
@@ -83,6 +89,7 @@ class Teller:
             try:
                 record = self._queue.get(timeout=_IDLE_S)
             except Empty:
+                self._ident = None  # another thread may have it soon
                 self._has_thread = False
                 if not self._queue.empty():  # a batch has ended just now, and counts on this thread
                     self._start()

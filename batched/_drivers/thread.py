@@ -331,8 +331,7 @@ class ThreadDriver(Driver):
         ended = loop.create_future()
         if self.workers.call_when_ended(partial(ask, loop, set_unless_done, ended)):
             await ended
-        if self.teller.listens:
-            await asyncio.to_thread(self.teller.flush)
+        await self.teller.aflush()
 
     def end_streams(self) -> None:
         """Fail the streams of the batches that run, so that those end with their next pieces."""

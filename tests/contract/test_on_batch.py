@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import threading
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import batched
+from batched._drivers import telling
 from batched._drivers.listeners import ignore, listen
 from batched.logging import fields, log_batch
 from tests.kit.flavours import Flavour
@@ -139,6 +141,34 @@ def test_a_shutdown_waits_until_all_is_told() -> None:
     fn([1, 2, 3])
     fn.shutdown()
     assert len(told) == 3
+
+
+@pytest.mark.parametrize("how", ["shutdown", "aclose", "aio"])
+def test_a_function_may_be_closed_by_what_is_told_of_its_batches(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It does not wait for itself until the time is up that a listener has."""
+    monkeypatch.setattr(telling, "_LONGEST_S", 3 * PATIENCE_S)
+    closed = threading.Event()
+
+    def close(_: batched.BatchRecord) -> None:
+        if how == "shutdown":
+            fn.shutdown()
+        else:
+            asyncio.run(fn.aclose())
+        closed.set()
+
+    async def same(items: list[int]) -> list[int]:
+        return items
+
+    fn: Any
+    if how == "aio":
+        fn = batched.aio.dynamically(same, timeout_ms=0, on_batch=close)
+        assert asyncio.run(fn(1)) == 1
+    else:
+        fn = batched.dynamically(double, timeout_ms=0, on_batch=close)
+        assert fn(1) == 2
+    assert closed.wait(PATIENCE_S)
 
 
 def test_padding_is_told() -> None:

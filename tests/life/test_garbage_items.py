@@ -6,7 +6,9 @@ import asyncio
 import contextvars
 import gc
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 import batched
 import batched.aio.inference
 from batched import aio
+from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, turns, turns_until, until
 from tests.kit.kept import driver_of
 from tests.kit.threads import until_asleep
@@ -168,6 +171,42 @@ def test_a_call_that_is_left_while_it_runs_is_let_go_at_the_end_of_its_batch(sha
     try:
         gate.open()
         until(lambda: [result() for result in results] == [None] * 3)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("bound", [None, 8])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_map_lets_go_of_its_items_and_answers(flavour: Flavour, fails: bool, bound: int | None) -> None:
+    """At once, not when the collector comes: a bounded queue knows its calls, and an error its frames."""
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def function(items: list[Any]) -> list[Any]:
+        found = [ValueError() if fails and at == len(items) - 1 else Item() for at in range(len(items))]
+        alive.update(each for each in found if isinstance(each, Item))
+        return found
+
+    def source() -> Iterator[Item]:
+        for _ in range(4):
+            item = Item()
+            alive.add(item)
+            yield item
+
+    async def consume() -> None:
+        with suppress(ValueError):
+            async for _ in fn.amap(source()):
+                pass
+
+    def read() -> None:
+        with suppress(ValueError):
+            for _ in fn.map(source()):
+                pass
+
+    fn = flavour.decorate(function, batch_size=2, timeout_ms=0, max_queue_size=bound)
+    gc.disable()
+    try:
+        flavour.run(consume()) if flavour.in_tasks else read()
+        until(lambda: not alive)
     finally:
         gc.enable()
 

@@ -118,8 +118,10 @@ class StreamBatcher(Batcher):
             self._answer_late([batch.slices[at][0] for at in gone])
             self._leave(batch, gone)
         self._joining.ended(len(gone))
+        if self.first:
+            self._finds_first(now)  # drops what no caller wants any more
         joined: Sequence[Slice] = ()
-        if self.queue.items and self._may_refill():
+        if self.queue.items and not (self.first or self.others_wait()):  # else something waits for its end
             joined = self._join(batch, now)
         if not batch.slices:
             return None
@@ -163,10 +165,6 @@ class StreamBatcher(Batcher):
         for call in late:
             call.fail(TimeoutError(call.overdue(self._name)))
         self.answer(late)
-
-    def _may_refill(self) -> bool:
-        """Whether items may join a batch: not if something waits for its end."""
-        return not (self.first or self.others_wait())
 
     def _join(self, batch: Batch, now: float) -> Sequence[Slice]:
         """Have as many of the items that wait join `batch` as may, and return them."""

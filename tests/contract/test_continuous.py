@@ -604,6 +604,35 @@ def test_an_item_that_fails_with_the_first_step_is_found(streaming: Flavour) -> 
     assert rows.began[:2] == [[1], [2, 13, 3]]
 
 
+def test_a_part_of_a_batch_that_failed_keeps_no_item_from_joining_once_its_callers_have_left(
+    streaming: Flavour,
+) -> None:
+    """Nothing waits for the end of the other part then."""
+
+    def picky(item: int, step: int) -> Any:
+        if item in {1, 13}:
+            raise ValueError(item)
+        return so_many(item, step)
+
+    rows = Refilled(picky, shut=True)
+    fn = decorate(streaming, rows, batch_size=2)
+    first = streaming.stream(fn, 1)
+    rows.wait_for_step()
+    long, bad = (streaming.stream(fn, item) for item in (40, 13))
+    until(lambda: fn.stats.total_accepted == 3)
+    rows.let_through(3)  # the first batch, the second, and a part of that
+    with pytest.raises(ValueError, match="^1$"):
+        list(first)
+    assert next(long) == (40, 0)
+    bad.close()
+    joins = streaming.stream(fn, 3)
+    until(lambda: fn.stats.total_accepted == 4)
+    rows.open()
+    assert [list(joins), list(long)] == [pieces_of(3), pieces_of(40)[1:]]
+    assert [40, 3] in rows.live
+    check_sums(fn)
+
+
 class Piece:
     """What can be referred to weakly."""
 

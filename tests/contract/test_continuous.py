@@ -439,6 +439,26 @@ def test_a_shared_worker_is_given_back_when_another_function_waits(streaming: Fl
     assert len(rows.began) == 2
 
 
+def test_a_call_of_another_function_keeps_no_item_from_joining_once_it_has_left(streaming: Flavour) -> None:
+    """Nothing waits for the worker then."""
+    needs_workers(streaming)
+    workers = batched.Workers(1)
+    rows = Refilled(so_many, shut=True)
+    fn = decorate(streaming, rows, batch_size=2, workers=workers)
+    other = streaming.decorate(lambda items: items, workers=workers, timeout_ms=0)
+    long = streaming.stream(fn, (40, 0))
+    rows.wait_for_step()
+    answer = streaming.start(other, "other")
+    until(lambda: other.stats.queue_size == 1 or other.stats.total_accepted == 1)
+    streaming.cancel(answer)
+    joins = streaming.stream(fn, (3, 1))
+    until(lambda: fn.stats.total_accepted == 2)
+    rows.open()
+    assert [list(joins), list(long)] == [pieces_of((3, 1)), pieces_of((40, 0))]
+    assert [(40, 0), (3, 1)] in rows.live
+    check_sums(other)
+
+
 def test_of_several_shared_workers_one_is_given_back(streaming: Flavour) -> None:
     """That of the batch which ends first, though items of its function wait; the other batch runs on."""
     needs_workers(streaming)

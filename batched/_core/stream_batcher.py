@@ -226,7 +226,7 @@ class StreamBatcher(Batcher):
             return True
         if budget is not None:
             budget -= sum(rule.at(call, 0) for call in batch.calls)
-            if any(rule.at(call, 0) > budget for call in queue.next_calls()):
+            if rule.at(queue.leader(), 0) > budget:
                 return False
         rule.budget = most if budget is None else budget if most is None else min(budget, most)
         return True

@@ -273,6 +273,24 @@ def test_a_budget_of_length_is_of_what_is_live(streaming: Flavour) -> None:
     assert order == ["six...", "seven..", "x", "a" * 12, "y"]
 
 
+def test_a_bulk_item_that_has_no_room_keeps_no_small_one_from_joining(streaming: Flavour) -> None:
+    """Those go ahead of it, until it is its turn: then it waits for its room, and none goes ahead."""
+    rows = Refilled(so_many, shut=True)
+    fn = decorate(streaming, rows, batch_size=9, max_batch_length=10, length=lambda item: item[1])
+    streams = [streaming.stream(fn, (60, 5))]
+    rows.wait_for_step()
+    streams.append(streaming.stream(fn.options(priority="bulk"), (1, 9)))
+    streams += [streaming.stream(fn, (2, 3, at)) for at in range(30)]
+    until(lambda: fn.stats.total_accepted == 32)
+    rows.open()
+    assert [list(stream) for stream in streams] == [
+        pieces_of(item) for item in [(60, 5), (1, 9), *((2, 3, at) for at in range(30))]
+    ]
+    assert [(60, 5), (2, 3, 0)] in rows.live
+    order = list(dict.fromkeys(item for live in rows.live for item in live))
+    assert order.index((1, 9)) < len(order) - 1
+
+
 @pytest.mark.parametrize(
     ("limit", "joined"),
     [

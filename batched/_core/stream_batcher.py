@@ -196,7 +196,7 @@ class StreamBatcher(Batcher):
         self.taking_from = queue
         more: Batch = queue.take(room)
         if queues.is_keyed:
-            queues.taken(more, now)
+            queues.taken(more, now, more.size / queues.batch_size)
         if self.keys_may_change:
             self._refuse_changed(more, now)
         for call in more.calls:

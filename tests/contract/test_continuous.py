@@ -257,6 +257,25 @@ def test_only_items_of_one_key_are_live_together_and_keys_take_turns(streaming: 
     assert [key for at, key in enumerate(keys) if not at or keys[at - 1] != key] == ["a", "b", "a"]
 
 
+def test_a_key_of_bulk_items_alone_keeps_no_small_one_from_joining(streaming: Flavour) -> None:
+    """Those of another key go ahead of it, until it is its turn."""
+    rows = Refilled(so_many, shut=True)
+    fn = decorate(streaming, rows, batch_size=2, group_by=lambda item: item[1])
+    streams = [streaming.stream(fn, (200, "a"))]
+    rows.wait_for_step()
+    streams.append(streaming.stream(fn.options(priority="bulk"), (1, "b")))
+    until(lambda: fn.stats.total_accepted == 2)
+    streams += [streaming.stream(fn, (2, "a", at)) for at in range(30)]
+    until(lambda: fn.stats.total_accepted == 32)
+    rows.open()
+    assert [list(stream) for stream in streams] == [
+        pieces_of(item) for item in [(200, "a"), (1, "b"), *((2, "a", at) for at in range(30))]
+    ]
+    assert [(200, "a"), (2, "a", 0)] in rows.live
+    order = list(dict.fromkeys(item for live in rows.live for item in live))
+    assert order.index((1, "b")) < len(order) - 1
+
+
 def test_a_budget_of_length_is_of_what_is_live(streaming: Flavour) -> None:
     """An item waits until there is room for it, and none goes ahead of it."""
     rows = Refilled(lambda item, step: item if step < 3 else DONE, shut=True)

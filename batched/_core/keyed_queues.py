@@ -251,15 +251,25 @@ class KeyedQueues:
         return min((entry for entry in found if entry.is_large is large), key=_Entry.since, default=None)
 
     def of_key(self, key: Hashable) -> Queue | None:
-        """Return the queue of `key` if it has the oldest item; else None, so that other keys have a turn."""
-        entry = self._oldest()
-        return entry.queue if entry is self._entries.get(key) else None
+        """Return the queue of `key` if it has the oldest item; else None, so that other keys have a turn.
 
-    def taken(self, batch: Batch, now: float) -> None:
-        """Note that `batch` has been taken from the queue of a key: its turn is over."""
+        With small calls it goes ahead of keys of which only large calls wait, until these have a turn.
+        """
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        first = self._oldest()
+        if first.is_large and not entry.is_large and self._credit < 1:
+            first = self._waiting[False].first() or entry
+            return entry.queue if entry.oldest() <= first.since() else None
+        return entry.queue if entry is first else None
+
+    def taken(self, batch: Batch, now: float, share: float = 1.0) -> None:
+        """Note that `batch`, which counts as a `share` of one, has been taken from the queue of a key."""
         key = batch.slices[0][0].key
         entry = self._entries[key]
-        self._credit = max(self._credit - 1, 0.0) if entry.is_large else min(self._credit + RESERVE, 1.0)
+        earned = -share if entry.is_large else share * RESERVE
+        self._credit = min(max(self._credit + earned, 0.0), 1.0)
         entry.turn = now
         entry.number = next(self._numbers)
         self._removed(key, entry, batch.size)

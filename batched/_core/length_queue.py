@@ -93,6 +93,11 @@ class LengthQueue(Queue):
         in_turn = [*self._first(self._small, size), *self._first(self._large, size)]
         return len(self.lengths.fitting(in_turn, size))
 
+    def leader(self) -> Call:
+        """Return the call of which an item is in the next batch, however long. At least one must wait."""
+        is_large = self._large_items and (not self.small_items or (self._credit >= 1 and not self._led))
+        return (self._large if is_large else self._small).upcoming(1)[0][0]
+
     def lacks(self) -> int:
         """Return the least number of further items that may fill a batch."""
         return super().lacks() if self.lengths.budget is None else 1

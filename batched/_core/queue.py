@@ -197,10 +197,6 @@ class Queue:
         """Return the small calls, in the order in which they are taken; of some nothing waits any more."""
         return self._small
 
-    def next_calls(self) -> list[Call]:
-        """Return the calls of which an item may be the next, one of each class."""
-        return [call for flow in (self._small, self._large) for call, _ in flow.upcoming(1)]
-
     def oldest(self) -> float:
         """Return when the oldest waiting call arrived. At least one must wait."""
         if not self._large_items:

@@ -118,8 +118,10 @@ class StreamBatcher(Batcher):
             self._answer_late([batch.slices[at][0] for at in gone])
             self._leave(batch, gone)
         self._joining.ended(len(gone))
+        if self.first:
+            self._finds_first(now)  # drops what no caller wants any more
         joined: Sequence[Slice] = ()
-        if self.queue.items and self._may_refill():
+        if self.queue.items and not (self.first or self.others_wait()):  # else something waits for its end
             joined = self._join(batch, now)
         if not batch.slices:
             return None
@@ -164,10 +166,6 @@ class StreamBatcher(Batcher):
             call.fail(TimeoutError(call.overdue(self._name)))
         self.answer(late)
 
-    def _may_refill(self) -> bool:
-        """Whether items may join a batch: not if something waits for its end."""
-        return not (self.first or self.others_wait())
-
     def _join(self, batch: Batch, now: float) -> Sequence[Slice]:
         """Have as many of the items that wait join `batch` as may, and return them."""
         queues = self.queue
@@ -198,7 +196,7 @@ class StreamBatcher(Batcher):
         self.taking_from = queue
         more: Batch = queue.take(room)
         if queues.is_keyed:
-            queues.taken(more, now)
+            queues.taken(more, now, more.size / queues.batch_size)
         if self.keys_may_change:
             self._refuse_changed(more, now)
         for call in more.calls:
@@ -228,7 +226,7 @@ class StreamBatcher(Batcher):
             return True
         if budget is not None:
             budget -= sum(rule.at(call, 0) for call in batch.calls)
-            if any(rule.at(call, 0) > budget for call in queue.next_calls()):
+            if rule.at(queue.leader(), 0) > budget:
                 return False
         rule.budget = most if budget is None else budget if most is None else min(budget, most)
         return True

@@ -48,6 +48,7 @@ class ThreadDispatcher(Dispatcher):
         super().__init__(driver)
         self.batcher.wake_after = 0  # there is no worker
         self.driver: Driver = driver
+        self._pool = pool
         self._awaits = awaits  # whether a function may be `async def`: it would run on a loop of its thread
         self.workers: Workers | SharedWorkers
         self.blocked: dict[Call, _thread.LockType] = {}
@@ -118,6 +119,12 @@ class ThreadDispatcher(Dispatcher):
             self._await(walk_steps(cast("AsyncGenerator[Any, Change[Any]]", steps), step, self.name))
         else:
             run_steps(steps, step, self.name)
+
+    def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
+        """Hand the callers of `batch`, which streams, their next pieces."""
+        if self._pool is not None and self.batcher.has_calls:  # which join only if no other function waits
+            self._pool.drop_departed()
+        return super().step(batch, pieces)
 
     def _await(self, awaitable: Any) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""

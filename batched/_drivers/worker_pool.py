@@ -533,13 +533,23 @@ class WorkerPool:
 
     def has_calls(self, but: SharedWorkers) -> bool:
         """Whether calls of a function, `but` one, are due or have yet to be looked at."""
-        now = monotonic()
-        timed = [seat for until, _, seat in [*self._timed] if until <= now]
         try:
-            known: list[Any] = [*self.asking, *self.turns.seats(), *timed]
+            known = self._to_look_at()
         except RuntimeError:  # callers add to these meanwhile
             return True
         return any(seat is not but and seat.dispatcher.batcher.has_calls for seat in known)
+
+    def drop_departed(self) -> None:
+        """Drop the calls that have left, of functions that would seem to wait for their sake."""
+        with contextlib.suppress(Exception):  # a fault of one: its own next look meets it again
+            for seat in self._to_look_at():
+                seat.dispatcher.drop_departed()
+
+    def _to_look_at(self) -> list[Any]:
+        """Return the functions of which calls are due or have yet to be looked at, some twice."""
+        now = monotonic()
+        timed = [seat for until, _, seat in [*self._timed] if until <= now]
+        return [*self.asking, *self.turns.seats(), *timed]
 
     def _pop_asking(self) -> SharedWorkers | None:
         """Remove and return a function that asks, None if none does."""

@@ -257,6 +257,25 @@ def test_only_items_of_one_key_are_live_together_and_keys_take_turns(streaming: 
     assert [key for at, key in enumerate(keys) if not at or keys[at - 1] != key] == ["a", "b", "a"]
 
 
+def test_a_key_of_bulk_items_alone_keeps_no_small_one_from_joining(streaming: Flavour) -> None:
+    """Those of another key go ahead of it, until it is its turn."""
+    rows = Refilled(so_many, shut=True)
+    fn = decorate(streaming, rows, batch_size=2, group_by=lambda item: item[1])
+    streams = [streaming.stream(fn, (200, "a"))]
+    rows.wait_for_step()
+    streams.append(streaming.stream(fn.options(priority="bulk"), (1, "b")))
+    until(lambda: fn.stats.total_accepted == 2)
+    streams += [streaming.stream(fn, (2, "a", at)) for at in range(30)]
+    until(lambda: fn.stats.total_accepted == 32)
+    rows.open()
+    assert [list(stream) for stream in streams] == [
+        pieces_of(item) for item in [(200, "a"), (1, "b"), *((2, "a", at) for at in range(30))]
+    ]
+    assert [(200, "a"), (2, "a", 0)] in rows.live
+    order = list(dict.fromkeys(item for live in rows.live for item in live))
+    assert order.index((1, "b")) < len(order) - 1
+
+
 def test_a_budget_of_length_is_of_what_is_live(streaming: Flavour) -> None:
     """An item waits until there is room for it, and none goes ahead of it."""
     rows = Refilled(lambda item, step: item if step < 3 else DONE, shut=True)
@@ -271,6 +290,24 @@ def test_a_budget_of_length_is_of_what_is_live(streaming: Flavour) -> None:
     assert all(sum(map(len, live)) <= 10 or len(live) == 1 for live in rows.live)
     order = list(dict.fromkeys(item for live in rows.live for item in live))
     assert order == ["six...", "seven..", "x", "a" * 12, "y"]
+
+
+def test_a_bulk_item_that_has_no_room_keeps_no_small_one_from_joining(streaming: Flavour) -> None:
+    """Those go ahead of it, until it is its turn: then it waits for its room, and none goes ahead."""
+    rows = Refilled(so_many, shut=True)
+    fn = decorate(streaming, rows, batch_size=9, max_batch_length=10, length=lambda item: item[1])
+    streams = [streaming.stream(fn, (60, 5))]
+    rows.wait_for_step()
+    streams.append(streaming.stream(fn.options(priority="bulk"), (1, 9)))
+    streams += [streaming.stream(fn, (2, 3, at)) for at in range(30)]
+    until(lambda: fn.stats.total_accepted == 32)
+    rows.open()
+    assert [list(stream) for stream in streams] == [
+        pieces_of(item) for item in [(60, 5), (1, 9), *((2, 3, at) for at in range(30))]
+    ]
+    assert [(60, 5), (2, 3, 0)] in rows.live
+    order = list(dict.fromkeys(item for live in rows.live for item in live))
+    assert order.index((1, 9)) < len(order) - 1
 
 
 @pytest.mark.parametrize(
@@ -439,6 +476,26 @@ def test_a_shared_worker_is_given_back_when_another_function_waits(streaming: Fl
     assert len(rows.began) == 2
 
 
+def test_a_call_of_another_function_keeps_no_item_from_joining_once_it_has_left(streaming: Flavour) -> None:
+    """Nothing waits for the worker then."""
+    needs_workers(streaming)
+    workers = batched.Workers(1)
+    rows = Refilled(so_many, shut=True)
+    fn = decorate(streaming, rows, batch_size=2, workers=workers)
+    other = streaming.decorate(lambda items: items, workers=workers, timeout_ms=0)
+    long = streaming.stream(fn, (40, 0))
+    rows.wait_for_step()
+    answer = streaming.start(other, "other")
+    until(lambda: other.stats.queue_size == 1 or other.stats.total_accepted == 1)
+    streaming.cancel(answer)
+    joins = streaming.stream(fn, (3, 1))
+    until(lambda: fn.stats.total_accepted == 2)
+    rows.open()
+    assert [list(joins), list(long)] == [pieces_of((3, 1)), pieces_of((40, 0))]
+    assert [(40, 0), (3, 1)] in rows.live
+    check_sums(other)
+
+
 def test_of_several_shared_workers_one_is_given_back(streaming: Flavour) -> None:
     """That of the batch which ends first, though items of its function wait; the other batch runs on."""
     needs_workers(streaming)
@@ -602,6 +659,35 @@ def test_an_item_that_fails_with_the_first_step_is_found(streaming: Flavour) -> 
             list(stream)
     assert [list(streams[0]), list(streams[2])] == [pieces_of(2), pieces_of(3)]
     assert rows.began[:2] == [[1], [2, 13, 3]]
+
+
+def test_a_part_of_a_batch_that_failed_keeps_no_item_from_joining_once_its_callers_have_left(
+    streaming: Flavour,
+) -> None:
+    """Nothing waits for the end of the other part then."""
+
+    def picky(item: int, step: int) -> Any:
+        if item in {1, 13}:
+            raise ValueError(item)
+        return so_many(item, step)
+
+    rows = Refilled(picky, shut=True)
+    fn = decorate(streaming, rows, batch_size=2)
+    first = streaming.stream(fn, 1)
+    rows.wait_for_step()
+    long, bad = (streaming.stream(fn, item) for item in (40, 13))
+    until(lambda: fn.stats.total_accepted == 3)
+    rows.let_through(3)  # the first batch, the second, and a part of that
+    with pytest.raises(ValueError, match="^1$"):
+        list(first)
+    assert next(long) == (40, 0)
+    bad.close()
+    joins = streaming.stream(fn, 3)
+    until(lambda: fn.stats.total_accepted == 4)
+    rows.open()
+    assert [list(joins), list(long)] == [pieces_of(3), pieces_of(40)[1:]]
+    assert [40, 3] in rows.live
+    check_sums(fn)
 
 
 class Piece:

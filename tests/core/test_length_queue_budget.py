@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from functools import partial
 
+import pytest
+
+from batched._core.call import Call
 from batched._core.length_queue import LengthQueue
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
 from batched._policy.lengths import Lengths
-from tests.kit.batcher_rules import COLLATOR
+from tests.kit.batcher_rules import COLLATOR, echo
 from tests.kit.lengths import batches_of, call_of, driver_of, known
 
 
@@ -64,3 +68,23 @@ def test_a_large_call_has_its_turn_if_it_never_fits_beside_the_small_ones() -> N
         found.append(COLLATOR.collate(batch))
         driver.batcher.finish(batch, batch.split(found[-1], COLLATOR), 0.0)
     assert [9] in found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_call_that_leads_is_in_the_next_batch(seed: int) -> None:
+    """However many small and bulk calls come; so what fits beside others is known before it is taken."""
+    rng = random.Random(seed)
+    lengths = Lengths(reorders=bool(seed % 2), padded=False)
+    queue = LengthQueue(rng.choice([1, 4, 16]), 8, lengths)
+    for _ in range(100):
+        for _ in range(rng.randint(0, 4)):
+            call = Call().begin(echo, 0, 1, False, 0.0, None, rng.choice([None, None, True]))
+            call.lengths = float(rng.choice([1, 3, 9, 15]))
+            queue.push_all([call])
+        if queue.items:
+            lengths.budget = rng.choice([1.0, 5.0, 12.0, 20.0])
+            leader = queue.leader()
+            batch = queue.take(min(queue.items, rng.randint(1, queue.batch_size)))
+            assert leader in batch.calls
+            if lengths.at(leader, 0) <= lengths.budget:
+                assert sum(lengths.at(call, 0) for call in batch.calls) <= lengths.budget

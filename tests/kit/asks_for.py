@@ -91,6 +91,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_callers_of_a_function_that_has_its_worker_restarted_get_the_cause",
         "test_the_wait_of_each_call_is_told_once",
         "test_an_item_that_fails_with_the_first_step_is_found",
+        "test_a_part_of_a_batch_that_failed_keeps_no_item_from_joining_once_its_callers_have_left",
         "test_batch_fault.py",
         "test_isolate_errors.py",
         "test_wrong_results.py",

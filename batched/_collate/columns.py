@@ -34,8 +34,8 @@ def parameters_of(func: Callable[..., Any], *, bound: bool) -> list[inspect.Para
 
 
 def takes_columns(parameters: list[inspect.Parameter]) -> bool:
-    """Whether a function with these parameters takes columns, not one list."""
-    return len(parameters) > 1 or any(parameter.kind in _VARIADIC for parameter in parameters)
+    """Whether a function with these parameters takes columns, not one list by position."""
+    return len(parameters) > 1 or any(parameter.kind not in _BY_POSITION for parameter in parameters)
 
 
 def is_setting(parameter: inspect.Parameter) -> bool:

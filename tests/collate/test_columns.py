@@ -45,6 +45,19 @@ def test_a_parameter_that_is_not_passed_keeps_its_default(flavour: Flavour) -> N
     assert pairs.batches == [([1], None, None), ([1, 2], None, None), ([1], None, [3])]
 
 
+def test_the_only_parameter_may_be_passed_by_name_only(flavour: Flavour) -> None:
+    """The function is given its list by name, too; a call by position is told the name."""
+
+    def doubled(*, numbers: list[int]) -> list[int]:
+        return [2 * number for number in numbers]
+
+    fn = flavour.decorate(doubled, timeout_ms=0)
+    assert flavour.call(fn, numbers=2) == 4
+    assert flavour.call(fn, numbers=[1, 2]) == [2, 4]
+    with pytest.raises(TypeError, match="doubled takes the parameters numbers: too many positional"):
+        flavour.call(fn, 2)
+
+
 def test_calls_of_different_parameters_never_share_a_batch(flavour: Flavour) -> None:
     """Calls that pass the same do, by position or by name."""
     pairs = Pairs()

@@ -598,12 +598,18 @@ class Batcher(Inbox):
 
     # -- a batch ends -------------------------------------------------------------------------------------
 
-    def finish(self, batch: Batch, parts: list[Any], now: float) -> None:
-        """Hand the calls of `batch`, which has run, their parts, as the collator has split them."""
-        self._end(batch, batch.answer(parts, self._collator), now)
+    def finish(self, batch: Batch, parts: list[Any], now: float) -> bool:
+        """Hand the calls of `batch`, which has run, their parts, as the collator has split them.
 
-    def fail(self, batch: Batch, error: BaseException, now: float) -> None:
-        """Answer the calls of `batch`, which raised `error`, unless it runs again in halves."""
+        Returns whether callers have their answers, and are to be told.
+        """
+        return self._end(batch, batch.answer(parts, self._collator), now)
+
+    def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
+        """Answer the calls of `batch`, which raised `error`, unless it runs again in halves.
+
+        Returns whether callers have their answers, and are to be told.
+        """
         error = without_own_frames(error)
         started = self.running.get(batch)
         if started is not None:
@@ -614,8 +620,8 @@ class Batcher(Inbox):
                     self.effects.gone.append(error)  # what it holds may be the memory that is short
                     self.counters.ran(ran, started, now, again=True)
                     self._learn(Run(ran, started, now, 0, error, is_divided=True), self._answered)
-                    return
-        self._end(batch, self._answer_with(error, batch), now, error)
+                    return bool(self.effects.answered)
+        return self._end(batch, self._answer_with(error, batch), now, error)
 
     def _answer_with(self, error: BaseException, batch: Batch) -> list[Call]:
         """Answer the calls of `batch` with `error`; return those that are now done."""
@@ -647,8 +653,11 @@ class Batcher(Inbox):
 
     def _end(  # noqa: C901  one more call costs each batch a frame
         self, batch: Batch, done: list[Call], now: float, error: BaseException | None = None
-    ) -> None:
-        """Count `batch`, which has answered the calls `done`, or raised `error`, and learn from it."""
+    ) -> bool:
+        """Count `batch`, which has answered the calls `done`, or raised `error`, and learn from it.
+
+        Returns whether callers have their answers.
+        """
         started = self.running.pop(batch, None)
         try:
             if batch.failed:
@@ -677,6 +686,7 @@ class Batcher(Inbox):
                 self.effects.released += done
             elif batch.failed or len(slices) > 1 or not slices[0][0].missing:  # else it is amid a list
                 self._release(batch)
+        return bool(self.effects.answered)
 
     def _learn(self, run: Run, answered: Sequence[Callable[[Run], None]]) -> None:
         """Tell the features of a run, those that `answered` names too; and learners, if it is a lesson."""

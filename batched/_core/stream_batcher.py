@@ -241,14 +241,14 @@ class StreamBatcher(Batcher):
 
     # -- a batch ends -------------------------------------------------------------------------------------
 
-    def finish(self, batch: Batch, parts: list[Any], now: float) -> None:  # noqa: ARG002  there are none
-        """End the streams of `batch`, which has run."""
+    def finish(self, batch: Batch, parts: list[Any], now: float) -> bool:  # noqa: ARG002  there are none
+        """End the streams of `batch`, which has run; return whether callers are to be told."""
         live = self._live.get(batch)
         if live is not None and live.fresh:
             self._begin_anew(batch, live)
         for call in batch.calls:
             call.missing = 0
-        self._end(batch, batch.calls, now)
+        return self._end(batch, batch.calls, now)
 
     def _begin_anew(self, batch: Batch, live: _Live) -> None:
         """Have what joined as the function ended, so that there is no piece of it, be the next batch."""
@@ -267,13 +267,12 @@ class StreamBatcher(Batcher):
         batch.failed = failed + len(done)
         return done
 
-    def _end(self, batch: Batch, done: list[Call], now: float, error: BaseException | None = None) -> None:
-        """Count `batch`, which has ended, and forget it."""
+    def _end(self, batch: Batch, done: list[Call], now: float, error: BaseException | None = None) -> bool:
+        """Count `batch`, which has ended, and forget it; return whether callers are to be told."""
         batch.begun = False
         live = self._live.get(batch)
         if live is None:
-            super()._end(batch, [call for call in batch.calls if _has_ended(call)], now, error)
-            return
+            return super()._end(batch, [call for call in batch.calls if _has_ended(call)], now, error)
         started = self.running.pop(batch, now)
         self.effects.has_moved = True
         try:
@@ -285,6 +284,7 @@ class StreamBatcher(Batcher):
         finally:
             self._live.pop(batch, None)
             self.answer(done)
+        return bool(self.effects.answered)
 
     def _failed_in(self, batch: Batch, lost: list[Call]) -> int:
         self._live.pop(batch, None)

@@ -22,8 +22,6 @@ class Batches(Protocol):
 
     batches: set[Batch]
     """The batches that tasks run."""
-    has_answered: bool
-    """Whether the last batch has answered a call: its caller is to have a turn, to call again or to leave."""
     collator: Any
     name: str
     streams: bool
@@ -34,11 +32,8 @@ class Batches(Protocol):
         """Have `batch` pass its stages; return its parts."""
         ...
 
-    def next(self, loop: asyncio.AbstractEventLoop, task: object, *, is_full: bool = False) -> Batch | None:
-        """Remove and return the next batch; None if the task is to end.
-
-        With `is_full` only a full batch; None if there is none: the task is to ask again.
-        """
+    def next(self, loop: asyncio.AbstractEventLoop, task: object) -> Batch | None:
+        """Remove and return the next batch; None if the task is to end."""
         ...
 
     def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
@@ -54,8 +49,12 @@ class Batches(Protocol):
         task: object,
         *,
         can_go_on: bool,
-    ) -> bool:
-        """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on."""
+        takes_next: bool,
+    ) -> Batch | bool:
+        """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on.
+
+        If it `takes_next`, the next batch instead, where that is to run in the same turn of the loop.
+        """
         ...
 
     def lost(self, batch: Batch | None, error: BaseException, task: object) -> None:
@@ -91,17 +90,19 @@ class BatchTask:
         self._task = ref(task)  # to ask asyncio for the running task takes three times as long
 
     async def _work(self, dispatcher: Batches, loop: asyncio.AbstractEventLoop) -> None:
-        goes_on = True
+        found: Batch | bool = True
         batch: Batch | None = None
         try:
-            while goes_on:
+            while found is not False:
                 batch = None
                 parts: list[Any] = []
                 error: BaseException | None = None
                 try:
-                    if not (self._owes_turn or dispatcher.has_answered):
-                        batch = self._next_in_this_turn(dispatcher, loop)
-                    if batch is None:
+                    if isinstance(found, Batch):
+                        batch = found
+                        self._owes_turn = True
+                        loop.call_soon(self._had_turn, context=self._context)
+                    else:
                         await _TURN  # calls of the same turn of the loop share the batch
                         self._owes_turn = False
                         batch = dispatcher.next(loop, self)
@@ -123,7 +124,11 @@ class BatchTask:
                 # what the function has set in its context would stay.
                 is_ended = self._is_cancelled() or (error is not None and not isinstance(error, Exception))
                 can_go_on = not is_ended and len(self._context) <= 1
-                goes_on = dispatcher.end(batch, parts, error, loop, self, can_go_on=can_go_on)
+                # A function that never waits still leaves the loop a turn after every other batch.
+                takes_next = not self._owes_turn
+                found = dispatcher.end(
+                    batch, parts, error, loop, self, can_go_on=can_go_on, takes_next=takes_next
+                )
                 error = None  # found by way of this frame, it would keep itself alive
         except GeneratorExit:
             raise
@@ -138,17 +143,6 @@ class BatchTask:
         step = partial(dispatcher.step, batch)
         await walk_steps(batch.run(dispatcher.collator), step, dispatcher.name, _TURN)
         return []
-
-    def _next_in_this_turn(self, dispatcher: Batches, loop: asyncio.AbstractEventLoop) -> Batch | None:
-        """Return a full batch, if one waits in the midst of a list.
-
-        A function that never waits still leaves the loop a turn after every other batch.
-        """
-        batch = dispatcher.next(loop, self, is_full=True)
-        if batch is not None:
-            self._owes_turn = True
-            loop.call_soon(self._had_turn, context=self._context)
-        return batch
 
     def _had_turn(self) -> None:
         self._owes_turn = False

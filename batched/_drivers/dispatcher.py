@@ -115,12 +115,15 @@ class Dispatcher(ABC):
                 batcher.mend(error)
                 self._count_anew()
 
-    def fail(self, batch: Batch, error: BaseException, now: float) -> None:
-        """Have `batch` fail by `error`, or by what broke its worker. Needs the lock."""
+    def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
+        """Have `batch` fail by `error`, or by what broke its worker. Needs the lock.
+
+        Returns whether callers have their answers, and are to be told.
+        """
         if isinstance(error, RestartWorker):
             error = cause_of(error)
             batch.blames_worker = True
-        self.batcher.fail(batch, error, now)
+        return self.batcher.fail(batch, error, now)
 
     def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
         """Hand the callers of `batch`, which streams, their next pieces.

@@ -50,7 +50,6 @@ class LoopDispatcher(Dispatcher):
         self.is_plain = self.is_plain and not self.streams
         self.batcher.wake_after = 1
         self.batches: set[Batch] = set()
-        self.has_answered: bool = True
         self.loop: weakref.ref[asyncio.AbstractEventLoop] = loop
         self._most = driver.options.max_concurrent_batches
         self._task_name = f"batched: {driver.name}"
@@ -169,16 +168,12 @@ class LoopDispatcher(Dispatcher):
 
     # -- for the tasks ------------------------------------------------------------------------------------
 
-    def next(self, loop: asyncio.AbstractEventLoop, task: object, *, is_full: bool = False) -> Batch | None:
-        """Remove and return the next batch of `task`; None if none is due: the task is to end.
-
-        With `is_full` only a full batch; None if there is none: the task is to ask again.
-        """
+    def next(self, loop: asyncio.AbstractEventLoop, task: object) -> Batch | None:
+        """Remove and return the next batch of `task`; None if none is due: the task is to end."""
         found: Batch | float | None = None
         try:
             with self as batcher:
-                if not is_full or batcher.is_full():
-                    found = batcher.next(monotonic())
+                found = batcher.next(monotonic())
         except BaseException as error:
             if not self._gives_up(error):
                 raise
@@ -187,11 +182,8 @@ class LoopDispatcher(Dispatcher):
             if len(self._busy) < self._most:
                 self.plan(loop)
             return found
-        if is_full:
-            self.batcher.wake_after = None
-        else:
-            self._busy.discard(id(task))
-            self._wait(found, loop)
+        self._busy.discard(id(task))
+        self._wait(found, loop)
         return None
 
     async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
@@ -207,38 +199,47 @@ class LoopDispatcher(Dispatcher):
         task: object,
         *,
         can_go_on: bool,
-    ) -> bool:
+        takes_next: bool,
+    ) -> Batch | bool:
         """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on.
 
         Then it looks for a batch in the next turn of the loop, in which callers that have just been answered
-        often call again.
+        often call again. In the midst of a list there are none: if it `takes_next`, it has the next full
+        batch at once.
         """
+        found: Batch | float | None = None
+        may_go_on = can_go_on and len(self._busy) <= self._most
         goes_on = False
         try:
             if batch is not None:
                 self.batches.discard(batch)
-                self.has_answered = False
                 try:
                     with self as batcher:
+                        now = monotonic()
                         if error is None:
-                            batcher.finish(batch, parts, monotonic())
+                            has_answered = batcher.finish(batch, parts, now)
                         else:
-                            self.fail(batch, error, monotonic())
+                            has_answered = self.fail(batch, error, now)
+                        if may_go_on and takes_next and not has_answered and batcher.is_full():
+                            found = batcher.next(now)
                 except BaseException as raised:
-                    self.has_answered = True
                     if not self._gives_up(raised, batch):
                         raise
                 batch.clear()  # an error would keep itself alive if its calls were found by its frames
             elif error is not None:  # perhaps a Ctrl-C while the batch was taken
                 self._give_up_after(error, None)
-            goes_on = can_go_on and len(self._busy) <= self._most
+            goes_on = may_go_on
         finally:  # also after a Ctrl-C
             if goes_on:
                 self.batcher.wake_after = None
             else:
                 self._busy.discard(id(task))
                 self.plan(loop)
-        return goes_on
+        if not isinstance(found, Batch):
+            return goes_on
+        if len(self._busy) < self._most:
+            self.plan(loop)
+        return found
 
     def lost(self, batch: Batch | None, error: BaseException, task: object) -> None:
         """Note that `task`, perhaps with a `batch`, ends by `error`, a Ctrl-C outside of its function."""
@@ -328,7 +329,6 @@ class LoopDispatcher(Dispatcher):
             pass
 
     def _wake_callers(self, calls: list[Call]) -> None:
-        self.has_answered = True
         loop = self.loop()
         if self.streams:
             streams, calls = apart(calls)

@@ -161,7 +161,8 @@ class StagedLoopDispatcher(LoopDispatcher):
         task: object,
         *,
         can_go_on: bool,
-    ) -> bool:
+        takes_next: bool,
+    ) -> Batch | bool:
         """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on."""
         self._past.discard(id(task))
         if batch is not None:
@@ -176,13 +177,9 @@ class StagedLoopDispatcher(LoopDispatcher):
                 self.batches.discard(batch)
                 batch.clear()
                 batch = error = None
-        goes_on = super().end(batch, parts, error, loop, task, can_go_on=can_go_on)
-        if goes_on and self._past:
-            # Beside others it is no worker that is idle: when it takes its next batch is to be planned.
-            self._busy.discard(id(task))
-            self.plan(loop)
-            return False
-        return goes_on
+        # Beside others it is no worker that is idle: when it takes its next batch is to be planned.
+        can_go_on = can_go_on and not self._past
+        return super().end(batch, parts, error, loop, task, can_go_on=can_go_on, takes_next=takes_next)
 
     def lost(self, batch: Batch | None, error: BaseException, task: object) -> None:
         """Note that `task`, perhaps with a `batch`, ends by `error`, a Ctrl-C outside of its function."""

@@ -92,7 +92,7 @@ def connect(  # noqa: PLR0913  each by name
     connections = Connections(where, dial, wait_s=wait_s, fair_by=fair_by, token=token, codec=codec)
     connections.again = partial(
         connected_again,
-        address,
+        str(where),  # not a path that is another one in another folder
         wait_s=wait_s,
         fair_by=fair_by,
         token=token,

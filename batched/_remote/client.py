@@ -100,7 +100,9 @@ def connect(  # noqa: PLR0913  each by name
         spawn=spawn,
     )
     with suppress(TypeError):  # without a hash
-        _known.setdefault(_key(connections.again), connections)
+        key = _key(connections.again)
+        if _known.setdefault(key, connections).is_closed:
+            _known[key] = connections
     return Client(connections)
 
 

@@ -32,7 +32,7 @@ from batched._remote.frames import (
 )
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
 from batched._remote.requests import NO_VALUE, Request, too_long
-from batched._remote.values import Codec
+from batched._remote.values import Codec, Unreadable
 from batched.errors import DisconnectedError, SlowConsumerError
 
 FIRST_PAUSE_S = 0.01
@@ -385,7 +385,10 @@ class Link(ABC):
     def _answered_several(self, found: Frame, done: list[Call], told: list[Call]) -> None:
         """Take answers that are plain; that of a stream is its end."""
         read, payload = rows(RESULT_ROW, found)
-        answers = self.terms.codec.load_plain(payload)
+        try:
+            answers = self.terms.codec.load_plain(payload)
+        except Exception:  # noqa: BLE001  a library of some is missing here
+            read, answers = self._readable(read, payload, done)
         now = monotonic()
         for (number, spent_us), answer in zip(read, answers, strict=True):
             sent = self._sent.pop(number, None)
@@ -397,6 +400,17 @@ class Link(ABC):
                 sent.caller.wire.add(now - sent.began, spent_us / 1e6)
                 call.waiting = call.missing = 0
                 (told if streams else done).append(call)
+
+    def _readable(
+        self, read: list[tuple[Any, ...]], payload: Bytes, done: list[Call]
+    ) -> tuple[list[tuple[Any, ...]], list[Any]]:
+        """Fail the calls of answers that cannot be read here; return the others."""
+        found = [*zip(read, self.terms.codec.load_apart(payload, len(read)), strict=True)]
+        for row, answer in found:
+            if isinstance(answer, Unreadable) and (sent := self._sent.pop(row[0], None)) is not None:
+                done += _failed([sent], answer.error).done
+        kept = [each for each in found if not isinstance(each[1], Unreadable)]
+        return [row for row, _ in kept], [answer for _, answer in kept]
 
     def _piece(self, found: Frame, told: list[Call]) -> None:
         sent = self._sent.get(found.number)

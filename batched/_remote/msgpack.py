@@ -59,6 +59,10 @@ class Msgpack:
             raise TypeError(f"plain values are a list, got {type(found).__name__}")
         return found
 
+    def load_apart(self, payload: Bytes, count: int) -> list[Any]:  # noqa: ARG002
+        """Raise as `load_plain` does: here none are plain."""
+        return self.load_plain(payload)
+
     def dump(self, value: Any) -> Encoded:
         """Return the bytes of `value`.
 

@@ -9,12 +9,23 @@ import pickle
 import sys
 from collections import ChainMap
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from batched._remote.frames import MOST_BUFFERS, Bytes
 
 Encoded: TypeAlias = "tuple[Bytes, list[Bytes]]"
 """A payload, and the buffers beside it."""
+
+
+class Unreadable:
+    """Stands for a value of a class that this process cannot import."""
+
+    def __init__(self, error: Exception, *_: Any) -> None:
+        self.error: Exception = error
+
+    def __setstate__(self, _: Any) -> None:
+        """Leave what belongs to the value."""
 
 
 class Codec(Protocol):
@@ -30,6 +41,10 @@ class Codec(Protocol):
 
     def load_plain(self, payload: Bytes) -> list[Any]:
         """Return the plain values of these bytes."""
+        ...
+
+    def load_apart(self, payload: Bytes, count: int) -> list[Any]:
+        """Return so many plain values, with an `Unreadable` in the place of each that cannot be read here."""
         ...
 
     def dump(self, value: Any) -> Encoded:
@@ -77,6 +92,11 @@ class Pickles:
         # Copies: a row that is kept would keep all others.
         return found if type(found) is list else [row.copy() for row in found]
 
+    def load_apart(self, payload: Bytes, count: int) -> list[Any]:
+        """Return the plain values, with an `Unreadable` for each array if numpy is not here."""
+        found = _Apart(io.BytesIO(payload)).load()
+        return found if type(found) is list else [found] * count
+
     def dump(self, value: Any) -> Encoded:
         """Return the bytes of `value`; raise if there are none."""
         if type(value) in self.plain:
@@ -102,6 +122,14 @@ class Pickles:
     def load(self, payload: Bytes, buffers: Sequence[bytearray]) -> Any:
         """Return the value of these bytes."""
         return pickle.loads(payload, buffers=buffers) if buffers else pickle.loads(payload)  # noqa: S301
+
+
+class _Apart(pickle.Unpickler):
+    def find_class(self, module: str, name: str, /) -> Any:
+        try:
+            return super().find_class(module, name)
+        except Exception as error:  # noqa: BLE001  whatever the import raises
+            return partial(Unreadable, error)
 
 
 _SMALL = 1 << 14

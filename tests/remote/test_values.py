@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ import batched
 from batched._remote.values import Pickles
 from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.optional import needs_torch, torch
-from tests.kit.serving import served
+from tests.kit.remote_server import process_serving
+from tests.kit.script import run_script
+from tests.kit.serving import HAS_UNIX, served
 
 KINDS = [
     "?",
@@ -296,6 +299,47 @@ def test_a_result_that_cannot_be_sent_or_read_fails_its_own_call() -> None:
         for answers in (kept([1, "lock", 3]), list(kept.map([1, "lock", 3]))):
             assert [type(each) for each in answers] == [int, TypeError, int]
         assert isinstance(kept("lock"), TypeError)
+
+
+WITHOUT_NUMPY = 'import sys; sys.modules["numpy"] = None  # as where it is not installed\n'
+ITEMS = ["a", "array", "b", "array", "array", "c"]
+TOGETHER: Any = {"batch_size": 6, "timeout_ms": 20_000, "adaptive": False}
+
+
+def test_an_array_that_a_client_cannot_read_fails_its_own_call() -> None:
+    """A web worker without numpy: answers that are sent together with an array come as ever."""
+
+    def make(items: list[Any]) -> list[Any]:
+        return [np.arange(3) if item == "array" else item for item in items]
+
+    with served(batched.dynamically(make, name="f", **TOGETHER)) as server:
+        told = run_script(f"""
+        {WITHOUT_NUMPY}
+        client = batched.connect({server.address!r}, token={server.token!r})
+        async def main():
+            calls = [client.make.acall(item) for item in {ITEMS}]
+            for answer in await asyncio.gather(*calls, return_exceptions=True):
+                print(answer if isinstance(answer, str) else type(answer).__name__)
+        asyncio.run(main())
+        """)
+    assert told.split() == [each.replace("array", "ModuleNotFoundError") for each in ITEMS]
+
+
+@pytest.mark.skipif(not HAS_UNIX, reason="needs unix sockets")
+def test_an_array_that_a_server_cannot_read_fails_its_own_call(tmp_path: Path) -> None:
+    """A server without numpy: calls that are sent together with an array are answered."""
+    (tmp_path / "functions.py").write_text(
+        f"{WITHOUT_NUMPY}import batched\necho = batched.dynamically(list)\n"
+    )
+
+    async def main() -> list[Any]:
+        calls = [client.list.acall(np.arange(3) if item == "array" else item) for item in ITEMS]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    with process_serving(tmp_path, "echo") as server, batched.connect(server.bind) as client:
+        answers = asyncio.run(main())
+    found = [each if isinstance(each, str) else type(each).__name__ for each in answers]
+    assert found == [each.replace("array", "ModuleNotFoundError") for each in ITEMS]
 
 
 def test_objects_of_ones_own_classes(echo: Any) -> None:

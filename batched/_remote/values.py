@@ -9,8 +9,7 @@ import pickle
 import sys
 from collections import ChainMap
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from batched._remote.frames import MOST_BUFFERS, Bytes
 
@@ -19,13 +18,47 @@ Encoded: TypeAlias = "tuple[Bytes, list[Bytes]]"
 
 
 class Unreadable:
-    """Stands for a value of a class that this process cannot import."""
+    """Stands for an object of a class that this process cannot import, and takes all that belongs to it."""
 
-    def __init__(self, error: Exception, *_: Any) -> None:
-        self.error: Exception = error
+    error: BaseException
 
-    def __setstate__(self, _: Any) -> None:
-        """Leave what belongs to the value."""
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        return super().__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __setstate__(self, _: Any) -> None: ...
+
+    def __setitem__(self, _: Any, __: Any) -> None: ...
+
+    def append(self, _: Any) -> None:
+        """Leave an item of a list."""
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise _Met(self)
+
+
+class _Met(Exception):  # noqa: N818  it is caught
+    """There is an `Unreadable` in an object."""
+
+
+def _unreadable(error: BaseException) -> type[Unreadable]:
+    return type("Unreadable", (Unreadable,), {"error": error})
+
+
+def apart(rows: list[Any], error: BaseException) -> list[Any]:
+    """Return rows that were loaded apart, as `error` came: an `Unreadable` for each that has one inside."""
+    found: list[Any] = []
+    for row in rows:
+        try:
+            pickle.dumps(row, 5, buffer_callback=bool)
+        except _Met as met:
+            found.append(met.args[0])
+        except Exception:  # noqa: BLE001  such as a class that stands for one
+            found.append(_unreadable(error)())
+        else:
+            found.append(row)
+    return found
 
 
 class Codec(Protocol):
@@ -43,8 +76,8 @@ class Codec(Protocol):
         """Return the plain values of these bytes."""
         ...
 
-    def load_apart(self, payload: Bytes, count: int) -> list[Any]:
-        """Return so many plain values, with an `Unreadable` in the place of each that cannot be read here."""
+    def load_apart(self, payload: Bytes, buffers: Sequence[bytearray] = ()) -> Any:
+        """Return the value, with an `Unreadable` for each object of a class that cannot be imported here."""
         ...
 
     def dump(self, value: Any) -> Encoded:
@@ -92,10 +125,9 @@ class Pickles:
         # Copies: a row that is kept would keep all others.
         return found if type(found) is list else [row.copy() for row in found]
 
-    def load_apart(self, payload: Bytes, count: int) -> list[Any]:
-        """Return the plain values, with an `Unreadable` for each array if numpy is not here."""
-        found = _Apart(io.BytesIO(payload)).load()
-        return found if type(found) is list else [found] * count
+    def load_apart(self, payload: Bytes, buffers: Sequence[bytearray] = ()) -> Any:
+        """Return the value, with an `Unreadable` for each object of a class that cannot be imported here."""
+        return _Apart(io.BytesIO(payload), buffers=buffers).load()
 
     def dump(self, value: Any) -> Encoded:
         """Return the bytes of `value`; raise if there are none."""
@@ -128,8 +160,8 @@ class _Apart(pickle.Unpickler):
     def find_class(self, module: str, name: str, /) -> Any:
         try:
             return super().find_class(module, name)
-        except Exception as error:  # noqa: BLE001  whatever the import raises
-            return partial(Unreadable, error)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever the import raises
+            return _unreadable(error)
 
 
 _SMALL = 1 << 14

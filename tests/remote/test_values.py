@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
@@ -340,6 +341,77 @@ def test_an_array_that_a_server_cannot_read_fails_its_own_call(tmp_path: Path) -
         answers = asyncio.run(main())
     found = [each if isinstance(each, str) else type(each).__name__ for each in answers]
     assert found == [each.replace("array", "ModuleNotFoundError") for each in ITEMS]
+
+
+HERE = """
+import sys, types
+here = types.ModuleType("only_here")
+class Here: __module__ = "only_here"
+here.Here = Here
+sys.modules["only_here"] = here
+"""
+"""A class that no other process can import."""
+MAPPED = """
+def mapped(fn, items):
+    fn(1)  # from here on several elements share a call
+    for each in fn.options(return_exceptions=True).map(items):
+        print(type(each).__name__ if isinstance(each, Exception) else each)
+    answers = fn.map(items)
+    print(next(answers))
+    try:
+        next(answers)
+    except ModuleNotFoundError as error:
+        print(*error.__notes__)
+"""
+
+
+def told_of_missing(name: str) -> list[str]:
+    """Return what is told of a map with objects of a missing class."""
+    missing = "ModuleNotFoundError"
+    return ["1", missing, missing, "a", missing, "(2,)", "1", f"item 2 of a map of {name}"]
+
+
+@pytest.mark.skipif(not HAS_UNIX, reason="needs unix sockets")
+def test_elements_of_which_a_class_is_missing_in_the_server_fail_alone(tmp_path: Path) -> None:
+    """Wherever in the element it is; the others of the map are answered, also before the error is raised."""
+    (tmp_path / "functions.py").write_text("import batched\necho = batched.dynamically(list)\n")
+    with process_serving(tmp_path, "echo") as server:
+        told = run_script(
+            HERE
+            + MAPPED
+            + f"""
+items = [1, Here(), [{{"deep": Here()}}], "a", [Here], (2,)]
+mapped(batched.connect({server.bind!r}).list, items)
+"""
+        )
+    assert told.splitlines() == told_of_missing("list")
+
+
+def test_answers_of_which_a_class_is_missing_in_the_client_fail_alone() -> None:
+    """In a map: the others are there, also beside an answer that could not be sent."""
+    defined: dict[str, Any] = {}
+    exec(HERE, defined)
+    here = defined["Here"]
+    answers = {"here": here(), "deep": [{"deep": here()}], "class": here, "lock": threading.Lock()}
+
+    def make(items: list[Any]) -> list[Any]:
+        return [answers.get(item, item) for item in items]
+
+    try:
+        with served(batched.dynamically(make, timeout_ms=0)) as server:
+            told = run_script(
+                MAPPED
+                + f"""
+client = batched.connect({server.address!r}, token={server.token!r})
+fn = client.make
+mapped(fn, [1, "here", "deep", "a", "class", (2,)])
+kept = list(fn.options(return_exceptions=True).map([1, "here", "lock"]))
+print(*(type(each).__name__ for each in kept))
+"""
+            )
+    finally:
+        del sys.modules["only_here"]
+    assert told.splitlines() == [*told_of_missing("make"), "int ModuleNotFoundError TypeError"]
 
 
 def test_objects_of_ones_own_classes(echo: Any) -> None:

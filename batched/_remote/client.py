@@ -95,7 +95,7 @@ def connect(  # noqa: PLR0913  each by name
     connections = Connections(where, dial, wait_s=wait_s, fair_by=fair_by, token=token, codec=codec)
     connections.again = partial(
         connected_again,
-        address,
+        str(where),  # not a path that is another one in another folder
         wait_s=wait_s,
         fair_by=fair_by,
         token=token,
@@ -103,7 +103,9 @@ def connect(  # noqa: PLR0913  each by name
         spawn=spawn,
     )
     with suppress(TypeError):  # without a hash
-        _known.setdefault(_key(connections.again), connections)
+        key = _key(connections.again)
+        if _known.setdefault(key, connections).is_closed:
+            _known[key] = connections
     return Client(connections)
 
 

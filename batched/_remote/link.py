@@ -32,7 +32,7 @@ from batched._remote.frames import (
 )
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
 from batched._remote.requests import NO_VALUE, Request, too_long
-from batched._remote.values import Codec
+from batched._remote.values import Codec, Unreadable, apart
 from batched.errors import DisconnectedError, SlowConsumerError
 
 FIRST_PAUSE_S = 0.01
@@ -376,16 +376,40 @@ class Link(ABC):
                     answer = decoded_rows(codec, answer)
                 call.results = answer
         except (Exception, SystemExit) as error:  # noqa: BLE001  of a class that cannot be read here
-            call.owns_error = True
-            call.error = error
+            answers = self._apart(found, error) if call.many and found.kind == Kind.RESULT else None
+            call.owns_error = answers is None
+            if answers is None:
+                call.error = error
+            else:
+                call.results = answers
         if call.function is not None:  # else it is a question
             sent.caller.wire.add(monotonic() - sent.began, found.extra / 1e6)
         call.waiting = call.missing = 0
 
+    def _apart(self, found: Frame, error: BaseException) -> list[Any] | None:
+        """Return the answers for elements of a map, with errors for those of which classes are missing here.
+
+        None if that does not help.
+        """
+        codec = self.terms.codec
+        try:
+            rows: Any = codec.load_apart(found.payload, found.buffers)
+            failed: Any = ()
+            if found.flags & Flag.KEEP_ERRORS:
+                rows, failed, _ = rows
+            read = [each.error if isinstance(each, Unreadable) else each for each in apart(rows, error)]
+            answers: list[Any] = decoded_rows(codec, (read, failed, True))
+        except (Exception, SystemExit):  # noqa: BLE001  there is more to it than a class
+            return None
+        return answers
+
     def _answered_several(self, found: Frame, done: list[Call], told: list[Call]) -> None:
         """Take answers that are plain; that of a stream is its end."""
         read, payload = rows(RESULT_ROW, found)
-        answers = self.terms.codec.load_plain(payload)
+        try:
+            answers = self.terms.codec.load_plain(payload)
+        except Exception:  # noqa: BLE001  a library of some is missing here
+            read, answers = self._readable(read, payload, done)
         now = monotonic()
         for (number, spent_us), answer in zip(read, answers, strict=True):
             sent = self._sent.pop(number, None)
@@ -397,6 +421,20 @@ class Link(ABC):
                 sent.caller.wire.add(now - sent.began, spent_us / 1e6)
                 call.waiting = call.missing = 0
                 (told if streams else done).append(call)
+
+    def _readable(
+        self, read: list[tuple[Any, ...]], payload: Bytes, done: list[Call]
+    ) -> tuple[list[tuple[Any, ...]], list[Any]]:
+        """Fail the calls of answers that cannot be read here; return the others."""
+        answers = self.terms.codec.load_apart(payload)
+        if isinstance(answers, Unreadable):  # arrays that are alike are one
+            answers = [answers] * len(read)
+        found = [*zip(read, answers, strict=True)]
+        for row, answer in found:
+            if isinstance(answer, Unreadable) and (sent := self._sent.pop(row[0], None)) is not None:
+                done += _failed([sent], answer.error).done
+        kept = [each for each in found if not isinstance(each[1], Unreadable)]
+        return [row for row, _ in kept], [answer for _, answer in kept]
 
     def _piece(self, found: Frame, told: list[Call]) -> None:
         sent = self._sent.get(found.number)
@@ -486,7 +524,7 @@ class Link(ABC):
         return _failed(failed, error)
 
 
-def _failed(found: list[_Sent], error: Exception, told: Told | None = None) -> Told:
+def _failed(found: list[_Sent], error: BaseException, told: Told | None = None) -> Told:
     """Answer calls with `error`, unless they have one; return them, and those `told` of before."""
     told = Told([], []) if told is None else told
     for each in found:

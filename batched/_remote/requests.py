@@ -139,17 +139,17 @@ def _plain(tenant: Any) -> Any:
 _SIMPLE = frozenset({str, int, bytes, bool, float, type(None)})
 
 
-def wanted(codec: Codec, found: Frame) -> Wanted:
+def wanted(load: Callable[[Bytes, list[bytearray]], Any], found: Frame) -> Wanted:
     """Return the call in a frame; raises what reading its items raises."""
     payload = found.payload
     kind, flags = found.kind, found.flags
     if not flags & _MORE:
-        return Wanted(kind, flags, None, inf, codec.load(payload, found.buffers))
+        return Wanted(kind, flags, None, inf, load(payload, found.buffers))
     left_s, allowed_s = None, inf
     if flags & Flag.DEADLINE:
         left_s, allowed_s = _SECONDS.unpack_from(payload)
         payload = memoryview(payload)[_SECONDS.size :]
-    value = codec.load(payload, found.buffers)
+    value = load(payload, found.buffers)
     if not flags & Flag.TENANT:
         return Wanted(kind, flags, left_s, allowed_s, value)
     tenant, value = value

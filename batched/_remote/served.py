@@ -25,6 +25,7 @@ from batched._parts.stack import join
 from batched._remote.frames import Flag, FrameError, Kind
 from batched._remote.greeting import Described
 from batched._remote.requests import NO_TENANT, Wanted
+from batched._remote.values import Unreadable
 
 Why: TypeAlias = Literal["cancelled", "expired"]
 """Why a caller has left."""
@@ -251,7 +252,10 @@ class Elements:
             wanted = wanted._replace(left_s=wanted.left_s - (monotonic() - self._came))
         few = [*islice(self._waiting, _AT_ONCE)]
         for at, element in few:
-            self._queue(at, wanted._replace(value=[element]))
+            if isinstance(element, Unreadable):
+                self._answer(at, element.error)
+            else:
+                self._queue(at, wanted._replace(value=[element]))
         if len(few) < _AT_ONCE:
             self._take()
         else:

@@ -35,7 +35,7 @@ from batched._remote.frames import (
 from batched._remote.greeting import ClientGreeting, ServerGreeting
 from batched._remote.requests import Wanted, wanted
 from batched._remote.served import Elements, Served, Why, drop_task
-from batched._remote.values import Codec, is_plain
+from batched._remote.values import Codec, Unreadable, apart, is_plain
 
 _logger = logging.getLogger("batched")
 _MOST_US = (1 << 32) - 1
@@ -267,12 +267,29 @@ class Session(asyncio.BufferedProtocol):
         codec: Codec = self._codec  # type: ignore[assignment]
         served = self._served(found)
         try:
-            want = wanted(codec, found)
+            want = wanted(codec.load, found)
         except BaseException as error:  # noqa: BLE001  of a class that cannot be read here
             self.calls += 1
-            self._fail(number, began, error)
+            elements = self._apart(codec, found, error) if found.flags & Flag.ELEMENTS else None
+            if elements is None:
+                self._fail(number, began, error)
+            else:
+                self._one_by_one(number, began, served, elements)
         else:
             self._begin(number, began, served, want)
+
+    def _apart(self, codec: Codec, found: Frame, error: BaseException) -> Wanted | None:
+        """Return elements of a map, with an `Unreadable` for each of which a class is missing here.
+
+        None if that does not help.
+        """
+        if found.number in self._running:
+            raise FrameError(f"two calls have the number {found.number}")
+        try:
+            want = wanted(codec.load_apart, found)
+            return want._replace(value=apart(want.value, error))
+        except BaseException:  # noqa: BLE001  there is more to it than a class
+            return None
 
     def _calls(self, found: Frame) -> None:
         """Begin several calls, each with one plain argument."""
@@ -282,13 +299,31 @@ class Session(asyncio.BufferedProtocol):
         read, payload = rows(CALL_ROW, found)
         try:
             values = codec.load_plain(payload)
-        except Exception as error:
-            raise FrameError(f"the arguments of {len(read)} calls cannot be read: {error}") from error
+        except Exception:  # noqa: BLE001  a library of some is missing here
+            read, values = self._readable(codec, read, payload, began)
         if len(values) != len(read):
             raise FrameError(f"a frame of {len(read)} calls has {len(values)} arguments")
         for (number, flags, left_s, allowed_s), value in zip(read, values, strict=True):
             left = left_s if flags & Flag.DEADLINE else None
             self._begin(number, began, served, Wanted(Kind.CALL, flags, left, allowed_s, value))
+
+    def _readable(
+        self, codec: Codec, read: list[tuple[Any, ...]], payload: Bytes, began: float
+    ) -> tuple[list[tuple[Any, ...]], list[Any]]:
+        """Fail the calls of arguments that cannot be read here; return the others."""
+        try:
+            values = codec.load_apart(payload)
+            if isinstance(values, Unreadable):  # arrays that are alike are one
+                values = [values] * len(read)
+            found = [*zip(read, values, strict=True)]
+        except Exception as error:
+            raise FrameError(f"the arguments of {len(read)} calls cannot be read: {error}") from error
+        for row, value in found:
+            if isinstance(value, Unreadable):
+                self.calls += 1
+                self._fail(row[0], began, value.error)
+        kept = [each for each in found if not isinstance(each[1], Unreadable)]
+        return [row for row, _ in kept], [value for _, value in kept]
 
     def _begin(self, number: int, began: float, served: Served, want: Wanted) -> None:
         if number in self._running:

@@ -9,12 +9,56 @@ import pickle
 import sys
 from collections import ChainMap
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from batched._remote.frames import MOST_BUFFERS, Bytes
 
 Encoded: TypeAlias = "tuple[Bytes, list[Bytes]]"
 """A payload, and the buffers beside it."""
+
+
+class Unreadable:
+    """Stands for an object of a class that this process cannot import, and takes all that belongs to it."""
+
+    error: BaseException
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        return super().__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __setstate__(self, _: Any) -> None: ...
+
+    def __setitem__(self, _: Any, __: Any) -> None: ...
+
+    def append(self, _: Any) -> None:
+        """Leave an item of a list."""
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise _Met(self)
+
+
+class _Met(Exception):  # noqa: N818  it is caught
+    """There is an `Unreadable` in an object."""
+
+
+def _unreadable(error: BaseException) -> type[Unreadable]:
+    return type("Unreadable", (Unreadable,), {"error": error})
+
+
+def apart(rows: list[Any], error: BaseException) -> list[Any]:
+    """Return rows that were loaded apart, as `error` came: an `Unreadable` for each that has one inside."""
+    found: list[Any] = []
+    for row in rows:
+        try:
+            pickle.dumps(row, 5, buffer_callback=bool)
+        except _Met as met:
+            found.append(met.args[0])
+        except Exception:  # noqa: BLE001  such as a class that stands for one
+            found.append(_unreadable(error)())
+        else:
+            found.append(row)
+    return found
 
 
 class Codec(Protocol):
@@ -30,6 +74,10 @@ class Codec(Protocol):
 
     def load_plain(self, payload: Bytes) -> list[Any]:
         """Return the plain values of these bytes."""
+        ...
+
+    def load_apart(self, payload: Bytes, buffers: Sequence[bytearray] = ()) -> Any:
+        """Return the value, with an `Unreadable` for each object of a class that cannot be imported here."""
         ...
 
     def dump(self, value: Any) -> Encoded:
@@ -77,6 +125,10 @@ class Pickles:
         # Copies: a row that is kept would keep all others.
         return found if type(found) is list else [row.copy() for row in found]
 
+    def load_apart(self, payload: Bytes, buffers: Sequence[bytearray] = ()) -> Any:
+        """Return the value, with an `Unreadable` for each object of a class that cannot be imported here."""
+        return _Apart(io.BytesIO(payload), buffers=buffers).load()
+
     def dump(self, value: Any) -> Encoded:
         """Return the bytes of `value`; raise if there are none."""
         if type(value) in self.plain:
@@ -102,6 +154,14 @@ class Pickles:
     def load(self, payload: Bytes, buffers: Sequence[bytearray]) -> Any:
         """Return the value of these bytes."""
         return pickle.loads(payload, buffers=buffers) if buffers else pickle.loads(payload)  # noqa: S301
+
+
+class _Apart(pickle.Unpickler):
+    def find_class(self, module: str, name: str, /) -> Any:
+        try:
+            return super().find_class(module, name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever the import raises
+            return _unreadable(error)
 
 
 _SMALL = 1 << 14

@@ -125,6 +125,36 @@ def test_a_pickle_of_a_client_connects_where_it_is_unpickled(server: Served) -> 
         assert fresh.double(5) == 10
 
 
+@pytest.mark.skipif(not HAS_UNIX, reason="needs unix sockets")
+def test_a_pickle_names_the_server_wherever_it_is_unpickled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path of a socket may be relative to the folder in which the client was made."""
+    other = batched.dynamically(lambda items: [3 * item for item in items], timeout_ms=0)
+    with (
+        folder() as at,
+        folder() as elsewhere,
+        serving(f"unix:{at}/s", functions={"double": double}),
+        serving(f"unix:{elsewhere}/s", functions={"double": other}),
+    ):
+        made = []
+        for each in (at, elsewhere):
+            monkeypatch.chdir(each)
+            made.append(batched.connect("unix:s").double)
+        monkeypatch.chdir("/")
+        again = pickle.loads(pickle.dumps(made))
+        assert [fn(5) for fn in made] == [fn(5) for fn in again] == [10, 15]
+        assert again == made
+
+
+def test_functions_of_pickles_share_connections_beside_a_client_that_was_closed(server: Served) -> None:
+    """The first of them connects anew, and the others find its connections."""
+    client = server.connect()
+    pickled = pickle.dumps(client.double)
+    client.close()
+    first, second = (pickle.loads(pickled) for _ in range(2))
+    assert first(4) == second(4) == 8
+    assert first == second
+
+
 def test_what_only_a_server_can_do_is_refused_with_the_remedy(server: Served) -> None:
     """From threads and from tasks."""
     fn = server.connect().double

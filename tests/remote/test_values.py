@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,9 @@ import batched
 from batched._remote.values import Pickles
 from tests.kit.gate import PATIENCE_S, Gate
 from tests.kit.optional import needs_torch, torch
-from tests.kit.serving import served
+from tests.kit.remote_server import process_serving
+from tests.kit.script import run_script
+from tests.kit.serving import HAS_UNIX, served
 
 KINDS = [
     "?",
@@ -296,6 +300,118 @@ def test_a_result_that_cannot_be_sent_or_read_fails_its_own_call() -> None:
         for answers in (kept([1, "lock", 3]), list(kept.map([1, "lock", 3]))):
             assert [type(each) for each in answers] == [int, TypeError, int]
         assert isinstance(kept("lock"), TypeError)
+
+
+WITHOUT_NUMPY = 'import sys; sys.modules["numpy"] = None  # as where it is not installed\n'
+ITEMS = ["a", "array", "b", "array", "array", "c"]
+TOGETHER: Any = {"batch_size": 6, "timeout_ms": 20_000, "adaptive": False}
+
+
+def test_an_array_that_a_client_cannot_read_fails_its_own_call() -> None:
+    """A web worker without numpy: answers that are sent together with an array come as ever."""
+
+    def make(items: list[Any]) -> list[Any]:
+        return [np.arange(3) if item == "array" else item for item in items]
+
+    with served(batched.dynamically(make, name="f", **TOGETHER)) as server:
+        told = run_script(f"""
+        {WITHOUT_NUMPY}
+        client = batched.connect({server.address!r}, token={server.token!r})
+        async def main():
+            calls = [client.make.acall(item) for item in {ITEMS}]
+            for answer in await asyncio.gather(*calls, return_exceptions=True):
+                print(answer if isinstance(answer, str) else type(answer).__name__)
+        asyncio.run(main())
+        """)
+    assert told.split() == [each.replace("array", "ModuleNotFoundError") for each in ITEMS]
+
+
+@pytest.mark.skipif(not HAS_UNIX, reason="needs unix sockets")
+def test_an_array_that_a_server_cannot_read_fails_its_own_call(tmp_path: Path) -> None:
+    """A server without numpy: calls that are sent together with an array are answered."""
+    (tmp_path / "functions.py").write_text(
+        f"{WITHOUT_NUMPY}import batched\necho = batched.dynamically(list)\n"
+    )
+
+    async def main() -> list[Any]:
+        calls = [client.list.acall(np.arange(3) if item == "array" else item) for item in ITEMS]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    with process_serving(tmp_path, "echo") as server, batched.connect(server.bind) as client:
+        answers = asyncio.run(main())
+    found = [each if isinstance(each, str) else type(each).__name__ for each in answers]
+    assert found == [each.replace("array", "ModuleNotFoundError") for each in ITEMS]
+
+
+HERE = """
+import sys, types
+here = types.ModuleType("only_here")
+class Here: __module__ = "only_here"
+here.Here = Here
+sys.modules["only_here"] = here
+"""
+"""A class that no other process can import."""
+MAPPED = """
+def mapped(fn, items):
+    fn(1)  # from here on several elements share a call
+    for each in fn.options(return_exceptions=True).map(items):
+        print(type(each).__name__ if isinstance(each, Exception) else each)
+    answers = fn.map(items)
+    print(next(answers))
+    try:
+        next(answers)
+    except ModuleNotFoundError as error:
+        print(*error.__notes__)
+"""
+
+
+def told_of_missing(name: str) -> list[str]:
+    """Return what is told of a map with objects of a missing class."""
+    missing = "ModuleNotFoundError"
+    return ["1", missing, missing, "a", missing, "(2,)", "1", f"item 2 of a map of {name}"]
+
+
+@pytest.mark.skipif(not HAS_UNIX, reason="needs unix sockets")
+def test_elements_of_which_a_class_is_missing_in_the_server_fail_alone(tmp_path: Path) -> None:
+    """Wherever in the element it is; the others of the map are answered, also before the error is raised."""
+    (tmp_path / "functions.py").write_text("import batched\necho = batched.dynamically(list)\n")
+    with process_serving(tmp_path, "echo") as server:
+        told = run_script(
+            HERE
+            + MAPPED
+            + f"""
+items = [1, Here(), [{{"deep": Here()}}], "a", [Here], (2,)]
+mapped(batched.connect({server.bind!r}).list, items)
+"""
+        )
+    assert told.splitlines() == told_of_missing("list")
+
+
+def test_answers_of_which_a_class_is_missing_in_the_client_fail_alone() -> None:
+    """In a map: the others are there, also beside an answer that could not be sent."""
+    defined: dict[str, Any] = {}
+    exec(HERE, defined)
+    here = defined["Here"]
+    answers = {"here": here(), "deep": [{"deep": here()}], "class": here, "lock": threading.Lock()}
+
+    def make(items: list[Any]) -> list[Any]:
+        return [answers.get(item, item) for item in items]
+
+    try:
+        with served(batched.dynamically(make, timeout_ms=0)) as server:
+            told = run_script(
+                MAPPED
+                + f"""
+client = batched.connect({server.address!r}, token={server.token!r})
+fn = client.make
+mapped(fn, [1, "here", "deep", "a", "class", (2,)])
+kept = list(fn.options(return_exceptions=True).map([1, "here", "lock"]))
+print(*(type(each).__name__ for each in kept))
+"""
+            )
+    finally:
+        del sys.modules["only_here"]
+    assert told.splitlines() == [*told_of_missing("make"), "int ModuleNotFoundError TypeError"]
 
 
 def test_objects_of_ones_own_classes(echo: Any) -> None:

@@ -54,6 +54,7 @@ class Batch:
         "has_lists",
         "is_apart",
         "least_shapes",
+        "outer",
         "padded",
         "real",
         "reason",
@@ -75,6 +76,9 @@ class Batch:
 
     blames_worker: bool
     """Whether its function has said that the worker was broken; unset unless it has."""
+
+    outer: set[Batch]
+    """The batches of other functions that await its calls; unset until that is asked."""
 
     span: Any
     """What traces it, until its outputs are split; unset unless `batched.opentelemetry` sets it."""

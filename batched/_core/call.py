@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from enum import Enum
 from typing import Any, Literal, Protocol, Self, TypeAlias
 
@@ -212,6 +212,11 @@ class Call(TaskAwaitable):
         # The context of a task is no worker's to read: it may change meanwhile.
         context = self._go_on_in if self.context is None else self.context
         return Context() if context is None else context.copy()
+
+    def caller_variable(self, variable: ContextVar[Any]) -> Any:
+        """Return the value of a variable in that context, None if there is none. Only for its own thread."""
+        context = self._go_on_in if self.context is None else self.context
+        return None if context is None else context.get(variable)
 
     def take_pieces(self) -> None:
         """Have the call, which is not queued yet, take piece after piece as its results."""

@@ -68,6 +68,21 @@ class CurrentBatch:
         return f"<batch of {items}{', cancelled' if self.cancelled() else ''}>"
 
 
+def outer_batches(batch: Batch) -> set[Batch]:
+    """Return the batches that await calls of `batch`: the contexts of tasks tell of which batch these are.
+
+    Not by way of calls with a deadline, which end by themselves. It is asked for each call from inside of
+    `batch` to a busy function, and looks once.
+    """
+    found: set[Batch] | None = getattr(batch, "outer", None)
+    if found is None:
+        callers = [call.caller_variable(RUNNING) for call in batch.calls if call.deadline is None]
+        found = {outer for outer in callers if outer is not None}
+        if not batch.begun:  # else calls may join it
+            batch.outer = found
+    return found
+
+
 def known_batch() -> Batch | None:
     """Return the batch of this task or thread, which may have no items, or have ended."""
     batch = RUNNING.get(None)

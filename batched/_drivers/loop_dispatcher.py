@@ -16,7 +16,7 @@ from batched._core.batcher import Batcher
 from batched._core.call import Call
 from batched._core.options import Options
 from batched._drivers.batch_task import BatchTask
-from batched._drivers.current_batch import RUNNING
+from batched._drivers.current_batch import outer_batches
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.stream_wakeups import apart
@@ -87,26 +87,17 @@ class LoopDispatcher(Dispatcher):
     def awaits(self, batch: Batch) -> bool:
         """Whether no batch can start here before `batch`, perhaps of another function, has ended.
 
-        So it is if each batch that runs here awaits an answer of `batch`, or of a function that cannot start
-        its batch before it. The tasks of callers tell of which batch they are, by their contexts.
+        So it is if each batch that runs here awaits an answer of `batch`, or of one that awaits it.
         """
+        if len(self._busy) < self._most or not self.batches:
+            return False
         held = {batch}
         todo = [batch]
         while todo:
-            calls = todo.pop().calls
-            there = getattr(calls[0].whole, "waits_at", None) if calls else None
-            if isinstance(there, LoopDispatcher) and there.is_held_by(held):
-                calls += there.batcher.unanswered_calls()
-            for call in calls:
-                outer = call.caller_context().get(RUNNING)
-                if outer is not None and outer not in held and call.missing and call.deadline is None:
-                    held.add(outer)
-                    todo.append(outer)
-        return self.is_held_by(held)
-
-    def is_held_by(self, batches: set[Batch]) -> bool:
-        """Whether no further batch can start before one of `batches` has ended."""
-        return len(self._busy) >= self._most and bool(self.batches) and self.batches <= batches
+            more = outer_batches(todo.pop()) - held
+            held |= more
+            todo += more
+        return self.batches <= held
 
     def drain(self, then: Callable[[], object]) -> bool:
         """Have the loop run what is queued and call `then`; return False if the loop does not run."""

@@ -131,7 +131,10 @@ class Divided(Call):
             self.fail(self._failure)
             return (self,), [other for other in self._parts if other.missing]
         self.missing -= len(places)  # not its size, which is less where items of it have been dropped
-        return () if self.missing else (self,), ()
+        if self.missing:
+            return (), ()
+        self._parts = []  # they know this call: a cycle would keep its results
+        return (self,), ()
 
     def abandon(self, error: BaseException) -> Sequence[Call]:
         """End this call, with `error` if it has no answer; return the calls that are done."""

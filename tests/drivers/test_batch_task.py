@@ -182,33 +182,6 @@ def test_functions_that_call_each_other_in_a_circle_get_an_error(run: Any, how: 
     run(main())
 
 
-def test_functions_that_wait_for_each_other_get_an_error(run: Any) -> None:
-    """Two callers, each with a batch that calls the function of the other: one of the two has to fail."""
-
-    async def main() -> None:
-        both_run = asyncio.Barrier(2)
-
-        @aio.dynamically(timeout_ms=0)
-        async def first(items: list[int]) -> list[int]:
-            if items == [1]:
-                await both_run.wait()
-                return [await second(0)]
-            return items
-
-        @aio.dynamically(timeout_ms=0)
-        async def second(items: list[int]) -> list[int]:
-            if items == [1]:
-                await both_run.wait()
-                return [await first(0)]
-            return items
-
-        async with asyncio.timeout(PATIENCE_S):
-            found = await asyncio.gather(first(1), second(1), return_exceptions=True)
-        assert sorted(type(each).__name__ for each in found) == ["RuntimeError", "int"]
-
-    run(main())
-
-
 def test_functions_in_a_circle_with_room_for_the_inner_batch_are_answered(run: Any) -> None:
     """With two batches at once the inner call has a place; a third one has not."""
 

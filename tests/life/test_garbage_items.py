@@ -175,6 +175,26 @@ def test_a_call_that_is_left_while_it_runs_is_let_go_at_the_end_of_its_batch(sha
         gc.enable()
 
 
+@pytest.mark.parametrize("option", ["group_by", "length"])
+def test_a_list_that_is_divided_lets_go_of_its_results(flavour: Flavour, option: str) -> None:
+    """Its parts know it, and it knows them until the last one is done."""
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def function(items: list[int]) -> list[Any]:
+        found = [Item() for _ in items]
+        alive.update(found)
+        return found
+
+    options: dict[str, Any] = {option: lambda item: item % 2}
+    fn = flavour.decorate(function, batch_size=2, timeout_ms=0, **options)
+    gc.disable()
+    try:
+        assert len(flavour.call(fn, [1, 2, 3, 4, 5])) == 5
+        until(lambda: not alive)
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("bound", [None, 8])
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_map_lets_go_of_its_items_and_answers(flavour: Flavour, fails: bool, bound: int | None) -> None:

@@ -122,8 +122,9 @@ class ThreadDispatcher(Dispatcher):
 
     def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
         """Hand the callers of `batch`, which streams, their next pieces."""
-        if self._pool is not None and self.batcher.has_calls:  # which join only if no other function waits
-            self._pool.drop_departed()
+        batcher = self.batcher
+        if self._pool is not None and batcher.options.continuous and batcher.has_calls:
+            self._pool.drop_departed()  # else none would join, as another function seems to wait
         return super().step(batch, pieces)
 
     def _await(self, awaitable: Any) -> Any:

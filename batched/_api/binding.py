@@ -75,7 +75,8 @@ class Binding(Generic[DriverT]):
             reference = weakref.ref(key, partial(self._made.pop, id(key)))
         except TypeError:
             raise TypeError(
-                f"{type(key).__qualname__} has batched methods, so its __slots__ must include '__weakref__'"
+                f"{type(key).__qualname__} has batched methods, so its __slots__ must include '__weakref__' "
+                f"(of a dataclass: weakref_slot=True)"
             ) from None
         with Freed(_making), _making:
             made = self.made(key)

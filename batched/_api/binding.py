@@ -16,7 +16,7 @@ from types import FunctionType, MethodType
 from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 from batched._api.call_signature import signature_of_calls
-from batched._api.decorate import is_stream, name_of
+from batched._api.decorate import is_stream, name_of, named_by
 from batched._api.pickling import alias_of, reduced, reduced_bound
 from batched._api.through_class import ThroughClass
 from batched._core.batcher import NewQueue
@@ -218,7 +218,8 @@ class Bindable(Generic[DriverT]):
             return new_driver(options, queue, collator, name, owner, streams=streams)
 
         wrapper: Any = self
-        update_wrapper(wrapper, func)
+        update_wrapper(wrapper, named_by(func))
+        wrapper.__wrapped__ = func
         vars(self).setdefault("__name__", name)  # an object that is called has none
         vars(self).setdefault("__qualname__", name)
         for attribute in [*vars(self)]:  # an attribute of a callable object must hide no method of this class

@@ -248,15 +248,21 @@ def written_for_class(func: Any) -> bool:
 
 def name_of(func: Any, options: Options) -> str:
     """Return the name for threads, logs and errors."""
-    name = options.name or getattr(func, "__qualname__", None) or type(func).__qualname__
+    named = named_by(func)
+    name = options.name or getattr(named, "__qualname__", None) or type(named).__qualname__
     return str(name).rpartition("<locals>.")[2]
+
+
+def named_by(func: Any) -> Any:
+    """Return what has a name and a docstring: the function in a partial one, else `func`."""
+    while isinstance(func, partial):
+        func = func.func
+    return func
 
 
 def _code_of(func: Any) -> tuple[Any, Any]:
     """Return the function that `func` wraps, and the `__call__` of its class: one of them is the code."""
-    func = getattr(func, "__func__", func)  # class and static methods
-    while isinstance(func, partial):
-        func = func.func
+    func = named_by(getattr(func, "__func__", func))  # class and static methods
     return func, getattr(type(func), "__call__", None)  # noqa: B004  the method itself is needed
 
 

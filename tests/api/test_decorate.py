@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,41 @@ def test_only_functions_can_be_decorated() -> None:
         batched.dynamically()("embed")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="got 'embed': pass a function"):
         batched.dynamically("embed")  # type: ignore[call-overload]
+
+
+def labels(texts: list[str], upper: bool = False) -> list[str]:
+    """Return the texts as labels."""
+    return [text.upper() if upper else text for text in texts]
+
+
+class Labels:
+    def __init__(self) -> None:
+        self.embed = partial(self.labels, upper=True)
+
+    def labels(self, texts: list[str], upper: bool = False) -> list[str]:
+        """Return the texts as labels."""
+        return labels(texts, upper)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (partial(labels, upper=True), "labels"),
+        (partial(partial(labels), upper=True), "labels"),
+        (Labels().embed, "Labels.labels"),
+    ],
+)
+def test_a_partial_function_has_the_name_and_the_docstring_of_its_function(function: Any, name: str) -> None:
+    """In errors and metrics too: a setting is set by a partial function, and is one all the same."""
+    fn = batched.dynamically(function, timeout_ms=0)
+    assert fn("a") == "A"
+    assert repr(fn).startswith(f"<batched {name}, ")
+    assert (fn.__name__, fn.__doc__) == ("labels", "Return the texts as labels.")
+    assert fn.__wrapped__ is function
+    with pytest.raises(TypeError, match=f"{name}: upper=True cannot be passed in a call"):
+        fn("a", upper=True)
+    assert batched.dynamically(function, name="own").__name__ == "labels"
+    fn.shutdown()
 
 
 def test_a_name_of_ones_own_is_used_in_errors_and_thread_names() -> None:

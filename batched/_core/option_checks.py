@@ -136,10 +136,10 @@ def one_of(*choices: str | None) -> Check:
     return check
 
 
-def a_function(name: str, value: Any) -> Any:
+def a_function(name: str, value: Any, of: str = "one item") -> Any:
     """Accept anything callable but a coroutine function."""
     if not callable(value):
-        raise TypeError(f"{name} must be a function of one item, got {value!r}")
+        raise TypeError(f"{name} must be a function of {of}, got {value!r}")
     if iscoroutinefunction(value):
         raise TypeError(f"{name} must be a plain function, not `async def`, got {value!r}")
     return value

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from batched._core.batch_record import BatchRecord
@@ -237,7 +238,7 @@ class Options:
     )
     on_batch: Callable[[BatchRecord], object] | None = _option(
         None,
-        or_none(a_function),
+        or_none(partial(a_function, of="a batched.BatchRecord")),
         "A function that is told of each batch after it has run, with a `batched.BatchRecord`. It is called "
         "in a thread of its own, so neither calls nor batches wait for it; if it fails, that is logged once.",
     )

@@ -236,7 +236,7 @@ def outputs(name: str, value: Any) -> bool | dict[Any, Any]:
     )
 
 
-def a_cache(name: str, value: Any) -> Any:
+def a_cache(name: str, value: Any, others: str = ", or an object with get and set") -> Any:
     """Accept a mapping, or an object with `get` and `set`, but none that answers for unknown keys."""
     kind = type(value).__name__
     if isinstance(value, type):
@@ -252,10 +252,7 @@ def a_cache(name: str, value: Any) -> Any:
         )
     item = [getattr(type(value), method, None) for method in ("__getitem__", "__setitem__")]
     if None in item or isinstance(value, Sequence | memoryview) or hasattr(value, "__array__"):
-        raise TypeError(
-            f"{name} must be a mapping such as a dict, or an object with get and set, "
-            f"got {value!r:.100} of type {kind}"
-        )
+        raise TypeError(f"{name} must be a mapping such as a dict{others}, got {value!r:.100} of type {kind}")
     if any(map(iscoroutinefunction, item)):
         raise TypeError(f"an asynchronous cache needs get and set, but {kind} has only []")
     if isinstance(value, dict | UserDict) and hasattr(value, "__missing__"):
@@ -268,7 +265,7 @@ def a_cache(name: str, value: Any) -> Any:
 def a_request_cache(name: str, value: Any) -> Any:
     """Accept a mapping that `a_cache` accepts."""
     if isinstance(value, type) or is_mapping(value):
-        return a_cache(name, value)
+        return a_cache(name, value, "")
     raise TypeError(
         f"{name} must be a mapping such as a dict, got {value!r:.100}, which has get and set: such an object "
         f"can be the cache of the decorator"

@@ -108,7 +108,11 @@ def test_options_that_stay_the_same_are_the_same_object(default: float | None) -
         ({"priority": "high"}, ValueError, "priority must be"),
         ({"return_exceptions": 1}, TypeError, "return_exceptions must be"),
         ({"request_cache": dict}, TypeError, r"request_cache must be an object, .* write dict\(...\)"),
-        ({"request_cache": "x"}, TypeError, "request_cache must be a mapping"),
+        (
+            {"request_cache": "x"},
+            TypeError,
+            "request_cache must be a mapping such as a dict, got 'x' of type str",
+        ),
     ],
 )
 def test_a_senseless_value_is_refused(options: dict[str, Any], error: Any, message: str) -> None:

@@ -120,7 +120,8 @@ class DecoratedFunction(Bindable[DriverT]):
 
         `items` may be asynchronous, and endless: at most three batches are read ahead of the consumer, and
         one more for each further one that may run at once. Each element is one item, even a list. A function
-        of several parameters takes an iterable for each, and the map ends with the shortest.
+        of several parameters takes an iterable for each that can be passed by position, as the built-in `map`
+        does, and the map ends with the shortest.
 
         The error of an item is raised in its place, after the results of all items before it, and ends the
         map. With `options(return_exceptions=True)` it is yielded instead, and the map goes on. An error of

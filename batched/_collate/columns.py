@@ -109,6 +109,19 @@ class ColumnCollator:
         call.key = key
         return call
 
+    def arguments(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return values, one for each parameter that is a column, as the arguments of a call."""
+        first = self._positions[: self._most_by_position]
+        known = self._signature.parameters.values()
+        others = [
+            each.name
+            for each in known
+            if each.kind not in _VARIADIC and each.name not in self._settings and each.name not in first
+        ]
+        if len(values) > len(first) + len(others):  # for `*args`; or too many
+            return values, {}
+        return values[: len(first)], dict(zip(others, values[len(first) :], strict=False))
+
     def _place(self, name: str) -> tuple[int, str]:
         """Return what puts columns by name in the order of the parameters, with others behind them."""
         return self._places.get(name, len(self._places)), name

@@ -46,7 +46,7 @@ def assert_independent(
     Args:
         function: A decorated function, or a plain one that takes a list. It may be `async def`.
         items: Some items, better of unlike lengths. For a function of several parameters, tuples of one value
-            for each; for one over arrays, the features of single calls.
+            for each, in their order; for one over arrays, the features of single calls.
         rtol: The relative difference that numbers may have, as models give other last digits with another
             size of batch.
         atol: The absolute difference that they may have.

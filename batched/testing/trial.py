@@ -44,7 +44,8 @@ class Trial:
             self._collator = LayeredCollator(collator, [Grouping(collator, group_by, self.name)])
         while (inner := getattr(collator, "inner", getattr(collator, "collator", None))) is not None:
             collator = inner
-        self.has_columns: bool = isinstance(collator, ColumnCollator)
+        self._columns = collator if isinstance(collator, ColumnCollator) else None
+        self.has_columns: bool = self._columns is not None
         sizes = driver.options.batch_sizes
         self._sizes = None if sizes is None else SizeChoice(tuple(sizes))
 
@@ -54,10 +55,12 @@ class Trial:
         call: Call
         if self.is_of_arrays:
             call = self._collator.read(self._function, (item,), {}, now)
-        elif self.has_columns and isinstance(item, tuple | list):
-            call = self._collator.one(self._function, tuple(item), {}, now)
         else:
-            call = self._collator.one(self._function, (item,), {}, now)
+            args: tuple[Any, ...] = (item,)
+            named: dict[str, Any] = {}
+            if self._columns is not None:
+                args, named = self._columns.arguments(tuple(item) if isinstance(item, tuple | list) else args)
+            call = self._collator.one(self._function, args, named, now)
         call.note_context()
         return call
 

@@ -263,6 +263,27 @@ def test_padding_of_arrays_that_leaks_is_found() -> None:
     assert_independent(masked, items)
 
 
+def test_columns_by_name_only_have_their_values_too() -> None:
+    """A tuple has a value for each parameter but settings, in their order, however these are passed."""
+
+    def joined(lefts: list[str], loud: bool = False, *, rights: list[int]) -> list[str]:
+        return [f"{left}{right}{loud}" for left, right in zip(lefts, rights, strict=True)]
+
+    def mixed(lefts: list[str], *, rights: list[int]) -> list[str]:
+        return [f"{left}{max(rights)}" for left in lefts]
+
+    def doubled(*, numbers: list[int]) -> list[int]:
+        return [2 * number for number in numbers]
+
+    pairs = [("a", 1), ("b", 2), ("c", 3)]
+    assert_independent(joined, pairs)
+    with pytest.raises(AssertionError, match="depends on the other items"):
+        assert_independent(mixed, pairs)
+    assert_independent(doubled, [1, 2, 3])
+    with pytest.raises(TypeError, match="lefts, loud, rights: too many positional"):
+        assert_independent(joined, [("a", 1, 2), ("b", 2, 3)])
+
+
 def test_items_of_unlike_keys_share_no_batch() -> None:
     """As in a service: a function that takes only items of one key passes; one key still finds a fault."""
 

@@ -173,6 +173,14 @@ class Link(ABC):
         return b"".join(said.frame())
 
     @abstractmethod
+    def close(self) -> None:
+        """End the connection: at any time, from any thread."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Close the socket in the child of a fork, where it would keep the connection of the parent open."""
+
+    @abstractmethod
     def say(self, greeting: bytes) -> None:
         """Send a second greeting."""
 

@@ -217,6 +217,8 @@ class Connections:
         self._lock = threading.RLock()
         self._by_loop: dict[int, LoopLink] = {}
         self._of_threads: ThreadLink | None = None
+        self._links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
+        """All of them: also those to a server that ends, which has calls to answer, but takes no others."""
         me: Any = weakref.ref(self)
         self._terms = Terms(
             address=self.address,
@@ -233,11 +235,14 @@ class Connections:
 
     def after_fork(self) -> None:
         """Start afresh in the child: with its sockets open here, the server would not see the parent end."""
-        links = [*self._by_loop.values(), self._of_threads]
+        links = self._all_links()
         self._begin()
         for link in links:
-            if link is not None:
-                link.forget()
+            link.forget()
+
+    def _all_links(self) -> list[Link]:
+        found = (known() for known in self._links.valuerefs())  # a list, whatever other threads add
+        return [link for link in found if link is not None]
 
     @property
     def is_closed(self) -> bool:
@@ -267,13 +272,12 @@ class Connections:
 
     def pending(self, driver: RemoteDriver) -> list[Call]:
         """Return the calls of `driver` that have no answer yet."""
-        links = [*self._by_loop.copy().values(), self._of_threads]
-        calls = [call for link in links if link is not None for call in link.pending(driver)]
+        calls = [call for link in self._all_links() for call in link.pending(driver)]
         return [call for call in calls if call.function is not None]  # else it is a question
 
     def reads_here(self) -> bool:
-        """Whether this is the thread that reads the answers of threads."""
-        return self._of_threads is not None and self._of_threads.reads_here
+        """Whether this is a thread that reads the answers of threads."""
+        return any(isinstance(link, ThreadLink) and link.reads_here for link in self._all_links())
 
     def send(self, call: Call, driver: RemoteDriver, wish: Request) -> Link:
         """Send `call` on the connection of its caller; return that."""
@@ -291,9 +295,9 @@ class Connections:
     def _new_of_threads(self, last: ThreadLink | None) -> ThreadLink:
         with self._lock:
             self._check()
-            fresh = ThreadLink(self._terms)
             if self._of_threads is last or self._of_threads is None:
-                self._of_threads = fresh
+                self._of_threads = fresh = ThreadLink(self._terms)
+                self._links[id(fresh)] = fresh
             return self._of_threads
 
     def _new_of_loop(self, loop: Any) -> LoopLink:
@@ -304,6 +308,7 @@ class Connections:
                 link.forget()
                 self._by_loop.pop(key, None)
         fresh = self._by_loop[id(loop)] = LoopLink(self._terms, loop)
+        self._links[id(fresh)] = fresh
         return fresh
 
     def _check(self) -> None:
@@ -313,9 +318,8 @@ class Connections:
     def close(self) -> None:
         """End the connections, and take no more calls."""
         self._is_closed = True
-        for link in [*self._by_loop.copy().values(), self._of_threads]:
-            if link is not None:
-                link.close()
+        for link in self._all_links():
+            link.close()
         for driver in [*self._drivers.values()]:
             driver.deadline_watch.stop()
 

@@ -99,5 +99,7 @@ class ServerGreeting(_Greeting):
     proof: str = ""
 
     def described(self) -> dict[str, Described]:
-        """Return the functions by name."""
-        return {each["name"]: Described(**each) for each in self.functions}
+        """Return the functions by name, without what only a later version says of them."""
+        names = [each.name for each in fields(Described)]
+        told = [{name: each[name] for name in names if name in each} for each in self.functions]
+        return {each["name"]: Described(**each) for each in told}

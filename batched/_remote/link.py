@@ -173,6 +173,14 @@ class Link(ABC):
         return b"".join(said.frame())
 
     @abstractmethod
+    def close(self) -> None:
+        """End the connection: at any time, from any thread."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Close the socket in the child of a fork, where it would keep the connection of the parent open."""
+
+    @abstractmethod
     def say(self, greeting: bytes) -> None:
         """Send a second greeting."""
 
@@ -198,11 +206,13 @@ class Link(ABC):
         number = getattr(call, "key", 0)
         sent = self._sent.get(number)
         # A call that was sent on another connection has a number of that.
-        is_sent = sent is not None and sent.call is call and self._sent.pop(number, None) is not None
-        if is_sent:
-            flags = Flag.DEADLINE if is_late else Flag.NONE
-            self._waiting.append(b"".join(frame(Kind.CANCEL, flags, number, 0, b"")))
-            self.flush_soon()
+        if sent is None or sent.call is not call or self._sent.pop(number, None) is None:
+            return
+        if is_late and sent.request is not None:  # not sent yet: there may be many, if there is no room
+            return
+        flags = Flag.DEADLINE if is_late else Flag.NONE
+        self._waiting.append(b"".join(frame(Kind.CANCEL, flags, number, 0, b"")))
+        self.flush_soon()
 
     def expire(self, call: Call) -> None:
         """Answer a future that is late, if it has not been sent: the server heeds the deadlines of others."""

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -187,6 +187,39 @@ def test_clients_that_have_connected_are_served_by_a_server_that_ends(bind: str)
         server.join()
     for each in clients:
         each.close()
+
+
+@pytest.mark.parametrize("how", ["close", "shutdown", "cancel", "aclose"])
+def test_the_end_of_a_client_is_also_that_of_calls_to_a_server_that_ends(bind: str, how: str) -> None:
+    """These are answered by the old server, while further calls go to its successor."""
+    gate = Gate(shut=True)
+    first = ThreadServer({"held": batched.dynamically(gate, timeout_ms=0, batch_size=1)}, bind).start()
+    client = batched.connect(bind, wait_s=PATIENCE_S)
+    fn = client.held
+    future = fn.submit("old")
+    gate.wait_for_batch()
+    second = {"held": batched.dynamically(lambda items: ["successor"] * len(items), timeout_ms=0)}
+    with serving(bind, functions=second), ThreadPoolExecutor(1) as pool:
+        first.stop()
+        until(lambda: not client._connections._of_threads.takes_calls)  # noqa: SLF001
+        assert fn("new") == "successor"
+        if how == "close":
+            client.close()
+            assert "was closed" in str(future.exception(PATIENCE_S))
+        elif how == "cancel":
+            fn.shutdown(cancel_futures=True)
+            with pytest.raises(CancelledError):
+                future.result(PATIENCE_S)
+        else:
+            ends = fn.shutdown if how == "shutdown" else lambda: asyncio.run(fn.aclose())
+            is_answered = pool.submit(lambda: (ends(), future.done())[1])
+            until(lambda: fn._driver.closed)  # noqa: SLF001
+            gate.open()
+            assert is_answered.result(PATIENCE_S)
+            assert future.result() == "old"
+        gate.open()
+        client.close()
+        first.join()
 
 
 def test_a_loop_that_stood_still_meanwhile_loses_no_call(bind: str) -> None:

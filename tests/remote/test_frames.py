@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batched._remote.frames import MOST_BUFFERS, Frame, FrameError, FrameReader, frame, joined, size_of
-from batched._remote.greeting import ClientGreeting, ServerGreeting
+from batched._remote.greeting import ClientGreeting, Described, ServerGreeting
 
 sizes = st.one_of(
     st.integers(0, 300), st.sampled_from([16_000, 16_384, 65_515, 65_516, 65_517, 70_000, 200_000])
@@ -166,6 +168,11 @@ def test_any_bytes_are_a_greeting_or_a_frame_error(payload: bytes) -> None:
             kind.read(hello(payload))
 
 
+KNOWN = Described(
+    name="f", streams=False, maps_singly=False, batch_size=64, max_queue_size=None, max_pieces=9
+)
+
+
 def test_a_greeting_is_read_as_it_was_written() -> None:
     """What a later version adds is left out."""
     said = ClientGreeting(client="7", proof="é")
@@ -174,5 +181,8 @@ def test_a_greeting_is_read_as_it_was_written() -> None:
     assert size == len(parts[1])
     assert ClientGreeting.read(hello(bytes(parts[1]))) == said
     assert ClientGreeting.read(hello(b'{"client": "7", "colour": "red"}')).client == "7"
+    functions = [{**asdict(KNOWN), "colour": "red"}]
+    later = hello(json.dumps({"functions": functions, "colour": "red"}).encode())
+    assert ServerGreeting.read(later).described() == {"f": KNOWN}
     with pytest.raises(FrameError, match="must be a greeting, got one of kind 2"):
         ClientGreeting.read(hello(b"{}", kind=2))

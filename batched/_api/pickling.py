@@ -8,10 +8,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from operator import index
+from pickle import PicklingError
 from types import FunctionType
-from typing import Any
+from typing import Any, SupportsIndex
 
 from batched._core.options import CallOptions, Options
+
+_WITH_DOTS = 4
+
+
+def check_protocol(protocol: SupportsIndex, name: str) -> None:
+    """Raise if a pickle of this protocol has no names with dots, by which the plain function is found."""
+    if index(protocol) < _WITH_DOTS:
+        raise PicklingError(
+            f"{name} can be pickled with protocol {_WITH_DOTS} or later, as is the default, got {protocol}"
+        )
 
 
 def reduced(

@@ -88,9 +88,16 @@ for used in (False, True):
     for how in HOW:
         model = Model(3)
         check(how)
+    view = double.options(deadline_ms=50_000)
     for protocol in (4, 5):
-        view = double.options(deadline_ms=50_000)
         assert pickle.loads(DUMPS(view, protocol))(3) == 6
+    for protocol in (0, 3):
+        try:
+            DUMPS(view, protocol)
+        except pickle.PicklingError as error:
+            assert str(error).startswith("double can be pickled with protocol 4 or later"), error
+        else:
+            raise AssertionError(protocol)
 """
 
 

@@ -141,7 +141,7 @@ class LoopLink(Link):
             self.flush_soon()
         if told.streams:
             tell(told.streams)
-        if not self.takes_calls and not self._sent:
+        if not self.takes_calls and not self.has_sent:  # those that have not been sent go to another server
             self._lost(DisconnectedError(f"the server at {self.terms.address} has ended"), again=True)
         if told.done:
             resolve_on_loop(told.done)

@@ -20,6 +20,7 @@ from batched._remote.greeting import ServerGreeting
 from batched._remote.served import Served
 from tests.kit.effort import times
 from tests.kit.gate import PATIENCE_S, Gate, moment, until
+from tests.kit.ports import free_port
 from tests.kit.remote_server import ProcessServer, ThreadServer, process_serving, serving
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs unix sockets")
@@ -222,17 +223,20 @@ def test_the_end_of_a_client_is_also_that_of_calls_to_a_server_that_ends(bind: s
         first.join()
 
 
-def test_a_loop_that_stood_still_meanwhile_loses_no_call(bind: str) -> None:
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_a_loop_that_stood_still_meanwhile_loses_no_call(bind: str, kind: str) -> None:
     """The loop has not seen the end of the server when its next call is made: that is for the successor."""
     functions = {"double": batched.dynamically(list, timeout_ms=0)}
-    first = ThreadServer(functions, bind, drain_s=0.05).start()
-    client = batched.connect(bind, wait_s=PATIENCE_S)
+    token = None if kind == "unix" else "t"
+    bind = bind if kind == "unix" else f"tcp:127.0.0.1:{free_port()}"
+    first = ThreadServer(functions, bind, drain_s=0.05, token=token).start()
+    client = batched.connect(bind, wait_s=PATIENCE_S, token=token)
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         assert loop.run_until_complete(client.double.acall(1)) == 1
         first.stop()
         first.join()
-        with serving(bind, functions=functions):
+        with serving(bind, functions=functions, token=token):
             assert loop.run_until_complete(client.double.acall(2)) == 2
             assert loop.run_until_complete(client.double.acall(3)) == 3
             client.close()

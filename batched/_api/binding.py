@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeV
 
 from batched._api.call_signature import signature_of_calls
 from batched._api.decorate import is_stream, name_of, named_by
-from batched._api.pickling import alias_of, check_protocol, reduced, reduced_bound
+from batched._api.pickling import alias_of, check_protocol, reduced, reduced_bound, remake
 from batched._api.through_class import ThroughClass
 from batched._core.batcher import NewQueue
 from batched._core.collator import Collator
@@ -339,11 +339,16 @@ class Bindable(Generic[DriverT]):
             f"below it, the class would be treated as an item"
         )
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        made: Any = self.__reduce__()
+        if made[0] is remake:
+            check_protocol(protocol, self._name)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
         shared = self._shared
         if not shared.binds:
             return reduced_bound(self._key, shared.attribute, shared.call_options)
-        check_protocol(protocol, self._name)
         return reduced(
             self._owner(), shared.public_class, shared.binding.func, shared.settings, shared.call_options
         )

@@ -32,7 +32,7 @@ def reduced(
     """Return what a decorated function of `func` is made of again; `root` is the one without call options."""
     if isinstance(func, FunctionType) and _found_by_name(func) == root:
         func = alias_of(func, root)
-    return _remake, (public_class, func, options, call_options)
+    return remake, (public_class, func, options, call_options)
 
 
 def reduced_bound(key: object, name: str, call_options: CallOptions) -> tuple[Any, ...]:
@@ -56,9 +56,10 @@ def alias_of(func: FunctionType, root: object) -> FunctionType:
     return alias
 
 
-def _remake(
+def remake(
     public_class: type[Any], func: Callable[..., Any], options: Options, call_options: CallOptions
 ) -> Any:
+    """Return the decorated function of `func`."""
     if getattr(func, "__name__", None) == "plain_function":
         func = func.__wrapped__  # type: ignore[attr-defined]
     return public_class(func, options).with_call_options(call_options)

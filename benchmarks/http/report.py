@@ -38,7 +38,7 @@ _GOALS = {
     "4ms asgi-2 / mosec, 128": Goal(1.15, at_least=True),
     "errors": Goal(0.0),
     "strangers failed": Goal(0.0),
-    "executed for nobody": Goal(0.0),
+    "executed for none": Goal(0.0),
     "dropped at SIGTERM": Goal(0.0),
 }
 _PLAIN_AT = (1, 32, 128)  # connections that have goals with the real model
@@ -196,7 +196,7 @@ def trouble_results(troubles: list[Trouble]) -> Iterator[Result]:
         if seen.server == "ours":
             failed = seen.strangers_failed + seen.strangers_wrong
             yield _count("strangers failed", "beside an item that raises, of 31", failed)
-            yield _count("executed for nobody", "items of clients that have left, of 8", seen.executed)
+            yield _count("executed for none", "items of clients that have left, of 8", seen.executed)
             yield _count("dropped at SIGTERM", "requests in flight at SIGTERM, of 32", seen.dropped)
 
 

@@ -71,7 +71,7 @@ SERVERS = {
         apart("asgi-granian-2", "bare ASGI app, 2 of granian + the model's", "asgi", "granian", 2),
         service("plain", "without batching", "plain"),
         service("greedy", "floor: greedy", "floor"),
-        service("patient", "floor: waits for those who come back", "floor"),
+        service("patient", "floor: waits for callers that come back", "floor"),
         service("pieces", "floor: sorted pieces of 4", "pieces"),
         Kind(
             "mosec",

@@ -54,7 +54,7 @@ def test_only_ours_has_goals_in_trouble():
         for name in ("ours", "mosec")
     ]  # fmt: skip
     rows = {row.name: row.figure for row in trouble_results(seen)}
-    assert rows == {"strangers failed": 2, "executed for nobody": 3, "dropped at SIGTERM": 2}
+    assert rows == {"strangers failed": 2, "executed for none": 3, "dropped at SIGTERM": 2}
 
 
 @pytest.mark.parametrize("name", ["ours", "bentoml"])

@@ -16,7 +16,7 @@ import batched
 from batched._core.shared_turns import SharedTurns
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
-from tests.kit.pooled import Load, needs_workers, share, who_runs
+from tests.kit.pooled import Load, needs_workers, share, worker_that_runs
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def test_a_function_finds_its_worker(flavour: Flavour) -> None:
     """Its index, its name, and the state that was made for it, once, before its first batch."""
     load = Load()
     with batched.Workers(["cuda:7"], initializer=load) as gpus:
-        (fn,) = share(flavour, gpus, who_runs)
+        (fn,) = share(flavour, gpus, worker_that_runs)
         assert not load.names
         assert [flavour.call(fn, item) for item in range(3)] == [(0, "cuda:7", "cuda:7, load 1")] * 3
         assert load.names == ["cuda:7"]
@@ -153,7 +153,7 @@ def test_the_error_of_the_initializer_is_that_of_the_calls_and_the_next_call_tri
         return load(name)
 
     with batched.Workers(["gpu"], initializer=load_on_loop if is_async else load, name="gpus") as gpus:
-        fn, other = share(flavour, gpus, who_runs, who_runs)
+        fn, other = share(flavour, gpus, worker_that_runs, worker_that_runs)
         with pytest.raises(OSError, match="no memory on gpu") as raised:
             flavour.call(fn, 1)
         assert any("('gpu')" in note and "'gpus'" in note for note in raised.value.__notes__)
@@ -200,12 +200,12 @@ def test_a_first_worker_that_cannot_start_leaves_its_calls_to_one_that_has_yet_t
         return name
 
     with batched.Workers(["first", "second", "third"], initializer=load) as gpus:
-        (fn,) = share(flavour, gpus, who_runs)
+        (fn,) = share(flavour, gpus, worker_that_runs)
         assert flavour.call(fn, 1) == (2, "third", "third")
         assert tried == ["first", "second", "third"]
     tried.clear()
     with batched.Workers(["first", "second"], initializer=load) as gpus:
-        (fn,) = share(flavour, gpus, who_runs)
+        (fn,) = share(flavour, gpus, worker_that_runs)
         for _ in range(2):
             with pytest.raises(OSError, match="no device"):
                 flavour.call(fn, 1)
@@ -413,5 +413,5 @@ def test_copies_of_a_function_share_its_workers(flavour: Flavour) -> None:
         assert pickle.loads(pickle.dumps(workers)).pool is workers.pool
         heavy = pickle.loads(pickle.dumps(workers.weighted(2)))
         assert (heavy.weight, heavy.pool) == (2, workers.pool)
-        (fn,) = share(flavour, workers, who_runs)
+        (fn,) = share(flavour, workers, worker_that_runs)
         assert flavour.call(copy.copy(fn), 1)[1] in {"a", "b"}

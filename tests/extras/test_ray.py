@@ -220,7 +220,7 @@ def test_threads_and_tasks_of_actors_share_batches(url: str) -> None:
         for actor in actors:
             asked = [actor.ask.remote(item) for item in range(9)]
             batches = ray.get(actor.batches.remote(), timeout=2 * PATIENCE_S)
-            assert len(batches) == 2  # whoever came first, and the rest
+            assert len(batches) == 2  # the calls that came first, and the rest
             assert sorted(sum(batches, [])) == [*range(9)]
             assert ray.get(asked, timeout=PATIENCE_S) == [*range(9)]
     finally:

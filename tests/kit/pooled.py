@@ -42,7 +42,7 @@ class Load:
         return f"{name}, load {len(self.names)}"
 
 
-def who_runs(items: list[Any]) -> list[tuple[int, str, Any]]:
+def worker_that_runs(items: list[Any]) -> list[tuple[int, str, Any]]:
     """Return, for each item, the index, name and state of the worker."""
     worker = batched.current_worker()
     return [(worker.index, worker.name, worker.state) for _ in items]

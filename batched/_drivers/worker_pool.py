@@ -655,11 +655,19 @@ class SharedWorkers(Seat):
 
     def wake(self) -> None:
         """Have a worker look again; start one if there is none."""
-        if not self._pool.members and is_outdated(self._made_with):
-            self._made_with = _thread.allocate_lock()
-            self.dispatcher.renew_locks()
+        if not self._pool.members:
+            if not self._has_work():
+                return  # as no worker could start, the call that wakes one has been answered since it came
+            if is_outdated(self._made_with):
+                self._made_with = _thread.allocate_lock()
+                self.dispatcher.renew_locks()
         self._pool.asking[self] = None
         self._pool.wake()
+
+    def _has_work(self) -> bool:
+        """Whether there is something that a worker has to do for this function."""
+        batcher = self.dispatcher.batcher
+        return bool(batcher.has_calls or batcher.leaving or batcher.later or self.dispatcher.driver.closed)
 
     def look_again(self) -> None:
         """Have a worker look again, if there is one, or if calls wait for one.

@@ -236,3 +236,19 @@ def test_first_calls_at_the_same_time_find_a_function_that_is_ready() -> None:
 
             assert list(pool.map(call, range(4))) == list(range(4))
             fn.shutdown(wait=False)
+
+
+def test_a_caller_that_wakes_a_shared_worker_late_starts_none_for_a_call_that_was_answered() -> None:
+    """Another thread may have found its call, and that no worker can start, before it comes to wake one."""
+    tried: list[str] = []
+
+    def load(name: str) -> None:
+        tried.append(name)
+        raise OSError("no device")
+
+    with batched.Workers(["gpu"], initializer=load) as gpus:
+        fn = batched.dynamically(list, workers=gpus)
+        with pytest.raises(OSError, match="no device"):
+            fn(1)
+        driver_of(fn).workers.wake()
+    assert tried == ["gpu"]

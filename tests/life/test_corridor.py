@@ -10,6 +10,7 @@ import textwrap
 
 import pytest
 
+from tests.kit.gate import IS_FREE_THREADED
 from tests.kit.script import run_script
 
 FRAMES = {
@@ -108,6 +109,8 @@ def counts() -> dict[str, tuple[float, float, int]]:
 @pytest.mark.parametrize("kind", FRAMES)
 def test_a_call_passes_no_more_than_it_did(kind: str, counts: dict[str, tuple[float, float, int]]) -> None:
     """At rest, once there is nothing new to learn."""
+    if kind.endswith("a batch") and IS_FREE_THREADED:
+        pytest.skip("how often a worker waits for the caller of a list depends on which of them is faster")
     caller, worker, _ = counts[kind]
     assert caller <= FRAMES[kind][0]
     assert worker <= FRAMES[kind][1]

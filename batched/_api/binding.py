@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from inspect import Signature, iscoroutinefunction
 from types import FunctionType, MethodType
@@ -21,7 +21,15 @@ from batched._api.pickling import alias_of, check_protocol, reduced, reduced_bou
 from batched._api.through_class import ThroughClass
 from batched._core.batcher import NewQueue
 from batched._core.collator import Collator
-from batched._core.options import NO_OPTIONS, POSITIONAL, ArrayOptions, CallOptions, Options, has_stages
+from batched._core.options import (
+    NO_OPTIONS,
+    POSITIONAL,
+    ArrayOptions,
+    CallOptions,
+    Options,
+    has_stages,
+    options_told,
+)
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
 from batched._locks import Freed, InterruptedLock
@@ -375,11 +383,7 @@ class Bindable(Generic[DriverT]):
         driver = shared.driver or shared.binding.made(self._owner())
         options = shared.settings if driver is None else driver.options
         bound = "" if shared.binds else " (bound)"
-        told = [
-            f"{field.name}={value:g}" if isinstance(value, float) else f"{field.name}={value!r}"
-            for field in fields(options)
-            if (value := getattr(options, field.name)) != field.default or field.name in POSITIONAL
-        ]
+        told = [*options_told(options, POSITIONAL), *options_told(shared.call_options)]
         return f"<batched {self._name}{bound}, {', '.join(told)}>"
 
 

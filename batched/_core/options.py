@@ -57,6 +57,7 @@ POSITIONAL = ("batch_size", "timeout_ms", "small_batch_threshold")
 """The options that may be given by position. `repr` always shows them."""
 
 DEFAULT_MAX_PIECES = 100_000  # more than any text has
+_MOST_TOLD = 10
 
 
 def _option(default: T, check: Check, text: str, *, live: bool = False) -> T:
@@ -465,6 +466,23 @@ def have_changed(options: Options, before: Options) -> bool:
     The others are not compared: they may be objects of the user, such as a cache, which `==` walks through.
     """
     return any(getattr(options, name) != getattr(before, name) for name in live_options(Options))
+
+
+def options_told(options: Options | CallOptions, always: Sequence[str] = ()) -> list[str]:
+    """Return the options that are not the defaults, and those that are told `always`, as in a call."""
+    return [
+        f"{row.name}={_told(value)}"
+        for row in fields(options)
+        if (value := getattr(options, row.name)) != row.default or row.name in always
+    ]
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, Mapping) and len(value) > _MOST_TOLD:  # a cache, with all that it holds
+        return f"<{type(value).__name__} of {len(value)}>"
+    return repr(value)
 
 
 def has_stages(options: Options) -> bool:

@@ -12,7 +12,7 @@ from batched._api.lists import BatchedFunction
 from batched._api.option_types import CallChanges
 from batched._clock import monotonic
 from batched._core.call import Call
-from batched._core.options import CallOptions, Options
+from batched._core.options import CallOptions, Options, options_told
 from batched._remote.advice import sentences
 from batched._remote.driver import RemoteDriver
 
@@ -177,8 +177,8 @@ class RemoteFunction(BatchedFunction[Any, Any, Any]):
         return hash(id(self._remote))
 
     def __repr__(self) -> str:
-        changed = self._shared.call_options != CallOptions()
-        return f"<batched {self._name} of {self._remote.address}{', with options' if changed else ''}>"
+        told = [f"{self._name} of {self._remote.address}", *options_told(self._shared.call_options)]
+        return f"<batched {', '.join(told)}>"
 
 
 def _again(again: partial[Any], name: str, options: CallOptions) -> RemoteFunction:

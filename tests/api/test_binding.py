@@ -230,6 +230,9 @@ def test_a_batched_function_looks_like_its_function() -> None:
     assert Embedder.embed.__wrapped__(embedder, [1]) == [2]
     assert "Embedder.embed" in repr(embedder.embed)
     assert "batch_size=64" in repr(Embedder.embed)
+    assert repr(embedder.embed.options(deadline_ms=5, priority="bulk")).endswith(
+        ", deadline_ms=5, priority='bulk'>"
+    )
     assert embedder.embed == embedder.embed
     assert embedder.embed != Embedder(1).embed
     assert len({embedder.embed, embedder.embed, embedder.embed.options(deadline_ms=1)}) == 2
@@ -295,3 +298,13 @@ def test_what_is_shared_by_the_accesses_of_an_instance_is_what_a_caller_sees() -
     assert one.embed.__wrapped__.__self__ is hurried.__wrapped__.__self__ is one
     assert not hasattr(batched.BatchedFunction, "__wrapped__")
     assert list(inspect.signature(batched.BatchedFunction).parameters) == ["func", "options"]
+
+
+def test_its_repr_does_not_hold_what_a_cache_does() -> None:
+    """A debugger or a log would have all results."""
+    cache = {number: number for number in range(100)}
+    fn = batched.dynamically(list, cache=cache)
+    view = fn.options(request_cache=dict.fromkeys(range(50)))
+    assert "cache=<dict of 100>" in repr(fn)
+    assert repr(view).endswith(", request_cache=<dict of 50>>")
+    fn.shutdown()

@@ -50,7 +50,7 @@ def test_it_is_a_decorated_function_that_says_where_it_is(server: Served) -> Non
     assert isinstance(fn, batched.BatchedFunction)
     assert (fn.__name__, fn.__doc__) == ("double", f"Call double of the server at {server.address}.")
     assert repr(fn) == f"<batched double of {server.address}>"
-    assert "with options" in repr(fn.options(deadline_ms=5))
+    assert repr(fn.options(deadline_ms=5)).endswith(", deadline_ms=5>")
     assert str(inspect.signature(fn)) == "(*args, **named)"
     assert f"Call double of the server at {server.address}." in pydoc.plain(pydoc.render_doc(fn))
     with pytest.raises(TypeError, match="runs in its server"):

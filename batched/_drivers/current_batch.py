@@ -40,9 +40,14 @@ class CurrentBatch:
 
         For a task that waits on the function's own loop, as they are now. A copy may be empty if the caller
         has left. Each item has its own copy, even if one call passed several, so the function can enter
-        several at once, for example in threads.
+        several at once, for example in threads. A copy of an item, as there are with `batch_sizes`, has the
+        context of that item.
         """
-        return [call.caller_context() for call, start, stop in self._slices for _ in range(start, stop)]
+        found = [call.caller_context() for call, start, stop in self._slices for _ in range(start, stop)]
+        if (copies := copies_of(self._batch)) and (place := self._batch.copies[1]) is not None:
+            copied = self._slices[place[0]][0]
+            found += [copied.caller_context() for _ in range(copies)]
+        return found
 
     @property
     def left(self) -> list[bool]:

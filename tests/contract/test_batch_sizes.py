@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -291,6 +292,22 @@ def test_nothing_is_wanted_of_a_copy(flavour: Flavour) -> None:
     fn = flavour.decorate(look, batch_sizes=(4,), timeout_ms=0)
     assert flavour.call(fn, [1, 2, 3]) == [1, 2, 3]
     assert seen == [[False, False, False, True]]
+    flavour.close(fn)
+
+
+def test_a_copy_has_the_context_of_its_item(flavour: Flavour) -> None:
+    """So the contexts go with the list that the function is given."""
+    caller: ContextVar[str] = ContextVar("caller")
+
+    def name_callers(items: list[int]) -> list[str | None]:
+        contexts = batched.current_batch().contexts
+        assert len({*map(id, contexts)}) == len(contexts) == len(items) == 4
+        return [each.get(caller) for each in contexts]
+
+    fn = flavour.decorate(name_callers, batch_sizes=(4,), timeout_ms=0)
+    caller.set("me")
+    names = flavour.call(fn, [1, 2, 3])
+    assert names in (["me"] * 3, [None] * 3)  # a flavour may call in a thread that has no context of its own
     flavour.close(fn)
 
 

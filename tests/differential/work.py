@@ -238,10 +238,10 @@ class Work:
         current = batched.current_batch()
         contexts = current.contexts
         copies = bool(self.plan.options.get("batch_sizes")) and current.size < len(items)
-        if len(contexts) != current.size or (current.size != len(items) and not copies):
+        if len(contexts) != len(items) or (current.size != len(items) and not copies):
             self.violated(f"{len(contexts)} contexts of {current.size} for {len(items)} items")
             return
-        for item, context in zip(items, contexts, strict=not copies):
+        for item, context in zip(items, contexts, strict=True):
             if context.get(OWNER, item.owner) != item.owner:
                 self.violated(f"{item} comes with the context of {context[OWNER]}")
 

@@ -191,9 +191,10 @@ class _Bar:
     """A progress bar, as a callback."""
 
     def __init__(self) -> None:
+        from rich.console import Console  # noqa: PLC0415
         from rich.progress import Progress  # noqa: PLC0415
 
-        self._progress = Progress(transient=True)
+        self._progress = Progress(console=Console(stderr=True), transient=True)
         self._task = self._progress.add_task("batches")
 
     def __enter__(self) -> Callable[[int, int], object]:
@@ -205,7 +206,8 @@ class _Bar:
 
 
 def _progress(*, is_shown: bool) -> Any:
-    return _Bar() if is_shown else _Silent()
+    # Not on the output, as what reads that may have left.
+    return _Bar() if is_shown and sys.stderr.isatty() else _Silent()
 
 
 def _shown() -> Callable[[Any], None]:

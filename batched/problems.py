@@ -16,7 +16,7 @@ __all__ = ["Problem", "problem"]
 
 _KINDS: tuple[tuple[type[Exception], int, str, str], ...] = (
     (QueueFullError, 429, "Too Many Requests", "Too many requests are waiting."),
-    (OverloadError, 503, "Service Unavailable", "The answer would come too late, as others are waiting."),
+    (OverloadError, 503, "Service Unavailable", "The answer would come too late."),
     (ClosedError, 503, "Service Unavailable", "The service is about to end."),
     (DisconnectedError, 503, "Service Unavailable", "A part of the service cannot be reached."),
     (TimeoutError, 504, "Gateway Timeout", "There was no answer in time."),

@@ -296,8 +296,11 @@ class ThreadDriver(Driver):
     def _drop(self, call: Call) -> None:
         self.batcher.leave(call)
 
-    def withdraw(self, calls: list[Call], error: BaseException) -> None:
-        """Answer those of `calls` that have not begun with `error`: they are not wanted any more."""
+    def withdraw(self, calls: list[Call], error: BaseException | None) -> None:
+        """Answer those of `calls` that have not begun with `error`, as they are not wanted any more.
+
+        Without an error they are late.
+        """
         if self.lock.is_mine():
             self.lock.later.append(partial(self.withdraw, calls, error))
             return
@@ -305,7 +308,10 @@ class ThreadDriver(Driver):
             with self.dispatcher as batcher:
                 batcher.take_in()
                 for call in calls:
-                    batcher.withdraw(call, error, "cancelled")
+                    if error is None:
+                        batcher.expire(call)
+                    else:
+                        batcher.withdraw(call, error, "cancelled")
         except BaseException as interrupt:
             self.dispatcher.recover(interrupt)
             raise
@@ -354,11 +360,4 @@ def _seconds_left(call: Call) -> float:
 def _drop_late(driver: weakref.ref[ThreadDriver], calls: list[Call]) -> None:
     """Drop late calls of a driver that is still there."""
     if (known := driver()) is not None:
-        try:
-            with known.dispatcher as batcher:
-                batcher.take_in()
-                for call in calls:
-                    batcher.expire(call)
-        except BaseException as error:
-            known.dispatcher.recover(error)
-            raise
+        known.withdraw(calls, None)

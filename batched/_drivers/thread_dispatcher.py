@@ -123,7 +123,7 @@ class ThreadDispatcher(Dispatcher):
     def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
         """Hand the callers of `batch`, which streams, their next pieces."""
         batcher = self.batcher
-        if self._pool is not None and batcher.options.continuous and batcher.has_calls:
+        if self._pool is not None and self.driver.options.continuous and batcher.has_calls:
             self._pool.drop_departed()  # else none would join, as another function seems to wait
         return super().step(batch, pieces)
 

@@ -639,14 +639,15 @@ def test_an_item_that_runs_does_not_wait(streaming: Flavour) -> None:
     assert records[-1].waited_ms == 0.0
 
 
+def picky(item: int, step: int) -> Any:
+    """Write a piece, as `so_many` does; raise for 1 and 13."""
+    if item in {1, 13}:
+        raise ValueError(item)
+    return so_many(item, step)
+
+
 def test_an_item_that_fails_with_the_first_step_is_found(streaming: Flavour) -> None:
     """As in any batch: the others have their pieces, each part with a generator of its own."""
-
-    def picky(item: int, step: int) -> Any:
-        if item in {1, 13}:
-            raise ValueError(item)
-        return so_many(item, step)
-
     rows = Refilled(picky, shut=True)
     fn = decorate(streaming, rows, batch_size=4)
     first = streaming.stream(fn, 1)
@@ -665,12 +666,6 @@ def test_a_part_of_a_batch_that_failed_keeps_no_item_from_joining_once_its_calle
     streaming: Flavour,
 ) -> None:
     """Nothing waits for the end of the other part then."""
-
-    def picky(item: int, step: int) -> Any:
-        if item in {1, 13}:
-            raise ValueError(item)
-        return so_many(item, step)
-
     rows = Refilled(picky, shut=True)
     fn = decorate(streaming, rows, batch_size=2)
     first = streaming.stream(fn, 1)

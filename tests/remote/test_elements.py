@@ -87,6 +87,17 @@ def test_a_map_waits_for_room_behind_a_cache_that_callers_await(bad: list[Any]) 
         assert client.fn.stats.total_rejected == 0
 
 
+def check_reads_ahead(fn: Any, items: int, gate: Gate) -> None:
+    """Check that a map has so many items in the server while the gate is shut; `fn` has answered one."""
+    with ThreadPoolExecutor(1) as pool:
+        answers = pool.submit(list, fn.map(range(100)))
+        try:
+            until(lambda: fn.stats.total_accepted == 1 + items)
+        finally:
+            gate.open()
+        assert answers.result(PATIENCE_S) == [*range(100)]
+
+
 @needs_unix
 def test_a_map_has_a_batch_for_each_worker_of_the_server(tmp_path: Path) -> None:
     """And one that is next, and one for its consumer, so that no worker is idle while elements are left."""
@@ -98,13 +109,7 @@ def test_a_map_has_a_batch_for_each_worker_of_the_server(tmp_path: Path) -> None
         gate.wait_for_batch()
         gate.let_through()
         assert first.result(PATIENCE_S) == 0  # now the client knows how many workers there are
-        with ThreadPoolExecutor(1) as pool:
-            answers = pool.submit(list, client.f.map(range(100)))
-            try:
-                until(lambda: client.f.stats.total_accepted == 1 + 7 * 4)
-            finally:
-                gate.open()
-            assert answers.result(PATIENCE_S) == [*range(100)]
+        check_reads_ahead(client.f, 7 * 4, gate)
 
 
 @needs_unix
@@ -120,13 +125,7 @@ def test_clients_follow_what_is_configured_while_they_are_connected(tmp_path: Pa
         assert first.result(PATIENCE_S) == 0  # now the client knows the options
         function.configure(batch_size=4, max_concurrent_batches=5)
         assert client.f.stats.total_accepted == 1  # the news come before this answer
-        with ThreadPoolExecutor(1) as pool:
-            answers = pool.submit(list, client.f.map(range(100)))
-            try:
-                until(lambda: client.f.stats.total_accepted == 1 + 7 * 4)
-            finally:
-                gate.open()
-            assert answers.result(PATIENCE_S) == [*range(100)]
+        check_reads_ahead(client.f, 7 * 4, gate)
 
 
 @needs_unix

@@ -14,6 +14,7 @@ from contextvars import Context as Variables
 from functools import partial
 from inspect import isasyncgen, isgenerator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from batched._api.function import DecoratedFunction
 from batched._core.batch import Batch
@@ -154,10 +155,14 @@ class _Open:
     __del__ = end
 
 
+_spans: WeakKeyDictionary[Batch, _Open] = WeakKeyDictionary()
+"""The spans of batches that have run, until their outputs are split."""
+
+
 def _traced_split(split: Callable[..., list[Any]]) -> Callable[[Batch, Any, Any], list[Any]]:
     def traced(batch: Batch, outputs: Any, collator: Any) -> list[Any]:
         """Split the outputs of a batch; of a wrong number, its span has the error."""
-        found: _Open | None = getattr(batch, "span", None)
+        found = _spans.get(batch)
         if found is None:
             return split(batch, outputs, collator)
         ends, found.ends = found.ends, False
@@ -234,13 +239,13 @@ def _until_done(span: Span, outputs: Any, batch: Batch) -> Any:
     if isasyncgen(outputs):
         return _asteps(span, outputs, batch)
     if type(outputs) is not list and hasattr(type(outputs), "__await__"):
-        batch.span = _Open(span, ends=True)
-        return _awaited(batch.span, outputs)
+        _spans[batch] = found = _Open(span, ends=True)
+        return _awaited(found, outputs)
     _note_errors(span, outputs)
     if hasattr(type(outputs), "__next__"):  # a stream that is no generator
         span.end()
     else:
-        batch.span = _Open(span, ends=True)
+        _spans[batch] = _Open(span, ends=True)
     return outputs
 
 
@@ -318,7 +323,7 @@ class _TracedSteps(Steps):
         if self._is_open:
             self._is_open = False
             _note_errors(self._span, outputs)
-            self._batch.span = _Open(self._span, ends=True)
+            _spans[self._batch] = _Open(self._span, ends=True)
 
     def _fail(self, error: BaseException) -> None:
         self._span.record_exception(error)
@@ -344,7 +349,7 @@ async def _awaited(found: _Open, work: Any) -> Any:
 
 
 def _steps(span: Span, steps: Any, batch: Batch) -> Generator[Any, Any]:
-    batch.span = _Open(span, ends=False)
+    _spans[batch] = _Open(span, ends=False)
     with _current(span, ends=True), closing(steps):
         pieces = next(steps, _END)
         while pieces is not _END:
@@ -357,7 +362,7 @@ def _steps(span: Span, steps: Any, batch: Batch) -> Generator[Any, Any]:
 
 
 async def _asteps(span: Span, steps: Any, batch: Batch) -> AsyncGenerator[Any, Any]:
-    batch.span = _Open(span, ends=False)
+    _spans[batch] = _Open(span, ends=False)
     with _current(span, ends=True):
         try:
             pieces = await anext(steps, _END)

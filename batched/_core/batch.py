@@ -45,6 +45,7 @@ class Batch:
     """
 
     __slots__ = (
+        "__weakref__",
         "_failed_at",
         "_overwritten",
         "begun",
@@ -63,7 +64,6 @@ class Batch:
         "shapes",
         "size",
         "slices",
-        "span",
         "stage_s",
     )
 
@@ -79,9 +79,6 @@ class Batch:
 
     outer: set[Batch]
     """The batches of other functions that await its calls; unset until that is asked."""
-
-    span: Any
-    """What traces it, until its outputs are split; unset unless `batched.opentelemetry` sets it."""
 
     stage_s: tuple[float, ...]
     """How long it was prepared, in the function, and finished; unset unless it passes stages."""

@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -114,24 +115,31 @@ def suite(session: nox.Session, command: str, *options: str, **named: dict[str, 
     version = version_of(session, command)
     # What is an experiment is not to hold up the rest, should a test hang.
     limit = ("timeout", "1200") if version.endswith("t") else ()
-    RAN[version] = run_tests(session, *limit, command, "-m", "pytest", *options, *session.posargs, **named)
+    run = (*limit, command, "-m", "pytest", *options, *session.posargs, *WORKERS)
+    RAN[version] = run_tests(session, *run, **named)
 
 
-def must_pass(session: nox.Session, command: str, *options: str, **named: dict[str, str]) -> None:
+def must_pass(
+    session: nox.Session,
+    command: str,
+    *options: str,
+    workers: Sequence[str] = WORKERS,
+    **named: dict[str, str],
+) -> None:
     """Run tests with the Python of `command`; the session fails with them."""
-    counted = run_tests(session, command, "-m", "pytest", *options, **named)
+    counted = run_tests(session, command, "-m", "pytest", *options, *workers, **named)
     session.log(str(counted))
     if not counted.is_good:
         session.error("tests failed")
 
 
 def run_tests(session: nox.Session, *run: str, **named: dict[str, str]) -> Counted:
-    """Run tests on two processes, and few that failed once more; return what became of them."""
+    """Run tests, and few that failed once more; return what became of them."""
     is_good = True
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         try:
-            session.run(*run, f"--junitxml={report}", *WORKERS, external=True, **named)
+            session.run(*run, f"--junitxml={report}", external=True, **named)
         except CommandFailed:
             is_good = False
         counted = counted_in(report)
@@ -359,19 +367,19 @@ def look(session: nox.Session) -> None:
 @nox.session
 def pages(session: nox.Session) -> None:
     """The pages that need other libraries, run as printed; needs the `pages` extra."""
-    python(session, "pytest", "-n", "2", "-m", "pages", *session.posargs, env=OFFLINE)
+    must_pass(session, sys.executable, "-m", "pages", *session.posargs, env=OFFLINE)
 
 
 @nox.session
 def pages_alone(session: nox.Session) -> None:
     """The same and all others, each with only what its `pip install` names; needs a network."""
-    python(session, "pytest", "-n", "2", "-m", "pages_alone", *session.posargs, env=OFFLINE)
+    must_pass(session, sys.executable, "-m", "pages_alone", *session.posargs, env=OFFLINE)
 
 
 @nox.session
 def libraries(session: nox.Session) -> None:
     """What users have beside this package: errors, clocks, green threads; needs the `libraries` extra."""
-    python(session, "pytest", "-n", "2", "-m", "libraries", *session.posargs, env=OFFLINE)
+    must_pass(session, sys.executable, "-m", "libraries", *session.posargs, env=OFFLINE)
 
 
 @nox.session
@@ -414,7 +422,7 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def soak(session: nox.Session) -> None:
     """What happens rarely: the long tests, and those that do a part by default with their full numbers."""
-    python(session, "pytest", "-m", "soak", *WORKERS, *session.posargs)
+    must_pass(session, sys.executable, "-m", "soak", *session.posargs)
     must_pass(session, sys.executable, THOROUGH, *(session.posargs or with_numbers()))
 
 
@@ -429,16 +437,16 @@ def redis(session: nox.Session) -> None:
     """A cache on a Redis of its own, which listens on 127.0.0.1 only."""
     if shutil.which("redis-server") is None:
         session.skip("there is no redis-server")
-    python(session, "pytest", "-m", "redis", *session.posargs)
+    must_pass(session, sys.executable, "-m", "redis", *session.posargs, workers=())
 
 
 @nox.session
 def model(session: nox.Session) -> None:
     """The examples and services with a real model; what meets a GPU, on the CPU where there is none."""
-    python(session, "pytest", "-m", "model or gpu", *session.posargs, env=OFFLINE)
+    must_pass(session, sys.executable, "-m", "model or gpu", *session.posargs, workers=(), env=OFFLINE)
 
 
 @nox.session
 def ray(session: nox.Session) -> None:
     """A local Ray; needs the `ray` extra, which no other session is to find."""
-    python(session, "pytest", "-m", "ray", *session.posargs, env=OFFLINE)
+    must_pass(session, sys.executable, "-m", "ray", *session.posargs, workers=(), env=OFFLINE)

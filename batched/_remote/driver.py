@@ -94,6 +94,7 @@ class RemoteDriver(Driver):
         collator: Any = self.collator
         collator.chunk_size = 1 if known.maps_singly else None
         collator.most_bytes = most_bytes
+        collator.default_deadline_ms = known.default_deadline_ms
         self.max_pieces = known.max_pieces
         self._follow(
             {

@@ -36,6 +36,7 @@ class Described:
     max_queue_size: int | None
     max_pieces: int
     max_concurrent_batches: int = 1
+    default_deadline_ms: float | None = None
 
 
 _KINDS: dict[str, Any] = {

@@ -167,20 +167,29 @@ class RemoteCollator:
         """None lets a map put several elements into a call; until the server has said so, each is one."""
         self.most_bytes: float = inf
         """The most bytes that the server takes at once."""
+        self.default_deadline_ms: float | None = None
+        """That of the function, once the server has said it: it holds while the server stands still, too."""
 
     def read(self, function: Any, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call that the arguments mean."""
         asked = Asked(Flag.ONE, args[0]) if len(args) == 1 and not named else Asked(Flag.NONE, (args, named))
-        return Call().begin(function, asked, 1, False, now)  # noqa: FBT003
+        return self._call(function, asked, 1, now)
 
     def one(self, function: Any, args: tuple[Any, ...], named: dict[str, Any], now: float) -> Call:
         """Return the call for one item, even a list: a stream."""
-        return Call().begin(function, Asked(Flag.STREAM, (args, named)), 1, False, now)  # noqa: FBT003
+        return self._call(function, Asked(Flag.STREAM, (args, named)), 1, now)
 
     def chunk(self, function: Any, items: list[Any], now: float) -> Call:
         """Return a call of elements of a `map`."""
         asked = Asked(Flag.ELEMENTS, items, most_bytes=self.most_bytes)
-        return Call().begin(function, asked, len(items), True, now)  # noqa: FBT003
+        return self._call(function, asked, len(items), now)
+
+    def _call(self, function: Any, asked: Asked, size: int, now: float) -> Call:
+        call = Call().begin(function, asked, size, bool(asked.flags & Flag.ELEMENTS), now)
+        default_ms = self.default_deadline_ms
+        if default_ms is not None and function._shared.call_options.deadline_ms == "default":  # noqa: SLF001
+            call.deadline = now + default_ms / 1000
+        return call
 
     def own(self, call: Call) -> None:
         """Have the memory of large arrays copied: all else of a call is bytes when `submit` returns."""

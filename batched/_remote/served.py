@@ -102,6 +102,7 @@ class Served:
             max_queue_size=options.max_queue_size,
             max_pieces=getattr(options, "max_pieces", DEFAULT_MAX_PIECES),
             max_concurrent_batches=options.max_concurrent_batches,
+            default_deadline_ms=options.default_deadline_ms,
         )
 
     def call(self, wanted: Wanted, client: str) -> Call:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,66 @@ def test_calls_of_another_process_share_the_deadline_of_their_block(tmp_path: Pa
         with batched.deadline(1000 * PATIENCE_S):
             assert client.held(2) == 2
         client.close()
+
+
+def test_the_deadline_of_the_function_holds_in_a_block_that_has_more_time(tmp_path: Path) -> None:
+    """As in one process, where the sooner one holds; from threads, tasks, maps, and for futures."""
+    gate = Gate(shut=True)
+
+    @batched.dynamically(timeout_ms=0, batch_size=1, default_deadline_ms=50)
+    def held(items: list[int]) -> list[int]:
+        gate(items)
+        return items
+
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"held": held}), batched.connect(bind) as client:
+        first = client.held.options(deadline_ms=None).submit(0)
+        gate.wait_for_batch()
+
+        async def call() -> None:
+            with batched.deadline(1000 * PATIENCE_S):
+                await client.held.acall(1)
+
+        with batched.deadline(1000 * PATIENCE_S):
+            with pytest.raises(TimeoutError, match="deadline_ms=50"):
+                client.held(1)
+            with pytest.raises(TimeoutError, match="deadline_ms=50"):
+                list(client.held.map([1]))
+            assert "deadline_ms=50" in str(client.held.submit(1).exception(PATIENCE_S))
+        with pytest.raises(TimeoutError, match="deadline_ms=50"):
+            asyncio.run(asyncio.wait_for(call(), PATIENCE_S))
+        gate.open()
+        assert first.result(PATIENCE_S) == 0
+        with batched.deadline(1000 * PATIENCE_S):
+            assert client.held.options(deadline_ms=None)(2) == 2
+
+
+def test_the_deadline_of_the_function_holds_while_its_server_stands_still(tmp_path: Path) -> None:
+    """As the server has said what it is: the client does not wait for it to say that a call is late."""
+    stands, goes_on = threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        stands.set()
+        goes_on.wait(PATIENCE_S)
+
+    @batched.dynamically(timeout_ms=0, default_deadline_ms=300)
+    def same(items: list[int]) -> list[int]:
+        return items
+
+    async def main() -> None:
+        still = asyncio.ensure_future(asyncio.to_thread(server.on_loop, stand_still))
+        await asyncio.to_thread(stands.wait, PATIENCE_S)
+        kept = client.same.options(return_exceptions=True)
+        of_threads = [asyncio.to_thread(client.same, 1), asyncio.to_thread(list, kept.map(range(2)))]
+        calls = asyncio.gather(client.same.acall(1), *of_threads, return_exceptions=True)
+        *found, mapped = await asyncio.wait_for(calls, PATIENCE_S)
+        assert {type(each) for each in [*found, *mapped]} == {TimeoutError}
+        goes_on.set()
+        await still
+        assert await unbound.acall(2) == 2
+
+    bind = f"unix:{tmp_path}/s"
+    with serving(bind, functions={"same": same}) as server, batched.connect(bind) as client:
+        unbound = client.same.options(deadline_ms=None)
+        assert unbound(1) == 1
+        asyncio.run(main())

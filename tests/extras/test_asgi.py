@@ -442,8 +442,33 @@ def with_quart(handle: Callable[[], str], ended: list[str]) -> Any:
     return app
 
 
+def with_django(handle: Callable[[], str], ended: list[str]) -> Any:
+    """Return an application."""
+    from types import ModuleType
+
+    import django
+    from django.conf import settings
+    from django.core.asgi import get_asgi_application
+    from django.http import HttpResponse
+    from django.urls import path
+
+    def handler(_: Any) -> HttpResponse:
+        try:
+            return HttpResponse(handle())
+        finally:
+            ended.append("place")
+
+    if not settings.configured:
+        settings.configure(ALLOWED_HOSTS=["*"], LOGGING_CONFIG=None)
+        django.setup()
+    urls: Any = ModuleType("urls")
+    urls.urlpatterns = [path("", handler)]
+    settings.ROOT_URLCONF = urls
+    return Batching(get_asgi_application())
+
+
 @pytest.mark.libraries
-@pytest.mark.parametrize("framework", [with_fastapi, with_starlette, with_litestar, with_quart])
+@pytest.mark.parametrize("framework", [with_fastapi, with_starlette, with_litestar, with_quart, with_django])
 def test_a_handler_in_a_thread_whose_client_has_left_ends(
     framework: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:

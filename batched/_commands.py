@@ -222,9 +222,10 @@ def _shown() -> Callable[[Any], None]:
         console = Console()
         curve = Table("size", "batch takes", "an item", "", title=f"batches of {told.name}")
         slowest = max(each.item_ms for each in told.measured)
+        block, arrow = ("#", "<-") if console.options.ascii_only else ("█", "←")  # as the frame of the table
         for each in told.measured:
-            bar = "█" * max(1, round(30 * each.item_ms / slowest)) if slowest else ""
-            mark = " ←" if each.size == told.batch_size and told.pays else ""
+            bar = block * max(1, round(30 * each.item_ms / slowest)) if slowest else ""
+            mark = f" {arrow}" if each.size == told.batch_size and told.pays else ""
             curve.add_row(f"{each.size}", f"{each.took_ms:.3g} ms", f"{each.item_ms:.3g} ms", bar + mark)
         console.print(curve)
         expected = Table("callers", "items/s", "one by one", "answer after", "batch", title="to expect")

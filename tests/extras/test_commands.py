@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -96,6 +97,16 @@ def test_an_output_that_is_not_read_to_its_end_is_no_error(items: Path, form: li
         assert process.stderr is not None
         assert process.stderr.read() == ""
         assert process.wait(PATIENCE_S) == 1
+
+
+def test_an_output_without_blocks_and_arrows_has_others(items: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file on Windows has a code page, which knows neither."""
+    output = TextIOWrapper(BytesIO(), "cp1252")
+    monkeypatch.setattr(sys, "stdout", output)
+    assert status_of("profile", "module_of_commands:embed", "--items", items, "--repeats", 1) == 0
+    output.seek(0)
+    assert "| 1    |" in (shown := output.read())
+    assert "####" in shown
 
 
 def test_a_broken_pipe_of_the_function_is_its_error(items: Path) -> None:

@@ -20,7 +20,7 @@ from batched.errors import DisconnectedError
 UNIX = hasattr(socket, "AF_UNIX")
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 LONGEST_PATH: int = 107 if sys.platform == "linux" else 103
-BACKLOG = 1024
+_BACKLOG = 1024
 _FIRST_FD = 3
 """Of the sockets that systemd opens."""
 _CONNECT_S = 0.2
@@ -70,6 +70,14 @@ def parsed(text: str) -> Address:
     raise ValueError(f"an address is unix:PATH, tcp:127.0.0.1:PORT or fd:NUMBER, got {text!r}")
 
 
+class _Listener(socket.socket):
+    """A socket with a long queue of connections, however few of them are accepted in a turn."""
+
+    def listen(self, backlog: int = _BACKLOG, /) -> None:
+        """Listen: asyncio asks for a queue as long as the number that it accepts in a turn."""
+        super().listen(max(backlog, _BACKLOG))
+
+
 def listen(address: Address, mode: int, group: int | None = None) -> socket.socket:
     """Return a socket that listens there; a unix socket has this mode, and this group, from the start.
 
@@ -80,14 +88,14 @@ def listen(address: Address, mode: int, group: int | None = None) -> socket.sock
         listener = _inherited(address.where)
     elif isinstance(address.where, tuple):
         family = socket.AF_INET6 if ":" in address.where[0] else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener = _Listener(family, socket.SOCK_STREAM)
         try:
             if os.name == "posix":  # elsewhere processes of other users could listen there too
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if hasattr(socket, "SO_REUSEPORT"):  # for a successor, of this user
                     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listener.bind(address.where)
-            listener.listen(BACKLOG)
+            listener.listen()
         except BaseException:
             listener.close()
             raise
@@ -105,7 +113,7 @@ def _inherited(number: int) -> socket.socket:
         if not _FIRST_FD <= number <= last:
             raise ValueError(f"systemd has opened the sockets fd:{_FIRST_FD} to fd:{last}, got fd:{number}")
     try:
-        listener = socket.socket(fileno=os.dup(number))
+        listener = _Listener(fileno=os.dup(number))
     except OSError as error:
         why = f"fd:{number} is no socket that the parent of this process has opened"
         raise ValueError(f"{why}: {error}") from error
@@ -125,7 +133,7 @@ def check_replaceable(path: str) -> None:
 
 def _listen_at(path: str, mode: int, group: int | None) -> socket.socket:
     check_replaceable(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = _Listener(socket.AF_UNIX, socket.SOCK_STREAM)
     # Not by the number of the process: in containers that share a folder, both servers may have the same one.
     name = f"{path}.{secrets.token_hex(4)}"
     if len(os.fsencode(name)) > LONGEST_PATH:
@@ -139,7 +147,7 @@ def _listen_at(path: str, mode: int, group: int | None) -> socket.socket:
         if group is not None:
             os.chown(name, -1, group)
         Path(name).chmod(mode)
-        listener.listen(BACKLOG)
+        listener.listen()
         with _alone_in(Path(path).parent):
             Path(name).rename(path)
     except BaseException:

@@ -15,7 +15,7 @@ from typing import Any
 from batched._api.function import DecoratedFunction
 from batched._drivers.fork_and_exit import register
 from batched._drivers.wakeups import ask
-from batched._remote.addresses import BACKLOG, Address, groups_of, identity, listen, parsed, unlink, user_of
+from batched._remote.addresses import Address, groups_of, identity, listen, parsed, unlink, user_of
 from batched._remote.clients import Clients
 from batched._remote.frames import MAX_FRAME_BYTES, VERSION
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
@@ -81,7 +81,6 @@ class Server:
         # One in each turn: out of file descriptors, asyncio has as many failures as it may accept, logs each
         # of them, and tries again after each, at once.
         accepting = await loop.create_server(lambda: self._session(loop), sock=listener, backlog=1)
-        listener.listen(BACKLOG)
         self._listener = listener
         register(self)
         try:

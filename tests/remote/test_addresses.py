@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
@@ -54,6 +55,18 @@ def test_an_address_is_read(text: str, address: Address) -> None:
     """And said as it was given."""
     assert parsed(text) == address
     assert parsed(str(address)) == address
+
+
+def test_many_connections_wait_however_few_are_accepted_in_a_turn(tmp_path: Path) -> None:
+    """A server of asyncio listens once more, for as many as it accepts in a turn: one."""
+    path = str(tmp_path / "s")
+    with contextlib.ExitStack() as peers:
+        listener = peers.enter_context(listen(parsed(f"unix:{path}"), 0o600))
+        listener.listen(1)
+        for _ in range(100):
+            peer = peers.enter_context(socket.socket(socket.AF_UNIX))
+            peer.settimeout(0.0)
+            peer.connect(path)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from types import coroutine
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from batched._api.deadline import Request, request
+from batched._api.deadline import Block, Request, request
 from batched._core.option_checks import a_time
 from batched.problems import KINDS, Problem, problem
 
@@ -87,11 +87,13 @@ class Batching:
             await answer.problem(_UNREADABLE)
             return
         try:
-            with request(allowed_ms) as answer.request:
-                if self._cancels and not scope.get(_WATCHES):
-                    scope[_WATCHES] = True
-                    await _while_client_stays(self._app, scope, receive, answer)
-                else:
+            if self._cancels and not scope.get(_WATCHES):
+                scope[_WATCHES] = True
+                with request(allowed_ms, Request) as watched:
+                    answer.block = watched
+                    await _while_client_stays(self._app, scope, receive, answer, watched)
+            else:
+                with request(allowed_ms, Block) as answer.block:
                     await self._app(scope, receive, answer.send)
         except Exception as error:
             found = problem(error)
@@ -150,7 +152,7 @@ class _Answer:
         self._send = send
         self._replaces = replaces
         self.replaced: tuple[Problem, BaseException] | None = None
-        self.request: Request | None = None
+        self.block: Block | None = None
         self.has_begun = False
         self.has_ended = False
 
@@ -165,15 +167,10 @@ class _Answer:
         is_body = message["type"] in {"http.response.body", "http.response.zerocopysend"}
         if message["type"] == "http.response.pathsend" or (is_body and not message.get("more_body", False)):
             self.has_ended = True
-            if self.request is not None:
-                self.request.lift()  # the background tasks of a request have none
+            if self.block is not None:
+                self.block.lift()  # the background tasks of a request have none
         if self.replaced is None:
             await self._send(message)
-
-    def drop_calls(self) -> None:
-        """Drop what threads have in a queue for the client, which has left."""
-        if self.request is not None:
-            self.request.withdraw()
 
     async def problem(self, found: Problem) -> None:
         """Answer with a problem."""
@@ -184,7 +181,7 @@ class _Answer:
 
 
 async def _while_client_stays(
-    app: App, scope: MutableMapping[str, Any], receive: Receive, answer: _Answer
+    app: App, scope: MutableMapping[str, Any], receive: Receive, answer: _Answer, block: Request
 ) -> None:
     """Run the application, and cancel it when the client leaves before all of its answer has been sent."""
     messages = _Messages(receive, waits=_waits_for_continue(scope))
@@ -210,7 +207,7 @@ async def _while_client_stays(
             timers.append(loop.call_later(_GRACE_S, cancel))
         else:
             cancel()
-        answer.drop_calls()
+        block.withdraw()
 
     watching.add_done_callback(leave)
     try:

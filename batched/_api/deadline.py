@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from weakref import ref
 
 from batched._clock import monotonic
@@ -34,6 +34,10 @@ class Block:
         self.outer = outer
         self.request: Request | None = None if outer is None else outer.request
 
+    def lift(self) -> None:
+        """End its deadline for what else it does, in whichever of its tasks and threads."""
+        self.until = inf
+
 
 class Request(Block):
     """The block of a web request, which knows the calls of its threads: a thread cannot be cancelled."""
@@ -42,8 +46,7 @@ class Request(Block):
 
     def __init__(self, until: float, outer: Block | None) -> None:
         super().__init__(until, outer)
-        if self.request is None:  # else it is mounted in another application, and that one's is told
-            self.request = self
+        self.request = self
         self._lock = threading.Lock()
         self._calls: list[tuple[ref[Withdraws], ref[Call]]] = []
         self._most = _FEW
@@ -56,10 +59,6 @@ class Request(Block):
                 self._calls = [each for each in self._calls if _waits(each[1]())]
                 self._most = _FEW + 2 * len(self._calls)
 
-    def lift(self) -> None:
-        """End its deadline for what else it does, in whichever of its tasks and threads."""
-        self.until = inf
-
     def withdraw(self) -> None:
         """Have the calls of its threads that have not begun raise `CancelledError`: its client has left."""
         with self._lock:
@@ -69,6 +68,9 @@ class Request(Block):
             if driver is not None and call is not None:
                 why = f"the client that {driver.name} was called for has left"
                 driver.withdraw([call], CancelledError(why))
+
+
+BlockT = TypeVar("BlockT", bound=Block)
 
 
 def _waits(call: Call | None) -> bool:
@@ -105,10 +107,10 @@ def deadline(ms: float) -> Iterator[None]:
 
 
 @contextmanager
-def request(ms: float | None) -> Iterator[Request]:
+def request(ms: float | None, kind: type[BlockT]) -> Iterator[BlockT]:
     """Do what `deadline` does, for a web request; with None there is no deadline."""
     until = inf if ms is None else monotonic() + ms / 1000
-    found = Request(until, _inmost.get())
+    found = kind(until, _inmost.get())
     with _entered(found):
         yield found
 

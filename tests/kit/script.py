@@ -50,6 +50,9 @@ def slow(items):
 """What every script begins with: functions that are fast and slow, a class with a batched method, workers."""
 
 
+FORKS = "ignore:This process:DeprecationWarning"
+"""From Python 3.12 on, a fork beside threads warns; where warnings are errors, from 3.15 on it fails."""
+
 COVERAGE = "COVERAGE_PROCESS_CONFIG"
 """By this variable a process knows that its lines are to be counted, which takes memory for each thread."""
 
@@ -58,7 +61,7 @@ def run_script(script: str, *, timeout: float = 60.0, cwd: Path = ROOT, counts_m
     """Run `script` after the prologue; it must end by itself, well, and silently on stderr."""
     environment = {name: value for name, value in os.environ.items() if not counts_memory or name != COVERAGE}
     result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROLOGUE + textwrap.dedent(script)],
+        [sys.executable, "-W", "error", "-W", FORKS, "-c", PROLOGUE + textwrap.dedent(script)],
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 
+import batched
 from batched.errors import BatchError
 from tests.kit.flavours import Flavour
 from tests.kit.maps import read
@@ -94,6 +96,29 @@ def test_an_error_of_a_tuple_says_that_it_is_one_item(flavour: Flavour, item: An
     """And of an array: a newcomer may have meant many."""
     fn = flavour.decorate(strict, timeout_ms=0)
     assert notes_of(flavour, fn, item) == ([] if note is None else [note])
+
+
+@pytest.mark.parametrize(
+    ("items", "note"),
+    [
+        ((text for text in "ab"), "a generator is one item; pass a list for several"),
+        (map(str, "ab"), "a map is one item; pass a list for several"),
+        (filter(None, "ab"), "a filter is one item; pass a list for several"),
+        (zip("ab", "cd", strict=True), "a zip is one item; pass a list for several"),
+        (iter(["a"]), "a list_iterator is one item; pass a list for several"),
+        ({"a": 1}.keys(), "a dict_keys is one item; pass a list for several"),
+        ({"a": "b"}.values(), "a dict_values is one item; pass a list for several"),
+        ({"a": "b"}.items(), "a dict_items is one item; pass a list for several"),
+        (StringIO("a"), None),  # an upload, which is meant
+        ({"a": "b"}, None),
+    ],
+)
+def test_an_error_of_an_iterator_says_that_it_is_one_item(items: Any, note: str | None) -> None:
+    """So does that of a view of a dict. An open file is one, but it is meant as one item."""
+    fn = batched.dynamically(strict, timeout_ms=0)
+    with pytest.raises(TypeError) as caught:
+        fn(items)
+    assert getattr(caught.value, "__notes__", []) == ([] if note is None else [note])
 
 
 def test_columns_say_so_too(flavour: Flavour) -> None:

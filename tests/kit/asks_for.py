@@ -111,6 +111,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_items_that_are_no_such_things_are_run_again",
         "test_one_such_item_among_others_is_enough",
         "test_return_exceptions_leaves_them_in_their_places",
+        "test_the_error_says_why_all_callers_have_it",
         "test_the_function_sees_only_these_sizes_and_each_caller_has_what_it_would_have_alone",
         "test_whatever_fails_in_any_stage_each_caller_has_what_it_would_have_alone",
     ),

@@ -83,6 +83,26 @@ def test_rows_of_arrays_are_no_items_behind_a_cache(flavour: Flavour) -> None:
 
 
 @pytest.mark.parametrize(
+    "options", [{"group_by": int}, {"length": int}, {"cache": {}, "cache_key": int}, {"max_batch_length": 9}]
+)
+def test_the_error_of_a_callback_says_of_which_item_it_is(flavour: Flavour, options: dict[str, Any]) -> None:
+    """Of those of the list. In a list of 10,000 records it would be hard to find."""
+    bad: Any = 3 if "max_batch_length" in options else "x"
+    fn = flavour.decorate(list, name="embed", timeout_ms=0, **options)
+    assert notes_of(flavour, fn, ["1", "2", bad, "4"]) == ["item 3 of 4 of embed"]
+    assert notes_of(flavour, fn, bad) == []
+    assert notes_of(flavour, fn, [bad]) == []
+
+
+def test_an_item_that_cannot_be_a_key_of_the_cache_is_named_too(flavour: Flavour) -> None:
+    """Also of the cache of one request."""
+    cached = flavour.decorate(list, name="embed", timeout_ms=0, cache={})
+    assert notes_of(flavour, cached, [1, {}]) == ["item 2 of 2 of embed"]
+    fn = flavour.decorate(list, name="embed", timeout_ms=0)
+    assert notes_of(flavour, fn.options(request_cache={}), [1, {}]) == ["item 2 of 2 of embed"]
+
+
+@pytest.mark.parametrize(
     ("item", "note"),
     [
         (("a", "b"), "a tuple is one item; pass a list for several"),

@@ -161,7 +161,7 @@ def top(  # noqa: PLR0913
     """Show what a service's batched functions do, until Ctrl-C.
 
     Args:
-        url: The page of its metrics, such as http://127.0.0.1:9100/metrics.
+        url: The page of its metrics, such as http://127.0.0.1:9100/metrics; `http://` may be left out.
         every_s: The seconds between two looks.
         looks: After how many looks to end; None for never.
         console: Where to show it.
@@ -177,6 +177,8 @@ def top(  # noqa: PLR0913
         raise ValueError(f"every_s must be above 0, and at most {_DAY_S} (a day), got {every_s:g}")
     if looks is not None and looks < 1:
         raise ValueError(f"looks must be at least 1, got {looks}")
+    if "://" not in url:
+        url = f"http://{url}"
     get = _get if fetch is None else fetch
     before, then = _figures(get, url), time.monotonic()
     with Live(table([], url), console=console or Console(), auto_refresh=False) as live:

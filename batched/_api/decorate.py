@@ -37,6 +37,9 @@ _SELF = Parameter("self", Parameter.POSITIONAL_ONLY)
 _ONE_ITEM = [bool, int, float, complex, str, bytes, bytearray, dict, set, frozenset]
 """Types of a parameter for which a list is wrong."""
 
+_OF_OTHERS = {"batch_timeout": "timeout_ms", "max_latency_ms": "default_deadline_ms"}
+"""Options of LitServe and BentoML that are called otherwise here."""
+
 _ROWS = re.compile(r"^( +)\w+: Each one says in an editor what it means.*$", re.MULTILINE)
 """The line of a docstring that the rows of the table replace. Editors show the line."""
 
@@ -152,9 +155,20 @@ def check_names(refusal: str, can: str, given: Iterable[str], known: Iterable[st
     names = [*known]
     for name in given:
         if name not in names:
-            near = get_close_matches(name, names, 1)
-            meant = f" (did you mean {near[0]!r}?)" if near else ""
-            raise TypeError(f"{refusal} {name!r}{meant}; it {can} {', '.join(names)}")
+            near = [_OF_OTHERS[name]] if name in _OF_OTHERS else get_close_matches(name, names, 1)
+            meant = f" (did you mean {near[0]!r}?)" if near and near[0] in names else ""
+            raise TypeError(f"{refusal} {name!r}{meant}{_where(name)}; it {can} {', '.join(names)}")
+
+
+def _where(name: str) -> str:
+    """Return what to write for an option that is taken elsewhere, "" if none has the `name`."""
+    if name in live_options(CallOptions):
+        return f", which is an option of calls: fn.options({name}=...)"
+    if name in live_options(Options):
+        return ", which the decorator takes and fn.configure changes"
+    if name in _rows(Options):
+        return ", which only the decorator takes"
+    return ", which batched.inference.dynamically takes" if name in _rows(ArrayOptions) else ""
 
 
 def takes_options(kind: type[Options]) -> Callable[[FunctionT], FunctionT]:

@@ -106,9 +106,10 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         """Yield the result of each item, in order; block for the next one.
 
         `items` may be endless: at most three batches are read ahead of the consumer, and one more for each
-        further worker. Each element is one item, even a list. The error of an item is raised in its place,
-        and ends the map. With `with_items` each result comes as a pair, `(item, result)`. The other rules are
-        those of `amap`.
+        further worker. They are read before the first answer is yielded, so a source that blocks, such as a
+        queue, holds answers back; `amap` over an asynchronous source does not. Each element is one item, even
+        a list. The error of an item is raised in its place, and ends the map. With `with_items` each result
+        comes as a pair, `(item, result)`. The other rules are those of `amap`.
         """
         return map_items(self, self._shared, self._open_map(), (items, *more), with_items=with_items)
 

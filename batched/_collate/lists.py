@@ -6,6 +6,7 @@ import inspect
 import reprlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from types import NoneType
 from typing import Any
 
 from batched._collate.owned import PLAIN, are_plain, owned, rows_of
@@ -173,18 +174,29 @@ class ListCollator:
         )
 
 
+_REMEDIES: tuple[tuple[type, str], ...] = (
+    (NoneType, ": is a `return` missing?"),
+    (Generator, ": write `return list(...)`; to stream, decorate the generator function without a wrapper"),
+    (Iterator, ": write `return list(...)`"),
+    (
+        Mapping,
+        (
+            ": if its keys are the items, write `return [outputs[item] for item in items]`; if it has a "
+            "column for each name, `return [dict(zip(outputs, row)) for row in zip(*outputs.values())]`"
+        ),
+    ),
+    (AbstractSet, ", which has no order"),
+)
+"""By the type of outputs that are no rows: what may have been meant, and what to write. The first counts."""
+
+
 def _remedy(outputs: Any) -> str:
     """Return what may have been meant by outputs that are no rows, and what to write."""
-    if outputs is None:
-        return ": is a `return` missing?"
-    if isinstance(outputs, Generator):
-        return ": write `return list(...)`; to stream, decorate the generator function without a wrapper"
-    if isinstance(outputs, Iterator):
-        return ": write `return list(...)`"
-    if isinstance(outputs, Mapping):
-        return ": write `return [outputs[item] for item in items]`, in the order of the items"
-    if isinstance(outputs, AbstractSet):
-        return ", which has no order"
+    for kind, remedy in _REMEDIES:
+        if isinstance(outputs, kind):
+            return remedy
+    if hasattr(outputs, "columns"):
+        return ", which iterates over its columns: return a list of its rows"
     return f", {reprlib.repr(outputs)}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, MappingView, Sequence
 from contextvars import Context, ContextVar, copy_context
 from enum import Enum
 from typing import Any, Literal, Protocol, Self, TypeAlias
@@ -26,6 +26,9 @@ DONE = Done.DONE
 
 
 _EMPTY = Context()
+
+_COLLECTIONS = (tuple, set, frozenset, range, deque, MappingView)
+"""What is no list, and may have been meant as one."""
 
 
 class Row(tuple[Any, ...]):
@@ -304,7 +307,8 @@ def _taken_for_one(item: Any) -> str | None:
     """Return a note for an item, or a row of several columns, that may have been meant as many items."""
     for each in item if type(item) is list else (item,):
         kind = type(each)  # a proxy may fail when asked for its class
-        if issubclass(kind, tuple | set | frozenset | range | deque) or hasattr(kind, "__array__"):
+        is_source = issubclass(kind, Iterator) and not hasattr(kind, "read")  # an open file is meant as one
+        if is_source or issubclass(kind, _COLLECTIONS) or hasattr(kind, "__array__"):
             name = kind.__name__
             return f"{'an' if name[0] in 'aeiou' else 'a'} {name} is one item; pass a list for several"
     return None

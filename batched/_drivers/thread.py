@@ -164,6 +164,14 @@ class ThreadDriver(Driver):
             f"function, {self.name}.__wrapped__"
         )
 
+    def closed_error(self) -> ClosedError:
+        """Return what calls raise after the end: the function's own, or that of its workers."""
+        if self.pool is not None and self.pool.closed:
+            return ClosedError(
+                f"{self.name} takes no more calls: its workers {self.pool.name!r} were shut down"
+            )
+        return super().closed_error()
+
     def check_outside(self) -> None:
         """Raise if this is a worker's own thread, which cannot wait for its own end."""
         if _thread.get_ident() in self.idents:

@@ -6,6 +6,7 @@ tells an item which fails from an outage. After an outage, a single item comes f
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -19,6 +20,11 @@ from batched._policy.out_of_memory import is_out_of_memory
 from batched._policy.result_count import ResultCount
 from batched._policy.search import Pause, Search
 from batched._policy.surroundings import is_of_surroundings
+
+_NOT_RETRIED = (
+    "the batch was not retried in halves, because it has an item that one run may use up (an iterator, an "
+    "open file): so all callers of the batch get this error"
+)
 
 _AT_REST = ("failed",)
 _WATCHES = ("took", "failed", "ended")
@@ -104,7 +110,7 @@ class Isolation(Feature):
                 batch.search.restarted()
         if batch.is_misanswered:  # whatever the items are, the function returns what it must not
             self._results.was_wrong(batch.returned)
-        if not self._is_worth_it(batch, error, started, now) or not self.river.can_repeat(batch):
+        if not self._is_worth_it(batch, error, started, now) or not self._can_repeat(batch, error):
             return False
         search = batch.search
         begins = search is None
@@ -118,6 +124,15 @@ class Isolation(Feature):
             parts = self._parts_of(batch, error, search, begins=begins)
         self.river.run_again(batch, parts)
         return True
+
+    def _can_repeat(self, batch: Batch, error: BaseException) -> bool:
+        """Whether `batch` may run again; if not, note on `error` why all callers get it."""
+        if self.river.can_repeat(batch):
+            return True
+        with contextlib.suppress(Exception):  # a class may refuse attributes
+            if _NOT_RETRIED not in getattr(error, "__notes__", ()):
+                error.add_note(_NOT_RETRIED)
+        return False
 
     def _runs_elsewhere(self, batch: Batch, error: BaseException, started: float) -> bool:
         """Have `batch` run once more as it is: its worker is to blame. Then its items may be, too."""

@@ -24,7 +24,7 @@ from batched._core.keys import key_of, value_of
 from batched._locks import Freed
 from batched._parts.divided import like
 from batched._parts.in_flight import CachedCall, Watch
-from batched._parts.layers import Divisible, Layer, LayeredCollator, key_from
+from batched._parts.layers import Divisible, Layer, LayeredCollator, key_from, of_each
 from batched._parts.store import UNKNOWN, AsynchronousCacheError, Faults, Store, at_once
 
 
@@ -82,7 +82,7 @@ class CachingCollator(LayeredCollator):
 
     def keys(self, call: Call) -> list[Hashable]:
         """Return the key of each item of `call`."""
-        return [self._key(args, named) for args, named in self._collator.items(call)]
+        return of_each(self._key, self._collator, call, self._name)
 
     def _own_inputs(self, call: Call) -> None:
         """Copy them: an equal call may wait for the same run when this caller has left and changes them."""

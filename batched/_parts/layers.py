@@ -8,6 +8,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from inspect import signature
 from math import inf
 from numbers import Real
@@ -15,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 from batched._collate.item_length import has_fields, length_of
 from batched._core.batch import Batch
-from batched._core.call import Call, Wrapper
+from batched._core.call import Call, Wrapper, note_of_item
 from batched._core.collator import Collator
 from batched._core.keys import Key, key_of
 from batched._parts.divided import divide
@@ -46,6 +47,7 @@ class Grouping:
         self._collator = collator
         self._group_by = group_by
         self._takes_item = takes_item(group_by)
+        self._name = name
         self._what = f"{name}: group_by"
 
     def values(self, call: Call) -> list[Any]:
@@ -54,9 +56,7 @@ class Grouping:
             return []
         if not self._takes_item:
             return [key_from(self._group_by, self._what, (), {})] * call.size
-        return [
-            key_from(self._group_by, self._what, args, named) for args, named in self._collator.items(call)
-        ]
+        return of_each(partial(key_from, self._group_by, self._what), self._collator, call, self._name)
 
     def applied(self, call: Call, values: list[Any]) -> Call:
         """Return `call` with its key, or divided into parts with their keys."""
@@ -124,7 +124,7 @@ class Measuring:
 
     def values(self, call: Call) -> list[Any]:
         """Return the length of each item of `call`."""
-        return [self._length_of(args, named) for args, named in self._collator.items(call)]
+        return of_each(self._length_of, self._collator, call, self._name)
 
     def _length_of(self, args: tuple[Any, ...], named: dict[str, Any]) -> float:
         what = "length" if self._sorts else "length (len by default)"
@@ -223,6 +223,22 @@ class LayeredCollator:
         for layer, its_values in zip(self.layers, values, strict=True):
             call = layer.applied(call, its_values)
         return call
+
+
+def of_each(
+    ask: Callable[[tuple[Any, ...], dict[str, Any]], Any], collator: Divisible, call: Call, name: str
+) -> list[Any]:
+    """Return what `ask` returns for each item of `call`; an error says for which of them it was raised."""
+    answers: list[Any] = []
+    try:
+        for args, named in collator.items(call):
+            answers.append(ask(args, named))
+    except Exception as error:
+        note = note_of_item(len(answers), sum(1 for _ in collator.items(call)))
+        if note is not None:
+            error.add_note(note.format(name=name))
+        raise
+    return answers
 
 
 def key_from(

@@ -46,7 +46,9 @@ class Address:
 
 
 def parsed(text: str) -> Address:
-    """Return the address that `text` means; `ValueError` if it means none."""
+    """Return the address that `text` means; `ValueError` if it means none, `TypeError` if it is no text."""
+    if not isinstance(text, str):
+        raise TypeError(f"an address must be a str, such as unix:PATH or tcp:127.0.0.1:PORT, got {text!r}")
     kind, colon, rest = text.partition(":")
     if kind == "unix" and rest:
         if not UNIX:

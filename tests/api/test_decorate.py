@@ -82,7 +82,10 @@ def test_a_name_of_ones_own_is_used_in_errors_and_thread_names() -> None:
 
 @pytest.mark.parametrize(("decorator", "kind", "extra"), DECORATORS)
 def test_a_misspelt_option_is_told_the_nearest_name(decorator: Any, kind: Any, extra: Any) -> None:
-    """In every place that takes options, and never with the name of a class that users do not know."""
+    """In every place that takes options, and never with the name of a class that users do not know.
+
+    Of one that another place takes, the message says where.
+    """
     fn = decorator(len)
     for take, name, meant, can in (
         (decorator, "bach_size", "batch_size", "has batch_size, "),
@@ -93,6 +96,16 @@ def test_a_misspelt_option_is_told_the_nearest_name(decorator: Any, kind: Any, e
             take(**{name: 1})
         with pytest.raises(TypeError, match="'zzz'; it "):
             take(zzz=1)
+    for take, name, place in (
+        (decorator, "priority", r"which is an option of calls: fn\.options\(priority=\.\.\.\); it has "),
+        (fn.configure, "priority", r"which is an option of calls: fn\.options\(priority=\.\.\.\); it can "),
+        (fn.configure, "cache", "which only the decorator takes; it can change "),
+        (fn.options, "cache", "which only the decorator takes; it has "),
+        (fn.options, "batch_size", r"which the decorator takes and fn\.configure changes; it has "),
+        (fn.options, "pad_token", r"which batched\.inference\.dynamically takes; it has "),
+    ):
+        with pytest.raises(TypeError, match=f"'{name}', {place}"):
+            take(**{name: 1})
     for take in (fn.configure, fn.options):
         with pytest.raises(TypeError, match=rf"^{take.__name__}\(\) takes 1 positional"):
             take(64)

@@ -22,6 +22,12 @@ def embed(texts: list[str]) -> list[int]:
     return [len(text) for text in texts]
 
 
+class Frame(list[Any]):
+    """As a data frame of pandas: it has columns, and iterates over their names."""
+
+    columns = ("a", "b")
+
+
 class Model:
     @batched.dynamically(timeout_ms=0)
     def embed(self, texts: list[str]) -> list[int]:
@@ -167,7 +173,9 @@ def test_arguments_are_shown() -> None:
         (iter([1]), "write `return list"),
         (map(str, [1]), "not map: write `return list"),
         ((each for each in [1]), "not generator: .*; to stream, decorate the generator function without"),
-        ({1: 2}, "not dict: write `return "),
+        ({1: 2}, r"not dict: if its keys are the items, write `return \[outputs\[item\] for"),
+        ({"a": [1], "b": [2]}, r"if it has a column for each name, `return \[dict\(zip\(outputs, row\)\)"),
+        (Frame(), "not Frame, which iterates over its columns: return a list of its"),
         ({1}, "not set, which has no order"),
         (3, "not int, 3"),
         ([1, 2], "returned 2 results for a batch of 1 item; it must return one result per item"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 
+import batched
 from batched.errors import BatchError
 from tests.kit.flavours import Flavour
 from tests.kit.maps import read
@@ -81,6 +83,26 @@ def test_rows_of_arrays_are_no_items_behind_a_cache(flavour: Flavour) -> None:
 
 
 @pytest.mark.parametrize(
+    "options", [{"group_by": int}, {"length": int}, {"cache": {}, "cache_key": int}, {"max_batch_length": 9}]
+)
+def test_the_error_of_a_callback_says_of_which_item_it_is(flavour: Flavour, options: dict[str, Any]) -> None:
+    """Of those of the list. In a list of 10,000 records it would be hard to find."""
+    bad: Any = 3 if "max_batch_length" in options else "x"
+    fn = flavour.decorate(list, name="embed", timeout_ms=0, **options)
+    assert notes_of(flavour, fn, ["1", "2", bad, "4"]) == ["item 3 of 4 of embed"]
+    assert notes_of(flavour, fn, bad) == []
+    assert notes_of(flavour, fn, [bad]) == []
+
+
+def test_an_item_that_cannot_be_a_key_of_the_cache_is_named_too(flavour: Flavour) -> None:
+    """Also of the cache of one request."""
+    cached = flavour.decorate(list, name="embed", timeout_ms=0, cache={})
+    assert notes_of(flavour, cached, [1, {}]) == ["item 2 of 2 of embed"]
+    fn = flavour.decorate(list, name="embed", timeout_ms=0)
+    assert notes_of(flavour, fn.options(request_cache={}), [1, {}]) == ["item 2 of 2 of embed"]
+
+
+@pytest.mark.parametrize(
     ("item", "note"),
     [
         (("a", "b"), "a tuple is one item; pass a list for several"),
@@ -94,6 +116,29 @@ def test_an_error_of_a_tuple_says_that_it_is_one_item(flavour: Flavour, item: An
     """And of an array: a newcomer may have meant many."""
     fn = flavour.decorate(strict, timeout_ms=0)
     assert notes_of(flavour, fn, item) == ([] if note is None else [note])
+
+
+@pytest.mark.parametrize(
+    ("items", "note"),
+    [
+        ((text for text in "ab"), "a generator is one item; pass a list for several"),
+        (map(str, "ab"), "a map is one item; pass a list for several"),
+        (filter(None, "ab"), "a filter is one item; pass a list for several"),
+        (zip("ab", "cd", strict=True), "a zip is one item; pass a list for several"),
+        (iter(["a"]), "a list_iterator is one item; pass a list for several"),
+        ({"a": 1}.keys(), "a dict_keys is one item; pass a list for several"),
+        ({"a": "b"}.values(), "a dict_values is one item; pass a list for several"),
+        ({"a": "b"}.items(), "a dict_items is one item; pass a list for several"),
+        (StringIO("a"), None),  # an upload, which is meant
+        ({"a": "b"}, None),
+    ],
+)
+def test_an_error_of_an_iterator_says_that_it_is_one_item(items: Any, note: str | None) -> None:
+    """So does that of a view of a dict. An open file is one, but it is meant as one item."""
+    fn = batched.dynamically(strict, timeout_ms=0)
+    with pytest.raises(TypeError) as caught:
+        fn(items)
+    assert getattr(caught.value, "__notes__", []) == ([] if note is None else [note])
 
 
 def test_columns_say_so_too(flavour: Flavour) -> None:

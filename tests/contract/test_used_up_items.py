@@ -58,6 +58,31 @@ def test_a_batch_of_such_items_fails_as_one_and_runs_once(flavour: Flavour, kind
     assert [future.result(PATIENCE_S) for future in futures] == list("abcd")
 
 
+def notes_on_retries(error: BaseException | None) -> list[str]:
+    """Return the notes of `error` on runs that there were not."""
+    return [note for note in getattr(error, "__notes__", []) if "not retried in halves" in note]
+
+
+def test_the_error_says_why_all_callers_have_it(flavour: Flavour) -> None:
+    """Once, though the function raises the same error again; and not where an item has failed alone."""
+    error = Bad("no text")
+
+    def function(items: list[Any]) -> list[Any]:
+        raise error
+
+    gate = Gate(function, note=len)
+    fn = flavour.decorate(gate, batch_size=2, timeout_ms=60_000)
+    for _ in range(2):
+        futures = [flavour.start(fn, upload(text)) for text in "ab"]
+        for future in futures:
+            (note,) = notes_on_retries(future.exception(PATIENCE_S))
+            assert "an item that one run may use up (an iterator, an open file)" in note
+    assert gate.batches == [2, 2]
+    error = Bad("another")
+    lonely = flavour.decorate(gate, batch_size=1, timeout_ms=0)
+    assert not notes_on_retries(flavour.start(lonely, upload("a")).exception(PATIENCE_S))
+
+
 def test_one_such_item_among_others_is_enough(flavour: Flavour) -> None:
     """Wherever it is: in a single call, in a list, in any column; others run again as always."""
 

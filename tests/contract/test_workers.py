@@ -371,7 +371,7 @@ def test_shutting_the_workers_down_shuts_all_their_functions_down(flavour: Flavo
     else:
         assert queued.result(PATIENCE_S) == 2
     for fn in (first, second, *share(flavour, workers, list)):
-        with pytest.raises(batched.ClosedError):
+        with pytest.raises(batched.ClosedError, match="its workers 'workers' were shut down"):
             flavour.call(fn, 3)
     with pytest.raises(batched.ClosedError):
         workers.start()

@@ -56,6 +56,8 @@ import batched
             TypeError,
             r"no option 'max_batch_size' \(did you mean 'batch_size'\?\); it has batch_size, ",
         ),
+        ({"batch_timeout": 0.01}, TypeError, r"no option 'batch_timeout' \(did you mean 'timeout_ms'\?\)"),
+        ({"max_latency_ms": 9}, TypeError, r"'max_latency_ms' \(did you mean 'default_deadline_ms'\?\)"),
         ({"priority_strategy": 3}, TypeError, "no option 'priority_strategy'; it has batch_size, "),
     ],
 )

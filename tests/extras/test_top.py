@@ -117,6 +117,20 @@ def test_what_is_no_page_of_metrics_is_an_error_of_one_kind(found: str | Excepti
         top("URL", fetch=fetch)
 
 
+@pytest.mark.parametrize("url", ["127.0.0.1:9100/metrics", "http://127.0.0.1:9100/metrics"])
+def test_the_scheme_of_the_address_may_be_left_out(url: str) -> None:
+    """As with curl: `urlopen` took the host for a scheme, and said only that it is unknown."""
+    asked: list[str] = []
+
+    def fetch(address: str) -> str:
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    with pytest.raises(ConnectionRefusedError):
+        top(url, fetch=fetch)
+    assert asked == ["http://127.0.0.1:9100/metrics"]
+
+
 def test_a_page_of_others_is_said_to_have_no_figures() -> None:
     """With what is to be served there."""
     out = io.StringIO()

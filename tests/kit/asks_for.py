@@ -36,6 +36,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_request_cache.py",
         "test_a_result_that_cannot_be_copied_is_an_answer_like_others",
         "test_nothing_is_said_behind_a_cache_either",
+        "test_an_item_that_cannot_be_a_key_of_the_cache_is_named_too",
         # A refusal, or the next piece, takes its time to come.
         "test_a_batch_function_knows_which_of_its_items_are_over",
         "test_a_bounded_queue_holds_streams_too",
@@ -111,6 +112,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_items_that_are_no_such_things_are_run_again",
         "test_one_such_item_among_others_is_enough",
         "test_return_exceptions_leaves_them_in_their_places",
+        "test_the_error_says_why_all_callers_have_it",
         "test_the_function_sees_only_these_sizes_and_each_caller_has_what_it_would_have_alone",
         "test_whatever_fails_in_any_stage_each_caller_has_what_it_would_have_alone",
     ),

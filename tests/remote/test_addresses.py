@@ -8,6 +8,7 @@ import secrets
 import socket
 import stat
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,15 @@ def test_an_address_that_is_none_is_refused(text: str, why: str) -> None:
     """With the forms that there are."""
     with pytest.raises(ValueError, match=why):
         parsed(text)
+
+
+@pytest.mark.parametrize("wrong", [8000, None, Path("/run/embed.sock"), b"unix:/run/embed.sock"])
+def test_an_address_that_is_no_text_is_refused(wrong: Any) -> None:
+    """By a client and by a server, with the forms that there are."""
+    fn = batched.dynamically(list)
+    for refused in (partial(parsed, wrong), partial(batched.serve, fn, bind=wrong)):
+        with pytest.raises(TypeError, match="an address must be a str, such as unix:PATH"):
+            refused()
 
 
 def test_a_relative_path_is_one_of_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,40 @@ def test_the_error_of_the_initializer_is_that_of_the_calls_and_the_next_call_tri
         assert gpus.stats.workers[0].error is None
 
 
+def test_an_error_that_each_try_raises_anew_has_the_note_once(flavour: Flavour) -> None:
+    """Such as one that a module keeps since its import has failed: it would grow with each call."""
+    kept = OSError("no memory")
+
+    def load(name: str) -> None:
+        raise kept
+
+    with batched.Workers(["gpu"], initializer=load, name="gpus") as gpus:
+        (fn,) = share(flavour, gpus, worker_that_runs)
+        for _ in range(3):
+            with pytest.raises(OSError, match="no memory") as raised:
+                flavour.call(fn, 1)
+            assert len(raised.value.__notes__) == 1
+
+
+def test_a_fatal_error_of_the_initializer_is_not_said_to_be_one_of_the_batch_function(
+    flavour: Flavour,
+) -> None:
+    """A task gets a `BatchError` in the place of one that would end its event loop: what it says holds."""
+
+    def load(name: str) -> None:
+        raise SystemExit(3)
+
+    with batched.Workers(["gpu"], initializer=load, name="gpus") as gpus:
+        (fn,) = share(flavour, gpus, worker_that_runs)
+        with pytest.raises((SystemExit, batched.BatchError)) as raised:
+            flavour.call(fn, 1)
+    error = raised.value
+    assert "batch function" not in str(error)
+    fatal = error.__cause__ if isinstance(error, batched.BatchError) else error
+    assert isinstance(fatal, SystemExit)
+    assert any("the initializer of the workers 'gpus'" in note for note in fatal.__notes__)
+
+
 def test_a_worker_that_cannot_start_leaves_its_calls_to_the_others(
     flavour: Flavour, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -285,13 +285,17 @@ def test_without_isolation_the_callers_of_a_broken_worker_get_the_cause(flavour:
         assert flavour.call(fn, 1) == "gpu, load 2"
 
 
-def test_an_item_that_breaks_each_worker_fails_alone(flavour: Flavour) -> None:
-    """With the cause that the function has named; its neighbours have their answers."""
+@pytest.mark.parametrize("kind", [ValueError, ConnectionError])
+def test_an_item_that_breaks_each_worker_fails_alone(flavour: Flavour, kind: type[Exception]) -> None:
+    """With the cause that the function has named; its neighbours have their answers.
+
+    Also if the cause is a lost connection: the function says that it was the worker's, which is made anew.
+    """
     load = Load()
 
     def run(items: list[int]) -> list[Any]:
         if 13 in items:
-            raise batched.RestartWorker from ValueError("13 kills the device")
+            raise batched.RestartWorker from kind("13 kills the device")
         return items
 
     with batched.Workers(["gpu"], initializer=load) as gpus:
@@ -303,17 +307,20 @@ def test_an_item_that_breaks_each_worker_fails_alone(flavour: Flavour) -> None:
         futures = [flavour.start(fn, item) for item in (1, 2, 13, 4)]
         blocker.open()
         held.result(PATIENCE_S)
-        with pytest.raises(ValueError, match="13 kills the device"):
+        with pytest.raises(kind, match="13 kills the device"):
             futures[2].result(PATIENCE_S)
         assert [futures[at].result(PATIENCE_S) for at in (0, 1, 3)] == [1, 2, 4]
 
 
-def test_a_batch_that_breaks_each_worker_does_not_restart_it_for_each_item(flavour: Flavour) -> None:
+@pytest.mark.parametrize("kind", [ValueError, ConnectionError])
+def test_a_batch_that_breaks_each_worker_does_not_restart_it_for_each_item(
+    flavour: Flavour, kind: type[Exception]
+) -> None:
     """To make a state may take long, and no other function has the worker meanwhile."""
     load = Load()
 
     def run(items: list[int]) -> list[Any]:
-        raise batched.RestartWorker from ValueError("lost")
+        raise batched.RestartWorker from kind("lost")
 
     with batched.Workers(["gpu"], initializer=load) as gpus:
         (fn,) = share(flavour, gpus, run, batch_size=64)
@@ -325,7 +332,7 @@ def test_a_batch_that_breaks_each_worker_does_not_restart_it_for_each_item(flavo
         gate.open()
         held.result(PATIENCE_S)
         for future in futures:
-            with pytest.raises(ValueError, match="lost"):
+            with pytest.raises(kind, match="lost"):
                 future.result(PATIENCE_S)
         flavour.close(fn)
         assert len(load.names) <= 3 + 5 + 3

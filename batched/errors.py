@@ -225,7 +225,8 @@ def for_async_iterator(error: BaseException) -> Exception:
 
 
 def _wrapped(error: BaseException) -> BatchError:
-    wrapped = BatchError(f"the batch function raised {type(error).__qualname__}: see `__cause__`")
+    # Perhaps not by the batch function: an initializer of workers, or a stage, may have raised it.
+    wrapped = BatchError(f"{type(error).__qualname__} was raised where batches run: see `__cause__`")
     wrapped.__cause__ = error
     return wrapped
 

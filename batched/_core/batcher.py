@@ -746,8 +746,8 @@ class Batcher(Inbox):
         self._forget(batch.prune(), started)
         self.effects.has_moved = True  # a part may have waited for its end
 
-    def spent(self, batch: Batch, stage_s: tuple[float, float, float], now: float) -> None:
-        """Note how long `batch`, which has passed its stages, was in each: so long it has taken."""
+    def spent(self, batch: Batch, stage_s: tuple[float, ...], now: float) -> None:
+        """Note how long `batch` was in each stage that it has reached: so long it has taken."""
         batch.stage_s = stage_s
         if batch in self.running:
             started, self.running[batch] = self.running[batch], now - sum(stage_s)

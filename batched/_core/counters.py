@@ -88,7 +88,7 @@ class Counters:
         self._of_older = _Runs()  # that had the options before
         self._wait = Times()
         self._stages: dict[str, Times] = {}  # how long batches were in each, if they pass any
-        self._passed: list[tuple[float, float, float]] = []  # not counted yet
+        self._passed: list[tuple[float, ...]] = []  # not counted yet
         self._runs: list[_Run] = []  # not counted yet
         self._last_runs: list[_Run] = []  # counted
         self._waits: defaultdict[int, list[float]] = defaultdict(list)  # of slices, by their size
@@ -147,8 +147,11 @@ class Counters:
             self._places += places
             self._taken += batch.size
 
-    def passed(self, stage_s: tuple[float, float, float], started: float, moved: float) -> None:
-        """Count how long a batch was prepared, in the function, and finished; its start is moved."""
+    def passed(self, stage_s: tuple[float, ...], started: float, moved: float) -> None:
+        """Count how long a batch was prepared, in the function, and finished, as far as it got.
+
+        Its start is moved.
+        """
         if started in self._ending:
             self._ending.add(moved)
         self._passed.append(stage_s)
@@ -157,8 +160,9 @@ class Counters:
 
     def _count_stages(self) -> None:
         passed, self._passed = self._passed, []
-        for name, seconds in zip(("prepare", "function", "finish"), zip(*passed, strict=True), strict=True):
-            self._stages.setdefault(name, Times()).add([*seconds])
+        for at, name in enumerate(("prepare", "function", "finish")):
+            seconds = [stage_s[at] for stage_s in passed if len(stage_s) > at]
+            self._stages.setdefault(name, Times()).add(seconds)
 
     def last_runs(self) -> list[tuple[int, int, float, float]]:
         """Return of the last runs that worked the items and slices, and when they started and ended."""

@@ -12,10 +12,12 @@ stride scheduling (Waldspurger and Weihl, 1995). A function that had nothing to 
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
 from weakref import WeakValueDictionary
+
+from batched._core.lazy_heap import LEAST_LIMIT
 
 _ONE_IN = 8  # batches: one of so many goes to the seat that has waited longest
 _WEIGHT = 1 / 8  # of one batch in the mean time of a function's batches
@@ -102,6 +104,7 @@ class SharedTurns:
         self._due: dict[Account, None] = {}  # with seats that are due
         self._numbers = count(1)
         self._deadlines: list[tuple[float, int, Seat]] = []
+        self._most_deadlines = LEAST_LIMIT  # beyond, those of seats that are not due are cleared
         self._choices = 0  # of the seat that is next
         self._passed = 0  # batches in a row that went ahead of the one that had waited longest
 
@@ -150,7 +153,13 @@ class SharedTurns:
         seat.number = next(self._numbers)
         account.lines[is_large].add(seat, seat.since)
         if start_by < inf:
-            heappush(self._deadlines, (start_by, seat.number, seat))
+            deadlines = self._deadlines
+            heappush(deadlines, (start_by, seat.number, seat))
+            if len(deadlines) > self._most_deadlines:
+                # Far ones would pile up behind near ones, and keep functions that have nothing to run.
+                deadlines[:] = [each for each in deadlines if each[2].is_due and each[2].number == each[1]]
+                heapify(deadlines)
+                self._most_deadlines = max(LEAST_LIMIT, 2 * len(deadlines))
 
     def _begin(self, account: Account) -> None:
         """Have `account`, which had nothing to run, be level with the others: it saves up no time."""

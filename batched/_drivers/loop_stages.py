@@ -94,7 +94,8 @@ class StagedLoopDispatcher(LoopDispatcher):
     async def pass_stages(self, batch: Batch, task: object) -> list[Any]:
         """Have `batch` pass its stages; return its parts."""
         loop = get_running_loop()
-        self._spent[batch] = spent = [0.0, 0.0, 0.0]
+        spent: list[float] = []
+        self._spent[batch] = spent
         steps = await self._prepare(batch, spent)
         await self._function.enter()
         try:
@@ -117,7 +118,8 @@ class StagedLoopDispatcher(LoopDispatcher):
         except BaseException as error:
             note_stage(error, "prepare", batch)
             raise
-        spent[0] = monotonic() - began
+        finally:
+            spent.append(monotonic() - began)
         return steps
 
     async def _run_function(
@@ -136,7 +138,7 @@ class StagedLoopDispatcher(LoopDispatcher):
             note_stage(error, "function", batch)
             raise
         finally:
-            spent[1] = monotonic() - began
+            spent.append(monotonic() - began)
             with self.lock.later, self.lock:
                 self._overlap.ends()
 
@@ -149,7 +151,8 @@ class StagedLoopDispatcher(LoopDispatcher):
         except BaseException as error:
             note_stage(error, "function" if steps.finishes is None else "finish", batch)
             raise
-        spent[2] = monotonic() - began
+        finally:
+            spent.append(monotonic() - began)
         return parts
 
     def end(  # noqa: PLR0913
@@ -166,13 +169,13 @@ class StagedLoopDispatcher(LoopDispatcher):
         """Report `batch`, which has ended; return whether its `task`, which `can_go_on`, is to go on."""
         self._past.discard(id(task))
         if batch is not None:
-            prepare_s, function_s, finish_s = self._spent.pop(batch, (0.0, 0.0, 0.0))
+            spent = self._spent.pop(batch, [])
             with self as batcher:
                 if isinstance(error, _Left):
                     batcher.take_in()
                     batcher.end_unwanted(batch, monotonic())
                 else:
-                    batcher.spent(batch, (prepare_s, function_s, finish_s), monotonic())
+                    batcher.spent(batch, tuple(spent), monotonic())
             if isinstance(error, _Left):
                 self.batches.discard(batch)
                 batch.clear()

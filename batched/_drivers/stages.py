@@ -44,7 +44,7 @@ class _Passage:
         self.steps: Any = None
         self.outputs: Any = None
         self.failure: BaseException | None = None
-        self.seconds = [0.0, 0.0, 0.0]
+        self.seconds: list[float] = []  # of the stages that it has been in
         self.is_prepared = False
         self.is_ready: _thread.LockType | None = None  # held while another thread prepares it
 
@@ -233,7 +233,7 @@ class StagedThreadDispatcher(ThreadDispatcher):
             note_stage(error, "prepare", batch)
             passage.failure = error
         passage.is_prepared = True
-        passage.seconds[0] = monotonic() - began
+        passage.seconds.append(monotonic() - began)
 
     def _run_function(self, passage: _Passage) -> None:
         """Run the batch function, while another thread may prepare the next batch."""
@@ -256,7 +256,7 @@ class StagedThreadDispatcher(ThreadDispatcher):
         except BaseException as error:  # noqa: BLE001
             note_stage(error, "function", batch)
             passage.failure = error
-        passage.seconds[1] = monotonic() - began
+        passage.seconds.append(monotonic() - began)
 
     def _following(self, passage: _Passage) -> Batch | None:
         """Return the batch that is to be in the function next, without a wait for the end of this one."""
@@ -310,16 +310,15 @@ class StagedThreadDispatcher(ThreadDispatcher):
         except BaseException as error:  # noqa: BLE001
             note_stage(error, "finish" if steps.finishes is not None else "function", batch)
             passage.failure = error
-        passage.seconds[2] = monotonic() - began
+        passage.seconds.append(monotonic() - began)
 
     def _report(self, passage: _Passage, *, looks: bool = True) -> Batch | float | None:
         """Answer the calls of a batch; if the worker `looks`, return what its next look would find."""
         batch = passage.batch
-        prepare_s, function_s, finish_s = passage.seconds
         found: Batch | float | None = 0.0
         with self as batcher:
             now = monotonic()
-            batcher.spent(batch, (prepare_s, function_s, finish_s), now)
+            batcher.spent(batch, tuple(passage.seconds), now)
             if passage.failure is None:
                 batcher.finish(batch, passage.outputs, now)
             else:

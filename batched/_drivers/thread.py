@@ -175,7 +175,8 @@ class ThreadDriver(Driver):
     def check_outside(self) -> None:
         """Raise if this is a worker's own thread, which cannot wait for its own end."""
         if _thread.get_ident() in self.idents:
-            raise ClosedError(f"{self.name} cannot wait for its shutdown from inside its own batch function")
+            where = "its own batch function" if self.pool is None else f"a worker of {self.pool.name!r}"
+            raise ClosedError(f"{self.name} cannot wait for its shutdown from inside {where}")
         if self.lock.is_mine():
             raise ClosedError(
                 f"{self.name} cannot wait for its shutdown in {_AMID_STEP}; use shutdown(wait=False)"

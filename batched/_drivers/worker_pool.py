@@ -375,10 +375,12 @@ class WorkerPool:
         """Note that there is no state for `worker`; answer the calls that wait, if no other worker will."""
         with contextlib.suppress(Exception):  # a class may refuse attributes, or have a broken `__repr__`
             what = getattr(self.initializer, "__qualname__", None) or repr(self.initializer)
-            error.add_note(
+            note = (
                 f"raised by {what}({worker.name!r}), the initializer of the workers {self.name!r}; the next "
                 f"call that finds no worker tries again"
             )
+            if note not in getattr(error, "__notes__", ()):  # one error may be raised by each try
+                error.add_note(note)
         forget_variables(error)  # such as half of a model, in memory that the next try may need
         now = monotonic()
         worker.error = error

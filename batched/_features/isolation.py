@@ -152,12 +152,14 @@ class Isolation(Feature):
         search = batch.search
         is_single = not batch.is_divisible or batch.is_misanswered
         divides = self._isolates and not is_single and isinstance(error, Exception)
+        blames_worker = hasattr(batch, "blames_worker")  # it is made anew, so a connection of it is too
         if search is None:
-            return divides and not is_of_surroundings(error) and not self._pause.is_on
+            is_outage = not blames_worker and is_of_surroundings(error)
+            return divides and not is_outage and not self._pause.is_on
         if search.is_try:
             self._failed_ahead(batch, error, started, now)
             return False
-        search.failed(error, now - started, batch.size, is_single=is_single)
+        search.failed(error, now - started, batch.size, is_single=is_single, blames_worker=blames_worker)
         if search.found_nothing:
             self._pause.found_nothing()
         if search.has_found:

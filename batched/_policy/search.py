@@ -78,9 +78,18 @@ class Search:
         self._unlike = 0
 
     def failed(
-        self, error: BaseException, duration: float, items: int = 0, *, is_single: bool = False
+        self,
+        error: BaseException,
+        duration: float,
+        items: int = 0,
+        *,
+        is_single: bool = False,
+        blames_worker: bool = False,
     ) -> None:
-        """Note that a part has raised `error`; one that `is_single` is found, which is no step astray."""
+        """Note that a part has raised `error`; one that `is_single` is found, which is no step astray.
+
+        Where it `blames_worker`, no other surroundings are to blame, whatever the error is.
+        """
         if is_single:
             self.ended(items)
         self.failures += not is_single
@@ -90,7 +99,8 @@ class Search:
         self._spent_s += duration
         self._left_s -= duration
         is_long = self._in_a_row >= self._most_in_a_row and self._spent_s > _ALWAYS_ALLOWED_S
-        if is_long or self._left_s <= 0.0 or is_of_surroundings(error):
+        is_outage = not blames_worker and is_of_surroundings(error)
+        if is_long or self._left_s <= 0.0 or is_outage:
             self.is_given_up = True
             self.error = None
 

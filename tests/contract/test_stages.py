@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import batched
+from batched._clock import monotonic
 from tests.kit.flavours import Awaited, Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 
@@ -167,6 +168,27 @@ def test_an_item_that_fails_in_any_stage_fails_alone_and_its_error_names_the_sta
     assert [note for note in error.__notes__ if note.startswith("while ")] == [
         f"while {verb} a batch of 1 item"
     ]
+    flavour.close(fn)
+
+
+@pytest.mark.parametrize("stage", ["prepare", "function", "finish"])
+def test_a_run_that_fails_in_a_stage_has_taken_the_time_until_then(flavour: Flavour, stage: str) -> None:
+    """That of the stage that failed too, as retries may take so much time; of later stages it counts none."""
+
+    def fails(items: Any) -> Any:
+        began = monotonic()
+        until(lambda: monotonic() > began)  # else a coarse clock would tell of no time
+        raise KeyError(0)
+
+    functions = {each: fails if each == stage else identity for each in ("prepare", "function", "finish")}
+    fn = flavour.decorate(functions.pop("function"), isolate_errors=False, **functions)
+    with pytest.raises(KeyError):
+        flavour.call(fn, [1, 2])
+    stats = fn.stats
+    assert stats.stages[stage].min > 0.0
+    assert stats.processing_time.min >= stats.stages[stage].min
+    reached = {"prepare": [1, 0, 0], "function": [1, 1, 0], "finish": [1, 1, 1]}
+    assert [times.count for times in stats.stages.values()] == reached[stage]
     flavour.close(fn)
 
 

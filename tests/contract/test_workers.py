@@ -164,6 +164,40 @@ def test_the_error_of_the_initializer_is_that_of_the_calls_and_the_next_call_tri
         assert gpus.stats.workers[0].error is None
 
 
+def test_an_error_that_each_try_raises_anew_has_the_note_once(flavour: Flavour) -> None:
+    """Such as one that a module keeps since its import has failed: it would grow with each call."""
+    kept = OSError("no memory")
+
+    def load(name: str) -> None:
+        raise kept
+
+    with batched.Workers(["gpu"], initializer=load, name="gpus") as gpus:
+        (fn,) = share(flavour, gpus, worker_that_runs)
+        for _ in range(3):
+            with pytest.raises(OSError, match="no memory") as raised:
+                flavour.call(fn, 1)
+            assert len(raised.value.__notes__) == 1
+
+
+def test_a_fatal_error_of_the_initializer_is_not_said_to_be_one_of_the_batch_function(
+    flavour: Flavour,
+) -> None:
+    """A task gets a `BatchError` in the place of one that would end its event loop: what it says holds."""
+
+    def load(name: str) -> None:
+        raise SystemExit(3)
+
+    with batched.Workers(["gpu"], initializer=load, name="gpus") as gpus:
+        (fn,) = share(flavour, gpus, worker_that_runs)
+        with pytest.raises((SystemExit, batched.BatchError)) as raised:
+            flavour.call(fn, 1)
+    error = raised.value
+    assert "batch function" not in str(error)
+    fatal = error.__cause__ if isinstance(error, batched.BatchError) else error
+    assert isinstance(fatal, SystemExit)
+    assert any("the initializer of the workers 'gpus'" in note for note in fatal.__notes__)
+
+
 def test_a_worker_that_cannot_start_leaves_its_calls_to_the_others(
     flavour: Flavour, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -251,13 +285,17 @@ def test_without_isolation_the_callers_of_a_broken_worker_get_the_cause(flavour:
         assert flavour.call(fn, 1) == "gpu, load 2"
 
 
-def test_an_item_that_breaks_each_worker_fails_alone(flavour: Flavour) -> None:
-    """With the cause that the function has named; its neighbours have their answers."""
+@pytest.mark.parametrize("kind", [ValueError, ConnectionError])
+def test_an_item_that_breaks_each_worker_fails_alone(flavour: Flavour, kind: type[Exception]) -> None:
+    """With the cause that the function has named; its neighbours have their answers.
+
+    Also if the cause is a lost connection: the function says that it was the worker's, which is made anew.
+    """
     load = Load()
 
     def run(items: list[int]) -> list[Any]:
         if 13 in items:
-            raise batched.RestartWorker from ValueError("13 kills the device")
+            raise batched.RestartWorker from kind("13 kills the device")
         return items
 
     with batched.Workers(["gpu"], initializer=load) as gpus:
@@ -269,17 +307,20 @@ def test_an_item_that_breaks_each_worker_fails_alone(flavour: Flavour) -> None:
         futures = [flavour.start(fn, item) for item in (1, 2, 13, 4)]
         blocker.open()
         held.result(PATIENCE_S)
-        with pytest.raises(ValueError, match="13 kills the device"):
+        with pytest.raises(kind, match="13 kills the device"):
             futures[2].result(PATIENCE_S)
         assert [futures[at].result(PATIENCE_S) for at in (0, 1, 3)] == [1, 2, 4]
 
 
-def test_a_batch_that_breaks_each_worker_does_not_restart_it_for_each_item(flavour: Flavour) -> None:
+@pytest.mark.parametrize("kind", [ValueError, ConnectionError])
+def test_a_batch_that_breaks_each_worker_does_not_restart_it_for_each_item(
+    flavour: Flavour, kind: type[Exception]
+) -> None:
     """To make a state may take long, and no other function has the worker meanwhile."""
     load = Load()
 
     def run(items: list[int]) -> list[Any]:
-        raise batched.RestartWorker from ValueError("lost")
+        raise batched.RestartWorker from kind("lost")
 
     with batched.Workers(["gpu"], initializer=load) as gpus:
         (fn,) = share(flavour, gpus, run, batch_size=64)
@@ -291,7 +332,7 @@ def test_a_batch_that_breaks_each_worker_does_not_restart_it_for_each_item(flavo
         gate.open()
         held.result(PATIENCE_S)
         for future in futures:
-            with pytest.raises(ValueError, match="lost"):
+            with pytest.raises(kind, match="lost"):
                 future.result(PATIENCE_S)
         flavour.close(fn)
         assert len(load.names) <= 3 + 5 + 3

@@ -52,6 +52,16 @@ def test_a_batch_has_taken_the_time_that_it_was_in_its_stages() -> None:
     }
 
 
+def test_a_stage_that_a_batch_has_not_reached_has_no_time_of_it() -> None:
+    driver = driver_with(single())
+    batch = taken(driver, now=1.0)
+    driver.batcher.spent(batch, (0.25,), 9.0)
+    driver.fail(batch, KeyError(), 9.0)
+    stats = driver.stats(9.0)
+    assert stats.processing_time.sum == pytest.approx(0.25)
+    assert [times.count for times in stats.stages.values()] == [1, 0, 0]
+
+
 def test_a_batch_that_was_given_up_is_not_counted_again() -> None:
     driver = driver_with(single())
     batch = taken(driver)

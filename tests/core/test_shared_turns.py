@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from math import inf
+from weakref import WeakSet
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batched._core.lazy_heap import LEAST_LIMIT
 from batched._core.shared_turns import Seat, SharedTurns
 
 
@@ -42,6 +44,28 @@ def served(turns: SharedTurns, functions: list[Function], batches: int, seconds:
         turns.ended(seat.account, seconds)
         names.append(seat.account.name)
     return names
+
+
+def test_functions_that_have_run_do_not_pile_up_while_others_are_due() -> None:
+    """Nor do those with far deadlines behind those with near ones: many instances may come and go."""
+    turns = SharedTurns()
+    always = Function(turns, "always")
+    always.start_by = 5.0
+    came = WeakSet[Seat]()
+    for number in range(10 * LEAST_LIMIT):
+        always.ask(turns)
+        instance = Function(turns, "instances")
+        instance.start_by = 1000.0
+        came.add(instance.seat)
+        instance.ask(turns)
+        while instance.seat.is_due:
+            seat = turns.next(float(number))
+            assert seat is not None
+            turns.taken(seat, float(number))
+            turns.ended(seat.account, 1.0)
+            always.ask(turns)
+    del instance, seat
+    assert len(came) <= LEAST_LIMIT
 
 
 def test_the_function_of_the_oldest_call_is_next() -> None:

@@ -397,6 +397,24 @@ def test_what_an_initializer_that_failed_had_made_is_gone_before_the_next_try(is
     assert caught.traceback[-1].name == "load"
 
 
+def test_a_batch_that_waits_for_the_end_of_another_function_is_told_of_their_workers() -> None:
+    """That function would wait for the worker which runs the batch: it is not inside its own."""
+    with batched.Workers(1, name="shared") as workers:
+
+        @batched.dynamically(workers=workers)
+        def other(items: list[int]) -> list[int]:
+            return items
+
+        @batched.dynamically(workers=workers)
+        def ends(items: list[int]) -> list[int]:
+            other.shutdown()
+            return items
+
+        with pytest.raises(batched.ClosedError, match="other cannot wait .* inside a worker of 'shared'"):
+            ends(1)
+        assert other(1) == 1
+
+
 def test_a_lone_caller_wakes_no_second_worker_for_its_batch() -> None:
     """A burst that fits one batch is not divided among idle workers."""
     gate = Gate(shut=True)

@@ -13,6 +13,7 @@ from batched._drivers.manual_clock import ManualDriver
 from batched._parts.in_flight import Item
 from batched._parts.stack import join
 from tests.kit.kept import kept_by
+from tests.kit.lines import lines_of
 
 same = SimpleNamespace(__wrapped__=list)
 
@@ -31,6 +32,20 @@ def test_a_miss_call_that_expires_after_its_last_caller_has_left_answers_no_call
     assert list(call.leave()) == [miss_call]
     miss_call.fail(TimeoutError())
     assert completed([miss_call]) == ([], [])
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_call_leaves_as_fast_however_many_wait_for_its_items(size: int) -> None:
+    """As all of those do that wait for one item and are late: 8,000 took 48 s."""
+
+    def lines_with(others: int) -> int:
+        driver, collator = driver_of(Options(timeout_ms=0, cache={}))
+        calls = [collator.read(same, (["a"] * size,), {}, 0.0) for _ in range(others + 1)]
+        for call in calls:
+            driver.batcher.admit(call, wait=False)
+        return lines_of(calls[others // 2].leave)
+
+    assert lines_with(20) == lines_with(200)
 
 
 @pytest.mark.parametrize("group_by", [None, lambda item: item % 2])

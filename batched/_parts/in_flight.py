@@ -241,11 +241,16 @@ def _fault_of(key: Hashable) -> BatchError | None:
 
 
 def _is_far_behind(item: Item, call: CachedCall) -> bool:
-    """Whether `item` is of a list of which much waits, as it lands with all of that."""
+    """Whether `call` is answered sooner with a run of its own: `item` waits, and lands late.
+
+    It lands with all of its list, of which much may wait; and of a bulk call it waits for calls that an
+    interactive one goes ahead of.
+    """
     run = None if item.miss is None else item.miss.call
     if run is None or call.bulk or call.collator.joins_any:
         return False
-    return run.unstarted > max(_FAR, _TIMES * call.size)
+    least = 0 if run.bulk and call.bulk is False else max(_FAR, _TIMES * call.size)
+    return run.unstarted > least
 
 
 class InFlight:

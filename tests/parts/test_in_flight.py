@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from batched._core.batch import Batch
 from batched._core.call import completed
 from batched._core.options import Options
 from batched._drivers.manual_clock import ManualDriver
@@ -71,3 +72,40 @@ def test_no_call_joins_one_that_has_expired_and_has_not_been_answered(group_by: 
     assert kept_by(calls.in_flight, Item) == []
     stats = driver.stats(2.0)
     assert stats.total_accepted == stats.total_processed + stats.total_cancelled + stats.total_expired
+
+
+@pytest.mark.parametrize(
+    ("bulk", "runs"), [(False, [[5, 2]]), (None, [[2, 3], [4, 5]]), (True, [[2, 3], [4, 5]])]
+)
+def test_an_interactive_call_does_not_wait_for_what_it_goes_ahead_of(
+    bulk: bool | None, runs: list[list[int]]
+) -> None:
+    """An equal item of a bulk call in the queue runs once more; one that runs is waited for."""
+    driver, collator = driver_of(Options(batch_size=2, timeout_ms=0, cache={}))
+
+    def ask(item: int, *, bulk: bool | None) -> Any:
+        call = collator.read(same, (item,), {}, 0.0)
+        call.bulk = bulk
+        driver.batcher.admit(call, wait=False)
+        return call
+
+    def begin() -> Batch:
+        assert driver.delay(1.0) == 0.0
+        return driver.pop(1.0)
+
+    for item in range(6):
+        ask(item, bulk=True)
+    running = begin()
+    waits_for_one_that_runs, waits_for_one_in_the_queue = (ask(item, bulk=bulk) for item in (0, 5))
+    driver.run(running, 1.0)
+    assert waits_for_one_that_runs.results == 0
+    ran = []
+    while waits_for_one_in_the_queue.missing:
+        batch = begin()
+        ran.append([call.inputs for call in batch.calls])
+        driver.run(batch, 1.0)
+    assert (ran, waits_for_one_in_the_queue.results) == (runs, 5)
+    while driver.delay(1.0) is not None:
+        driver.run(begin(), 1.0)
+    driver.batcher.in_flight.take_landed()
+    assert kept_by(driver.batcher.in_flight, Item) == []

@@ -74,8 +74,7 @@ class _Rows:
             return lambda row: self._container(row, depth - 1)
         if depth and hasattr(kind, "__dataclass_fields__"):
             return lambda row: self._dataclass(row, depth - 1)
-        others = type_named("numpy", "void"), type_named("cupy", "ndarray")  # rows with fields, or on a GPU
-        if any(other is not None and issubclass(kind, other) for other in others):
+        if is_like_an_array(kind):
             return self._of_arrays(_has_base, _array_copy, id)
         return _memory if issubclass(kind, memoryview) else None
 
@@ -120,6 +119,12 @@ class _Rows:
         except Exception:  # noqa: BLE001
             return row
         return made
+
+
+def is_like_an_array(kind: type) -> bool:
+    """Whether `kind` is one of rows with fields, or of arrays on a GPU, that no library here is of."""
+    others = type_named("numpy", "void"), type_named("cupy", "ndarray")
+    return any(other is not None and issubclass(kind, other) for other in others)
 
 
 def _has_base(row: Any) -> bool:

@@ -9,9 +9,11 @@ the batcher. Results that land in between are found in a `Watch`.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, UserDict, defaultdict, deque
+from array import array
+from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from operator import is_not
 from typing import Any
 from uuid import uuid4
@@ -19,6 +21,7 @@ from weakref import WeakValueDictionary
 
 from batched._collate.libraries import library_of
 from batched._collate.nested import with_children
+from batched._collate.owned import is_like_an_array
 from batched._core.call import Call
 from batched._core.keys import key_of, value_of
 from batched._locks import Freed
@@ -227,7 +230,9 @@ def _own(result: Any) -> Any:
         return result
 
 
-def _copy(result: Any) -> Any:
+def _copy(result: Any) -> Any:  # noqa: PLR0911  one kind after another
+    if type(result) in _FIXED:
+        return result
     library = library_of(result)
     if library is not None:
         return library.copy(result)
@@ -235,8 +240,12 @@ def _copy(result: Any) -> Any:
         return {key: _copy(value) for key, value in result.items()}
     if type(result) in {list, tuple}:
         return type(result)(row if type(row) in _FIXED else _copy(row) for row in result)
-    if type(result) in {set, bytearray, deque}:
-        return result.copy()
+    if type(result) is deque:
+        return deque(map(_copy, result), result.maxlen)
+    if type(result) is UserList:
+        return UserList(map(_copy, result))
+    if type(result) in {set, bytearray, array} or is_like_an_array(type(result)):
+        return copy(result)
     if issubclass(type(result), Mapping | list | tuple):  # such as a named tuple, or a model's outputs
         children = list(result.values()) if issubclass(type(result), Mapping) else result
         copied = [*map(_copy, children)]

@@ -129,8 +129,15 @@ class CachedCall(Call):
     @property
     def unstarted(self) -> int:
         """How many items wait in the queue for this call."""
-        misses = {item.miss for item in self.joined if item.miss is not None}
-        return sum([miss.call.unstarted for miss in misses if miss.call is not None])
+        return sum([miss.call.unstarted for miss in self.misses if miss.call is not None])
+
+    @property
+    def misses(self) -> set[Miss]:
+        """What has been queued, by it or others, for the items that it waits for.
+
+        Each once: what concerns a long list takes as long as the list, and must not be done for each item.
+        """
+        return {item.miss for item in self.joined if item.miss is not None}
 
     def forget_watches(self) -> None:
         """Let go of results that land: the caller has its answer, and an error may keep this call alive."""
@@ -151,9 +158,8 @@ class CachedCall(Call):
     def extend(self, deadline: float | None) -> None:
         """Extend the deadline to that of a call that has joined, also of what runs in the place of this."""
         Call.extend(self, deadline)
-        for item in self.joined:
-            if item.miss is not None:
-                item.miss.extend(deadline)
+        for miss in self.misses:
+            miss.extend(deadline)
 
     def leave(self) -> Sequence[Call]:
         """Wait for nothing any more; return the miss calls that no call waits for."""
@@ -164,7 +170,10 @@ class CachedCall(Call):
 
 
 class Item:
-    """One item in flight, and the calls that wait for it, each with the place of the item."""
+    """One item in flight, and the calls that wait for it, each with the places that it has there.
+
+    By call: where thousands wait for one item, each of them may leave, and all at once if they are late.
+    """
 
     __slots__ = ("cache", "key", "miss", "waiting")
 
@@ -172,7 +181,7 @@ class Item:
         self.cache = cache
         self.key = key
         self.miss: Miss | None = None
-        self.waiting: list[tuple[CachedCall, int]] = []
+        self.waiting: dict[CachedCall, list[int]] = {}
 
 
 class Miss:
@@ -188,7 +197,7 @@ class Miss:
     @property
     def is_shared(self) -> bool:
         """Whether several callers wait for it."""
-        return len({call for item in self.items for call, _ in item.waiting}) > 1
+        return len({call for item in self.items for call in item.waiting}) > 1
 
     @property
     def is_wanted(self) -> bool:
@@ -197,7 +206,7 @@ class Miss:
 
     def abandon(self, error: BaseException) -> Sequence[Call]:
         """End the calls that wait for any of its items, with `error` if they have no answer; return them."""
-        calls = [call for call, _ in {pair: None for item in self.items for pair in item.waiting}]
+        calls = list(dict.fromkeys(call for item in self.items for call in item.waiting))
         for call in calls:
             if call.missing:
                 call.fail(error)
@@ -213,7 +222,7 @@ class Miss:
         self.call = None  # the call refers back to this object
         items, self.items = self.items, []
         for item in items:
-            item.waiting = []  # these calls refer back to it
+            item.waiting = {}  # these calls refer back to it
         return items
 
     def extend(self, deadline: float | None) -> None:
@@ -232,11 +241,16 @@ def _fault_of(key: Hashable) -> BatchError | None:
 
 
 def _is_far_behind(item: Item, call: CachedCall) -> bool:
-    """Whether `item` is of a list of which much waits, as it lands with all of that."""
+    """Whether `call` is answered sooner with a run of its own: `item` waits, and lands late.
+
+    It lands with all of its list, of which much may wait; and of a bulk call it waits for calls that an
+    interactive one goes ahead of.
+    """
     run = None if item.miss is None else item.miss.call
     if run is None or call.bulk or call.collator.joins_any:
         return False
-    return run.unstarted > max(_FAR, _TIMES * call.size)
+    least = 0 if run.bulk and call.bulk is False else max(_FAR, _TIMES * call.size)
+    return run.unstarted > least
 
 
 class InFlight:
@@ -272,10 +286,10 @@ class InFlight:
                 self._items[cache, key] = item = missed[place] = Item(cache, key)
             else:
                 call.hits += 1 if call.many else call.size
-                if item.miss is not None:
-                    item.miss.extend(call.deadline)
-            item.waiting.append((call, place))
+            item.waiting.setdefault(call, []).append(place)
             call.joined.append(item)
+        for miss in call.misses:
+            miss.extend(call.deadline)
         if not missed:
             return ()
         run = cache.miss_call(call, [*missed])
@@ -309,7 +323,7 @@ class InFlight:
             if to_store:
                 watch = item.cache.land(item.key, outcome) if item.waiting else None
                 self.landed.append((item.cache, item.key, outcome, watch))
-            for call, place in item.waiting:
+            for call, place in [(call, place) for call, places in item.waiting.items() for place in places]:
                 if not call.missing:
                     continue
                 told[call] = None
@@ -346,7 +360,7 @@ class InFlight:
         joined, call.joined = call.joined, []
         misses: dict[Miss, None] = {}
         for item in joined:
-            item.waiting = [(other, place) for other, place in item.waiting if other is not call]
+            item.waiting.pop(call, None)
             if item.miss is not None:
                 misses[item.miss] = None
             elif not item.waiting:  # never queued, because a later item of the call was refused

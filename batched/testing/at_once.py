@@ -62,8 +62,10 @@ def inline() -> Iterator[None]:
     """Have every call of every batched function run at once, in the thread of its caller.
 
     Its batch has its items only, so nothing waits and no worker runs, and a breakpoint in the function shows
-    the caller. Results, errors, options, caches and `stats` are as ever; deadlines never pass. The context
-    variables of the caller are not set in the function, as in a service.
+    the caller. Results, errors, options, caches and `stats` are as ever; deadlines never pass. But tasks and
+    threads that call at once share nothing, so that equal items of theirs run for each, with a cache too.
+    `on_batch` has been told when a call returns. The context variables of the caller are not set in the
+    function, as in a service.
 
     For a task that awaits its call, the batches of an `async def` function run on the loop of the task, as
     many at once as `max_concurrent_batches` says: the function may use locks and sessions of that loop. For
@@ -294,6 +296,7 @@ class _Inline(Dispatcher):
                 batcher.admit(call, wait=True, of_map=of_map)
             while (batch := self._next()) is not None:
                 yield from _in_its_context(self._run(batch))
+            self.driver.teller.flush()
         except BaseException as error:
             self.recover(error)
             raise

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from batched._api.function import DecoratedFunction
 from batched._api.lists import dynamically
+from batched._collate.nested import attributes
 from batched.errors import BatchError, is_error
 from batched.testing.trial import Trial, that_share
 
@@ -21,6 +22,7 @@ __all__ = ["assert_independent"]
 _SEED = 0
 _SHUFFLES = 3
 _MOST_PAIRS = 200
+_OF_SEVERAL = "OVMm"  # arrays of objects, and rows with fields, may have numbers; a time may be none, as NaT
 _KEEPS = "the function keeps something from batch to batch, or draws random numbers"
 
 Items = Sequence[Any]
@@ -54,7 +56,7 @@ def assert_independent(
     Raises:
         AssertionError: An answer differs. The message names the item, both answers, and a likely cause.
         ValueError: There are fewer than two items.
-        TypeError: The function streams.
+        TypeError: The function streams, or its answers cannot be compared.
 
     """
     items = list(items)
@@ -185,7 +187,9 @@ class _Comparison:
 
 
 def _alike(one: Any, other: Any, rtol: float, atol: float) -> bool:  # noqa: PLR0911  one kind after another
-    if hasattr(one, "__array__") or hasattr(other, "__array__"):
+    if one is other:
+        return True
+    if _is_array(one) or _is_array(other):
         return _are_arrays_alike(one, other, rtol, atol)
     if isinstance(one, _Failed) or isinstance(other, _Failed):
         return bool(one == other)
@@ -199,7 +203,33 @@ def _alike(one: Any, other: Any, rtol: float, atol: float) -> bool:  # noqa: PLR
         return all(
             _alike(getattr(one, each.name), getattr(other, each.name), rtol, atol) for each in fields(one)
         )
-    return bool(one == other)
+    if type(one) is type(other) and getattr(type(one), "__eq__", None) is object.__eq__:
+        return _are_attributes_alike(one, other, rtol, atol)
+    return _are_equal(one, other)
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception as error:
+        raise _incomparable(one, f"== fails with {type(error).__name__}: {error}") from error
+
+
+def _are_attributes_alike(one: Any, other: Any, rtol: float, atol: float) -> bool:
+    its, others = attributes(one), attributes(other)
+    if not its and not others:
+        raise _incomparable(one, "it equals only itself, and has no attributes")
+    try:
+        return _alike(its, others, rtol, atol)
+    except RecursionError as error:
+        raise _incomparable(one, "it leads back to itself") from error
+
+
+def _incomparable(answer: Any, why: str) -> TypeError:
+    return TypeError(
+        f"an answer of type {type(answer).__qualname__} cannot be compared: {why}. Give a function that "
+        f"returns what matters of it, as numbers, text or a dict"
+    )
 
 
 def _are_numbers_alike(one: Any, other: Any, rtol: float, atol: float) -> bool:
@@ -212,18 +242,25 @@ def _are_numbers_alike(one: Any, other: Any, rtol: float, atol: float) -> bool:
     return isclose(one, other, rel_tol=rtol, abs_tol=atol)
 
 
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "__array__") or hasattr(type(value), "toarray")  # the sparse ones of scipy have
+
+
 def _are_arrays_alike(one: Any, other: Any, rtol: float, atol: float) -> bool:
+    one, other = _on_cpu(one), _on_cpu(other)
     try:
         import numpy as np  # noqa: PLC0415  nothing else needs it
     except ModuleNotFoundError:  # tensors may be there without it
         return _alike(_listed(one), _listed(other), rtol, atol)
-    left, right = (np.asarray(_on_cpu(each)) for each in (one, other))
+    left, right = np.asarray(one), np.asarray(other)
     if left.shape != right.shape:
         return False
     if left.dtype.kind in "iub" and right.dtype.kind in "iub":
         return bool(np.array_equal(left, right))
     if left.dtype.kind in "fciub" and right.dtype.kind in "fciub":
         return bool(np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=True))
+    if left.dtype.kind in _OF_SEVERAL or right.dtype.kind in _OF_SEVERAL:
+        return _alike(left.tolist(), right.tolist(), rtol, atol)
     return bool(np.array_equal(left, right))
 
 
@@ -232,11 +269,15 @@ def _listed(array: Any) -> Any:
 
 
 def _on_cpu(array: Any) -> Any:
-    """Return a tensor as numpy can read it, anything else as it is."""
+    """Return a tensor, or a sparse matrix, as numpy can read it, anything else as it is."""
+    if hasattr(type(array), "toarray"):
+        return array.toarray()
     detach = getattr(array, "detach", None)
     if detach is None:
         return array
     tensor = detach().cpu()
+    if "sparse" in str(getattr(tensor, "layout", "")):
+        tensor = tensor.to_dense()
     return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, UserDict, defaultdict, deque
+from array import array
+from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -91,6 +92,23 @@ def test_a_standard_container_of_numbers_belongs_to_its_caller(flavour: Flavour)
         assert (counter, queue, numbers) == (Counter(a=1), deque([1]), {"a": 1})
         counter["a"] = numbers["b"] = 9
         queue.append(2)
+
+
+def test_all_that_is_in_a_standard_container_belongs_to_its_caller(flavour: Flavour) -> None:
+    """A list in a `deque` as one in a list, an `array` and a row with fields as an array of numpy."""
+
+    def results(items: list[str]) -> list[Any]:
+        row = np.array([(1, 2.0)], dtype=[("a", int), ("b", float)])[0]
+        return [[deque([[1]], maxlen=3), UserList([[1]]), array("i", [1]), row] for _ in items]
+
+    fn = flavour.decorate(results, timeout_ms=0, cache={})
+    for _ in range(3):
+        queue, users, numbers, row = flavour.call(fn, "x")
+        assert (queue, queue.maxlen, users, numbers) == (deque([[1]]), 3, UserList([[1]]), array("i", [1]))
+        assert row.tolist() == (1, 2.0)
+        for each in (queue[0], queue, users[0], users, numbers):
+            each.append(2)
+        row["a"] = 9
 
 
 def test_items_and_results_with_arrays_keep_their_class(flavour: Flavour) -> None:

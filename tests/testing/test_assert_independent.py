@@ -322,6 +322,98 @@ def test_what_cannot_be_tried_is_refused() -> None:
         assert_independent(pieces, TEXTS)
 
 
+class Scored:
+    """A result that equals itself only."""
+
+    def __init__(self, score: float, parent: Any = None) -> None:
+        self.score = score
+        self.parent = parent
+
+
+def answers_of(make: Callable[[float], Any]) -> list[Callable[[list[str]], list[Any]]]:
+    """Return a function that treats items alike up to the last digits, and one that does not."""
+    return [
+        lambda texts: [make(len(text) * (1 + 1e-9 * len(texts))) for text in texts],
+        lambda texts: [make(float(len(text) * len(texts))) for text in texts],
+    ]
+
+
+RECORD = np.dtype([("score", float), ("text", "U3")])
+KINDS: dict[str, Callable[[float], Any]] = {
+    "an object": Scored,
+    "nested objects": lambda score: Scored(1.0, [Scored(score)]),
+    "an array of objects": lambda score: np.array(["a", score], dtype=object),
+    "rows with fields": lambda score: np.array([(score, "a")], dtype=RECORD),
+    "times": lambda score: {"at": np.array(["2020-01-01", "NaT"], dtype="datetime64[s]"), "score": score},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_of_any_kind_are_compared(kind: str) -> None:
+    """Numbers in them up to their last digits; of objects without `==`, the attributes."""
+    independent, dependent = answers_of(KINDS[kind])
+    assert_independent(independent, TEXTS)
+    with pytest.raises(AssertionError, match="depends on the other items"):
+        assert_independent(dependent, TEXTS)
+
+
+@needs_torch
+def test_sparse_tensors_are_compared() -> None:
+    """As dense ones are."""
+    independent, dependent = answers_of(lambda score: torch.tensor([[0.0, score]]).to_sparse())
+    assert_independent(independent, TEXTS)
+    with pytest.raises(AssertionError, match="depends on the other items"):
+        assert_independent(dependent, TEXTS)
+
+
+class Sparse:
+    """A matrix as those of scipy: it is no array, and `==` of two is a matrix."""
+
+    def __init__(self, score: float) -> None:
+        self._score = score
+
+    def toarray(self) -> Any:
+        """Return it as an array."""
+        return np.array([[0.0, self._score]])
+
+    def __eq__(self, other: object) -> Any:
+        return np.array([[True, False]])
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_sparse_matrices_are_compared() -> None:
+    """As dense ones are."""
+    independent, dependent = answers_of(Sparse)
+    assert_independent(independent, TEXTS)
+    with pytest.raises(AssertionError, match="depends on the other items"):
+        assert_independent(dependent, TEXTS)
+
+
+def test_answers_that_cannot_be_compared_are_no_fault_of_the_function() -> None:
+    """A `TypeError` says so, and why."""
+
+    class Odd:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("ambiguous")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    def looped(texts: list[str]) -> list[Any]:
+        found = [Scored(1.0) for _ in texts]
+        for each in found:
+            each.parent = each
+        return found
+
+    for function, says in (
+        (lambda texts: [object() for _ in texts], "object cannot be compared: it equals only itself"),
+        (lambda texts: [Odd() for _ in texts], "Odd cannot be compared: == fails with ValueError: ambiguous"),
+        (looped, "Scored cannot be compared: it leads back to itself"),
+    ):
+        with pytest.raises(TypeError, match=says):
+            assert_independent(function, TEXTS)
+
+
 def test_what_could_be_compared_with_nothing_is_found() -> None:
     """A function that fails for each item; integers that are near; items that are changed in place."""
     with pytest.raises(AssertionError, match="every item fails alone"):

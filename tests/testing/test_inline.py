@@ -518,6 +518,43 @@ def test_errors_options_and_caches_are_as_ever() -> None:
             fn(list(range(1, 20)))
 
 
+@pytest.mark.parametrize("returns_at_once", [True, False])
+def test_what_listens_has_been_told_of_a_batch_when_its_call_returns(returns_at_once: bool) -> None:
+    """Of threads, futures and tasks; and though it calls the function."""
+    told: list[int] = []
+
+    def listen(record: batched.BatchRecord) -> None:
+        if record.size == 1:
+            fn([1, 2])
+        told.append(record.size)
+
+    async def awaited(items: list[int]) -> list[int]:
+        await asyncio.sleep(0)
+        return items
+
+    def plain(items: list[int]) -> list[int]:
+        return items
+
+    function: Any = plain if returns_at_once else awaited
+    fn = batched.dynamically(function, on_batch=listen)
+    on_loop = aio.dynamically(function, on_batch=listen)
+
+    async def main() -> None:
+        for size in range(2, 12):
+            await fn.acall([0] * size)
+            await on_loop([0] * size)
+            assert [told.pop(), told.pop()] == [size, size]
+
+    with inline():
+        for size in range(2, 12):
+            fn([0] * size)
+            fn.submit([0] * size).result()
+            assert [told.pop(), told.pop()] == [size, size]
+        asyncio.run(main())
+        fn(1)
+        assert told[0] == 1
+
+
 def test_arrays_and_methods() -> None:
     """Features are padded and cut as ever; an instance is its own."""
 

@@ -59,7 +59,6 @@ S_contra = TypeVar("S_contra", contravariant=True)
 E = TypeVar("E", bound=BaseException)
 O_co = TypeVar("O_co", covariant=True)
 P = ParamSpec("P")
-Q = ParamSpec("Q")
 
 
 # -- what batch functions return --------------------------------------------------------------------------
@@ -169,66 +168,67 @@ if TYPE_CHECKING:
     #
     # Each is two patterns, and a function fits both: what its lists and outputs are, and the function as it
     # is, for `__wrapped__`. Type checkers want other variances, as of functions with one signature.
+    #
+    # `*args: Any, **named: Any` stand for any further parameters. Of a `ParamSpec` in their place mypy makes
+    # `Never` where it expects a type, as for an attribute: it would refuse `self.embed = dynamically(embed)`.
 
-    class OneList(Protocol[T_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+    class OneList(Protocol[T_co, O_co, P, R_co]):  # type: ignore[misc]
         """A batch function of one list, and perhaps of settings."""
 
         @overload
-        def __call__(
-            self, items: list[T_co], /, *args: Q.args, **named: Q.kwargs
-        ) -> O_co | Awaitable[O_co]: ...
+        def __call__(self, items: list[T_co], /, *args: Any, **named: Any) -> O_co | Awaitable[O_co]: ...
         @overload
         def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class TwoLists(Protocol[T1_co, T2_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+    class TwoLists(Protocol[T1_co, T2_co, O_co, P, R_co]):  # type: ignore[misc]
         """A batch function of two columns; the second may be optional."""
 
         @overload
         def __call__(
-            self, xs: list[T1_co], ys: list[T2_co], /, *args: Q.args, **named: Q.kwargs
+            self, xs: list[T1_co], ys: list[T2_co], /, *args: Any, **named: Any
         ) -> O_co | Awaitable[O_co]: ...
         @overload
         def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class ThreeLists(Protocol[T_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+    class ThreeLists(Protocol[T_co, O_co, P, R_co]):  # type: ignore[misc]
         """A batch function of three columns, or more."""
 
         @overload
         def __call__(
-            self, xs: list[T_co], ys: list[Any], zs: list[Any], /, *args: Q.args, **named: Q.kwargs
+            self, xs: list[T_co], ys: list[Any], zs: list[Any], /, *args: Any, **named: Any
         ) -> O_co | Awaitable[O_co]: ...
         @overload
         def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class ListStream(Protocol[T_co, U_co, Q, P, R_co]):  # type: ignore[misc]
+    class ListStream(Protocol[T_co, U_co, P, R_co]):  # type: ignore[misc]
         """A generator function of one column, or of several."""
 
         @overload
-        def __call__(self, xs: list[T_co], /, *args: Q.args, **named: Q.kwargs) -> Steps[U_co]: ...
+        def __call__(self, xs: list[T_co], /, *args: Any, **named: Any) -> Steps[U_co]: ...
         @overload
         def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class MethodOfOneList(Protocol[S_contra, T_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+    class MethodOfOneList(Protocol[S_contra, T_co, O_co, P, R_co]):  # type: ignore[misc]
         """A method, as `OneList`."""
 
         @overload
         def __call__(
-            self, instance: S_contra, items: list[T_co], /, *args: Q.args, **named: Q.kwargs
+            self, instance: S_contra, items: list[T_co], /, *args: Any, **named: Any
         ) -> O_co | Awaitable[O_co]: ...
         @overload
         def __call__(self, instance: S_contra, /, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class MethodOfTwoLists(Protocol[S_contra, T1_co, T2_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+    class MethodOfTwoLists(Protocol[S_contra, T1_co, T2_co, O_co, P, R_co]):  # type: ignore[misc]
         """A method, as `TwoLists`."""
 
         @overload
         def __call__(
-            self, instance: S_contra, xs: list[T1_co], ys: list[T2_co], /, *args: Q.args, **named: Q.kwargs
+            self, instance: S_contra, xs: list[T1_co], ys: list[T2_co], /, *args: Any, **named: Any
         ) -> O_co | Awaitable[O_co]: ...
         @overload
         def __call__(self, instance: S_contra, /, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class MethodOfThreeLists(Protocol[S_contra, T_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+    class MethodOfThreeLists(Protocol[S_contra, T_co, O_co, P, R_co]):  # type: ignore[misc]
         """A method, as `ThreeLists`."""
 
         @overload
@@ -239,18 +239,18 @@ if TYPE_CHECKING:
             ys: list[Any],
             zs: list[Any],
             /,
-            *args: Q.args,
-            **named: Q.kwargs,
+            *args: Any,
+            **named: Any,
         ) -> O_co | Awaitable[O_co]: ...
         @overload
         def __call__(self, instance: S_contra, /, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class ListStreamMethod(Protocol[S_contra, T_co, U_co, Q, P, R_co]):  # type: ignore[misc]
+    class ListStreamMethod(Protocol[S_contra, T_co, U_co, P, R_co]):  # type: ignore[misc]
         """A method, as `ListStream`."""
 
         @overload
         def __call__(
-            self, instance: S_contra, xs: list[T_co], /, *args: Q.args, **named: Q.kwargs
+            self, instance: S_contra, xs: list[T_co], /, *args: Any, **named: Any
         ) -> Steps[U_co]: ...
         @overload
         def __call__(self, instance: S_contra, /, *args: P.args, **named: P.kwargs) -> R_co: ...

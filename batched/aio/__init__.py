@@ -18,7 +18,6 @@ from batched._api.signatures import (
     Method,
     P,
     Protocol,
-    Q,
     R,
     S,
     S_contra,
@@ -204,102 +203,94 @@ class Dynamically(Protocol):
         self, func: Callable[[list[AnyItem]], OneResultPerItem[AnyItem]], /
     ) -> BatchedFunction[Any, Any]: ...
     @overload
-    def __call__(self, func: ThreeLists[T, A, Q, P, R], /) -> ManyColumns[T, A, Function[P, R]]: ...
+    def __call__(self, func: ThreeLists[T, A, P, R], /) -> ManyColumns[T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: ThreeLists[T, OneOrError[U, E], Q, P, R], /
+        self, func: ThreeLists[T, OneOrError[U, E], P, R], /
     ) -> ManyColumns[T, U, Function[P, R]]: ...
     @overload
+    def __call__(self, func: ThreeLists[T, MixedRows[U], P, R], /) -> ManyColumns[T, U, Function[P, R]]: ...
+    @overload
     def __call__(
-        self, func: ThreeLists[T, MixedRows[U], Q, P, R], /
+        self, func: ThreeLists[T, OneResultPerItem[U], P, R], /
     ) -> ManyColumns[T, U, Function[P, R]]: ...
     @overload
-    def __call__(
-        self, func: ThreeLists[T, OneResultPerItem[U], Q, P, R], /
-    ) -> ManyColumns[T, U, Function[P, R]]: ...
+    def __call__(self, func: TwoLists[T1, T2, A, P, R], /) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: TwoLists[T1, T2, A, Q, P, R], /
-    ) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: TwoLists[T1, T2, OneOrError[U, E], Q, P, R], /
+        self, func: TwoLists[T1, T2, OneOrError[U, E], P, R], /
     ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: TwoLists[T1, T2, MixedRows[U], Q, P, R], /
+        self, func: TwoLists[T1, T2, MixedRows[U], P, R], /
     ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: TwoLists[T1, T2, OneResultPerItem[U], Q, P, R], /
+        self, func: TwoLists[T1, T2, OneResultPerItem[U], P, R], /
     ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
     @overload
-    def __call__(self, func: OneList[T, A, Q, P, R], /) -> BatchedFunction[T, A, Function[P, R]]: ...
+    def __call__(self, func: OneList[T, A, P, R], /) -> BatchedFunction[T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: OneList[T, OneOrError[U, E], Q, P, R], /
+        self, func: OneList[T, OneOrError[U, E], P, R], /
+    ) -> BatchedFunction[T, U, Function[P, R]]: ...
+    @overload
+    def __call__(self, func: OneList[T, MixedRows[U], P, R], /) -> BatchedFunction[T, U, Function[P, R]]: ...
+    @overload
+    def __call__(
+        self, func: OneList[T, OneResultPerItem[U], P, R], /
     ) -> BatchedFunction[T, U, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: OneList[T, MixedRows[U], Q, P, R], /
-    ) -> BatchedFunction[T, U, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: OneList[T, OneResultPerItem[U], Q, P, R], /
-    ) -> BatchedFunction[T, U, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfThreeLists[S, T, A, Q, P, R], /
+        self, func: MethodOfThreeLists[S, T, A, P, R], /
     ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfThreeLists[S, T, OneOrError[U, E], Q, P, R], /
+        self, func: MethodOfThreeLists[S, T, OneOrError[U, E], P, R], /
     ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfThreeLists[S, T, MixedRows[U], Q, P, R], /
+        self, func: MethodOfThreeLists[S, T, MixedRows[U], P, R], /
     ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfThreeLists[S, T, OneResultPerItem[U], Q, P, R], /
+        self, func: MethodOfThreeLists[S, T, OneResultPerItem[U], P, R], /
     ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, A, Q, P, R], /
+        self, func: MethodOfTwoLists[S, T1, T2, A, P, R], /
     ) -> Method[S, BatchedColumns[T1, T2, A, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], Q, P, R], /
+        self, func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], P, R], /
     ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, MixedRows[U], Q, P, R], /
+        self, func: MethodOfTwoLists[S, T1, T2, MixedRows[U], P, R], /
     ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, OneResultPerItem[U], Q, P, R], /
+        self, func: MethodOfTwoLists[S, T1, T2, OneResultPerItem[U], P, R], /
     ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
     @overload
-    def __call__(
-        self, func: MethodOfOneList[S, T, A, Q, P, R], /
-    ) -> BatchedMethod[S, T, A, Function[P, R]]: ...
+    def __call__(self, func: MethodOfOneList[S, T, A, P, R], /) -> BatchedMethod[S, T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: MethodOfOneList[S, T, OneOrError[U, E], Q, P, R], /
+        self, func: MethodOfOneList[S, T, OneOrError[U, E], P, R], /
     ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: MethodOfOneList[S, T, MixedRows[U], Q, P, R], /
+        self, func: MethodOfOneList[S, T, MixedRows[U], P, R], /
     ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: MethodOfOneList[S, T, OneResultPerItem[U], Q, P, R], /
+        self, func: MethodOfOneList[S, T, OneResultPerItem[U], P, R], /
     ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
     @overload
-    def __call__(self, func: ListStream[T, U, Q, P, R], /) -> StreamingFunction[T, U, Function[P, R]]: ...
+    def __call__(self, func: ListStream[T, U, P, R], /) -> StreamingFunction[T, U, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: ListStreamMethod[S, T, U, Q, P, R], /
+        self, func: ListStreamMethod[S, T, U, P, R], /
     ) -> Method[S, StreamingFunction[T, U, Function[P, R]]]: ...
     @overload
     def __call__(
@@ -524,7 +515,7 @@ def dynamically(
 ) -> Dynamically: ...
 @overload
 def dynamically(
-    func: ThreeLists[T, A, Q, P, R],
+    func: ThreeLists[T, A, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -533,7 +524,7 @@ def dynamically(
 ) -> ManyColumns[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ThreeLists[T, OneOrError[U, E], Q, P, R],
+    func: ThreeLists[T, OneOrError[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -542,7 +533,7 @@ def dynamically(
 ) -> ManyColumns[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ThreeLists[T, MixedRows[U], Q, P, R],
+    func: ThreeLists[T, MixedRows[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -551,7 +542,7 @@ def dynamically(
 ) -> ManyColumns[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ThreeLists[T, OneResultPerItem[U], Q, P, R],
+    func: ThreeLists[T, OneResultPerItem[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -560,7 +551,7 @@ def dynamically(
 ) -> ManyColumns[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: TwoLists[T1, T2, A, Q, P, R],
+    func: TwoLists[T1, T2, A, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -569,7 +560,7 @@ def dynamically(
 ) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: TwoLists[T1, T2, OneOrError[U, E], Q, P, R],
+    func: TwoLists[T1, T2, OneOrError[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -578,7 +569,7 @@ def dynamically(
 ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: TwoLists[T1, T2, MixedRows[U], Q, P, R],
+    func: TwoLists[T1, T2, MixedRows[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -587,7 +578,7 @@ def dynamically(
 ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: TwoLists[T1, T2, OneResultPerItem[U], Q, P, R],
+    func: TwoLists[T1, T2, OneResultPerItem[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -596,7 +587,7 @@ def dynamically(
 ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: OneList[T, A, Q, P, R],
+    func: OneList[T, A, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -605,7 +596,7 @@ def dynamically(
 ) -> BatchedFunction[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: OneList[T, OneOrError[U, E], Q, P, R],
+    func: OneList[T, OneOrError[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -614,7 +605,7 @@ def dynamically(
 ) -> BatchedFunction[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: OneList[T, MixedRows[U], Q, P, R],
+    func: OneList[T, MixedRows[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -623,7 +614,7 @@ def dynamically(
 ) -> BatchedFunction[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: OneList[T, OneResultPerItem[U], Q, P, R],
+    func: OneList[T, OneResultPerItem[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -632,7 +623,7 @@ def dynamically(
 ) -> BatchedFunction[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: MethodOfThreeLists[S, T, A, Q, P, R],
+    func: MethodOfThreeLists[S, T, A, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -641,7 +632,7 @@ def dynamically(
 ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfThreeLists[S, T, OneOrError[U, E], Q, P, R],
+    func: MethodOfThreeLists[S, T, OneOrError[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -650,7 +641,7 @@ def dynamically(
 ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfThreeLists[S, T, MixedRows[U], Q, P, R],
+    func: MethodOfThreeLists[S, T, MixedRows[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -659,7 +650,7 @@ def dynamically(
 ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfThreeLists[S, T, OneResultPerItem[U], Q, P, R],
+    func: MethodOfThreeLists[S, T, OneResultPerItem[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -668,7 +659,7 @@ def dynamically(
 ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, A, Q, P, R],
+    func: MethodOfTwoLists[S, T1, T2, A, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -677,7 +668,7 @@ def dynamically(
 ) -> Method[S, BatchedColumns[T1, T2, A, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], Q, P, R],
+    func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -686,7 +677,7 @@ def dynamically(
 ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, MixedRows[U], Q, P, R],
+    func: MethodOfTwoLists[S, T1, T2, MixedRows[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -695,7 +686,7 @@ def dynamically(
 ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, OneResultPerItem[U], Q, P, R],
+    func: MethodOfTwoLists[S, T1, T2, OneResultPerItem[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -704,7 +695,7 @@ def dynamically(
 ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfOneList[S, T, A, Q, P, R],
+    func: MethodOfOneList[S, T, A, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -713,7 +704,7 @@ def dynamically(
 ) -> BatchedMethod[S, T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: MethodOfOneList[S, T, OneOrError[U, E], Q, P, R],
+    func: MethodOfOneList[S, T, OneOrError[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -722,7 +713,7 @@ def dynamically(
 ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: MethodOfOneList[S, T, MixedRows[U], Q, P, R],
+    func: MethodOfOneList[S, T, MixedRows[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -731,7 +722,7 @@ def dynamically(
 ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: MethodOfOneList[S, T, OneResultPerItem[U], Q, P, R],
+    func: MethodOfOneList[S, T, OneResultPerItem[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -740,7 +731,7 @@ def dynamically(
 ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ListStream[T, U, Q, P, R],
+    func: ListStream[T, U, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -749,7 +740,7 @@ def dynamically(
 ) -> StreamingFunction[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ListStreamMethod[S, T, U, Q, P, R],
+    func: ListStreamMethod[S, T, U, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,

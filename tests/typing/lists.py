@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, assert_type
+from typing import Any, TypeVar, assert_type
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ import numpy.typing as npt
 import batched
 from batched import BatchedFunction, Stats
 from tests.kit.annotated import annotated
+
+V = TypeVar("V")
 
 
 def plain(sentences: list[str]) -> list[int]:
@@ -195,6 +197,16 @@ def shapes(pairs: list[tuple[str, int]]) -> None:
     assert_type(of_lists([[1, 2], [3]]), list[int])
     assert_type(of_lists.map([[1, 2], [3]]), Iterator[int])
     assert_type(annotated(with_defaults), BatchedFunction[str, float])
+
+
+@batched.dynamically
+def of_any_type(items: list[V]) -> list[tuple[V, int]]:
+    return [(item, 1) for item in items]
+
+
+def generic() -> None:
+    of_any_type("one")
+    of_any_type(["one"])
 
 
 def partials(scaled: Callable[[float, list[str]], list[float]]) -> None:

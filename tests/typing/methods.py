@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 import batched
-from batched import BatchedFunction, Stats
+from batched import AsyncStream, BatchedFunction, Stats, aio
 from tests.kit.annotated import annotated
 
 V = TypeVar("V")
@@ -125,6 +125,34 @@ def bound_and_callable(model: Model) -> None:
     assert_type(batched.dynamically(model.encode, batch_size=64)("one"), npt.NDArray[np.float32])
     assert_type(annotated(batched.dynamically(model)), BatchedFunction[str, int])
     assert_type(annotated(batched.dynamically(model, 64)), BatchedFunction[str, int])
+
+
+class Holder:
+    """Its attributes are decorated functions. No annotation says so."""
+
+    def __init__(self, model: Model) -> None:
+        self.encode = batched.dynamically(model.encode, batch_size=64)
+        self.counts = batched.dynamically(timeout_ms=0)(self.count)
+        self.looped = aio.dynamically(self.count)
+        self.stream = batched.dynamically(self.pieces)
+        self.looped_stream = aio.dynamically(batch_size=8)(self.pieces)
+
+    def count(self, sentences: list[str]) -> list[int]:
+        return plain(sentences)
+
+    def pieces(self, sentences: list[str]) -> Iterator[list[bytes]]:
+        yield [sentence.encode() for sentence in sentences]
+
+
+async def attributes(holder: Holder) -> None:
+    assert_type(holder.encode("one"), npt.NDArray[np.float32])
+    assert_type(holder.counts("one"), int)
+    assert_type(await holder.looped(["one"]), list[int])
+    assert_type(holder.stream("one"), list[bytes])
+    assert_type(holder.looped_stream.astream("one"), AsyncStream[bytes])
+    once_more = batched.dynamically(plain)
+    once_more = batched.dynamically(plain, batch_size=8)
+    assert_type(once_more("one"), int)
 
 
 class Echo(Generic[V]):

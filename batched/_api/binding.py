@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from inspect import Signature, iscoroutinefunction
 from types import FunctionType, MethodType
-from typing import Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
 
 from batched._api.call_signature import signature_of_calls
 from batched._api.decorate import is_stream, name_of, named_by
@@ -196,6 +196,10 @@ class Bindable(Generic[DriverT]):
     __slots__ = ("__dict__", "__weakref__", "_key", "_shared")
 
     ways_to_call: ClassVar[frozenset[str]] = frozenset()
+
+    if TYPE_CHECKING:  # those of the function
+        __name__: str
+        __qualname__: str
 
     __wrapped__: _Wrapped = _Wrapped()
     __signature__: _Signature = _Signature()

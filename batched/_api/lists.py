@@ -21,7 +21,7 @@ from batched._api.signatures import (
     Protocol,
     R,
     S,
-    S_contra,
+    S_co,
     T,
     U,
     V,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         AnyItem,
         E,
         Function,
+        Instance,
         ListStream,
         ListStreamMethod,
         MethodOfOneList,
@@ -197,33 +198,39 @@ class StreamingFunction(ThreadedFunction, Generic[T, U, F_co]):
         def astream(self, item: T = ..., /, *more: Any, **named: Any) -> AsyncStream[U]: ...
 
 
-class BatchedMethod(Method[S_contra, BatchedFunction[T, U, F_co]], Protocol[S_contra, T, U, F_co]):
+class BatchedMethod(  # type: ignore[misc]
+    Method[S_co, BatchedFunction[T, U, F_co]], Protocol[S_co, T, U, F_co]
+):
     """A batched method in its class, where it is called with the instance first."""
 
     @overload
-    def __call__(self, instance: S_contra, items: list[T] = ..., /, **named: list[Any]) -> list[U]: ...
+    def __call__(self, instance: Instance[S_co], items: list[T] = ..., /, **named: list[Any]) -> list[U]: ...
     @overload
-    def __call__(self, instance: S_contra, item: T = ..., /, **named: Any) -> U: ...
+    def __call__(self, instance: Instance[S_co], item: T = ..., /, **named: Any) -> U: ...
     @overload
-    async def acall(self, instance: S_contra, items: list[T] = ..., /, **named: list[Any]) -> list[U]: ...
+    async def acall(
+        self, instance: Instance[S_co], items: list[T] = ..., /, **named: list[Any]
+    ) -> list[U]: ...
     @overload
-    async def acall(self, instance: S_contra, item: T = ..., /, **named: Any) -> U: ...
+    async def acall(self, instance: Instance[S_co], item: T = ..., /, **named: Any) -> U: ...
     @overload
-    def submit(self, instance: S_contra, items: list[T] = ..., /, **named: list[Any]) -> Future[list[U]]: ...
+    def submit(
+        self, instance: Instance[S_co], items: list[T] = ..., /, **named: list[Any]
+    ) -> Future[list[U]]: ...
     @overload
-    def submit(self, instance: S_contra, item: T = ..., /, **named: Any) -> Future[U]: ...
+    def submit(self, instance: Instance[S_co], item: T = ..., /, **named: Any) -> Future[U]: ...
     @overload
     def map(
-        self, instance: S_contra, items: Iterable[T], /, *, with_items: Literal[False] = ...
+        self, instance: Instance[S_co], items: Iterable[T], /, *, with_items: Literal[False] = ...
     ) -> Iterator[U]: ...
     @overload
     def map(
-        self, instance: S_contra, items: Iterable[T], /, *, with_items: Literal[True]
+        self, instance: Instance[S_co], items: Iterable[T], /, *, with_items: Literal[True]
     ) -> Iterator[tuple[T, U]]: ...
     @overload
     def amap(
         self,
-        instance: S_contra,
+        instance: Instance[S_co],
         items: Iterable[T] | AsyncIterable[T],
         /,
         *,
@@ -231,7 +238,7 @@ class BatchedMethod(Method[S_contra, BatchedFunction[T, U, F_co]], Protocol[S_co
     ) -> AsyncIterator[U]: ...
     @overload
     def amap(
-        self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
+        self, instance: Instance[S_co], items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
     ) -> AsyncIterator[tuple[T, U]]: ...
 
 

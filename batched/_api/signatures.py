@@ -55,6 +55,7 @@ W_contra = TypeVar("W_contra", contravariant=True)
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
 S_contra = TypeVar("S_contra", contravariant=True)
 E = TypeVar("E", bound=BaseException)
 O_co = TypeVar("O_co", covariant=True)
@@ -259,17 +260,37 @@ if TYPE_CHECKING:
 # -- what the decorators make of them ---------------------------------------------------------------------
 
 
-class Method(Protocol[S_contra, U_co]):
+if TYPE_CHECKING:
+
+    class _Nothing:
+        """There is none."""
+
+    # The instance of a method that is called through its class. Its type is covariant, though it stands at a
+    # parameter: a method may take the place of one of a base class, as plain methods do, and its `self` is of
+    # the subclass. Type checkers refuse that of the variable alone.
+    Instance: TypeAlias = S_co | _Nothing
+
+
+class Method(Protocol[S_co, U_co]):  # type: ignore[misc]
     """A batched method on its class. On an instance it is bound, and has the second type in brackets.
 
     The first `__get__` is for class methods, where `self` is a class.
     """
 
+    if TYPE_CHECKING:  # else they would be those of this class
+
+        @property
+        def __name__(self) -> str: ...
+        @property
+        def __qualname__(self) -> str: ...
+
     @property
     def __wrapped__(self) -> Callable[..., Any]: ...
+    def __call__(self, instance: Instance[S_co], /, *args: Any, **named: Any) -> Any: ...
+    async def acall(self, instance: Instance[S_co], /, *args: Any, **named: Any) -> Any: ...
     @overload
     def __get__(self: Method[type[S], U], instance: S | None, owner: type[S], /) -> U: ...
     @overload
     def __get__(self, instance: None, owner: type, /) -> Self: ...
     @overload
-    def __get__(self, instance: S_contra, owner: type | None = None, /) -> U_co: ...
+    def __get__(self, instance: Instance[S_co], owner: type | None = None, /) -> U_co: ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Generic, TypeVar, assert_type
+from typing import Any, Generic, TypeVar, assert_type
 
 import numpy as np
 import numpy.typing as npt
@@ -110,6 +110,79 @@ async def through_the_class(model: Model, source: AsyncIterator[str]) -> None:
     assert_type(Model.embed.amap(model, source), AsyncIterator[bytes])
 
 
+class Everything:
+    @batched.dynamically
+    def weigh(self, words: list[str], weights: list[int]) -> list[float]:
+        return [len(word) / weight for word, weight in zip(words, weights, strict=True)]
+
+    @batched.dynamically(batch_size=8)
+    def three(self, words: list[str], weights: list[int], marks: list[bytes]) -> list[float]:
+        return [len(word) / weight for word, weight in zip(words, weights, strict=True)]
+
+    @batched.dynamically
+    def letters(self, words: list[str]) -> Iterator[list[str]]:
+        yield words
+
+    @batched.dynamically
+    def embed(self, words: list[str]) -> list[int]:
+        return plain(words)
+
+    @aio.dynamically
+    async def looped(self, words: list[str]) -> list[int]:
+        return plain(words)
+
+    @aio.dynamically
+    async def looped_weigh(self, words: list[str], weights: list[int]) -> list[float]:
+        return [len(word) / weight for word, weight in zip(words, weights, strict=True)]
+
+
+class OtherEverything(Everything):
+    """Each method is in place of one of the base class, as plain methods may be."""
+
+    @batched.dynamically
+    def weigh(self, words: list[str], weights: list[int]) -> list[float]:
+        return super().weigh.__wrapped__(words, weights)
+
+    @batched.dynamically
+    def three(self, words: list[str], weights: list[int], marks: list[bytes]) -> list[float]:
+        return super().three.__wrapped__(words, weights, marks)
+
+    @batched.dynamically
+    def letters(self, words: list[str]) -> Iterator[list[str]]:
+        yield [word.upper() for word in words]
+
+    @batched.dynamically(batch_size=8)
+    def embed(self, words: list[str]) -> list[int]:
+        return super().embed.__wrapped__(words)
+
+    @aio.dynamically(batch_size=8)
+    async def looped(self, words: list[str]) -> list[int]:
+        return await super().looped.__wrapped__(words)
+
+    @aio.dynamically
+    async def looped_weigh(self, words: list[str], weights: list[int]) -> list[float]:
+        return await super().looped_weigh.__wrapped__(words, weights)
+
+
+async def of_any_columns_through_the_class(model: Everything) -> None:
+    """Their first argument is checked, and no more."""
+    assert_type(Everything.weigh(model, "one", 1), Any)
+    assert_type(Everything.three(model, ["one"], [1], marks=[b""]), Any)
+    assert_type(Everything.letters(OtherEverything(), "one"), Any)
+    assert_type(await Everything.weigh.acall(model, "one", 1), Any)
+    assert_type(await Everything.looped_weigh(model, "one", 1), Any)
+    assert_type(OtherEverything().embed("one"), int)
+    assert_type(await OtherEverything().looped_weigh("one", 1), float)
+
+
+def names(model: Everything) -> None:
+    assert_type(model.embed.__name__, str)
+    assert_type(model.weigh.__qualname__, str)
+    assert_type(Everything.embed.__name__, str)
+    assert_type(Everything.weigh.__qualname__, str)
+    assert_type(model.looped.__name__, str)
+
+
 def static_and_class_methods(model: Model) -> None:
     assert_type(annotated(model.static), BatchedFunction[str, int])
     assert_type(annotated(Model.static), BatchedFunction[str, int])
@@ -176,6 +249,9 @@ def wrong_items(model: Model) -> None:
     Model.embed("one")  # type: ignore[call-overload]
     Model.embed(model, 3)  # type: ignore[call-overload]
     Model.embed.submit(model, 3)  # type: ignore[call-overload]
+    Everything.weigh("one", 1)  # type: ignore[arg-type]
+    OtherEverything.weigh(Everything(), "one", 1)  # type: ignore[arg-type]
+    OtherEverything.embed(Everything(), "one")  # type: ignore[call-overload]
 
 
 async def wrong_items_async(model: Model) -> None:

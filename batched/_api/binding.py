@@ -10,7 +10,7 @@ import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial, update_wrapper
+from functools import WRAPPER_ASSIGNMENTS, partial, update_wrapper
 from inspect import Signature, iscoroutinefunction
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
@@ -45,6 +45,7 @@ _new: Any = object.__new__
 # A driver is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
 # Reentrant, as the garbage collector may run code that makes another driver.
 _making = InterruptedLock()
+_ANNOTATIONS = [name for name in WRAPPER_ASSIGNMENTS if name.startswith("__annot")]  # another from 3.14 on
 
 
 def _after_fork() -> None:
@@ -231,6 +232,12 @@ class Bindable(Generic[DriverT]):
 
         wrapper: Any = self
         update_wrapper(wrapper, named_by(func))
+        if not hasattr(
+            named_by(func), "__name__"
+        ):  # an object that is called: those that it has are of its class
+            update_wrapper(wrapper, type(named_by(func)).__call__, _ANNOTATIONS, ())
+        if not any(name in vars(self) for name in _ANNOTATIONS):  # a function in C
+            wrapper.__annotations__ = {}
         wrapper.__wrapped__ = func
         vars(self).setdefault("__name__", name)  # an object that is called has none
         vars(self).setdefault("__qualname__", name)

@@ -231,11 +231,10 @@ class Bindable(Generic[DriverT]):
             return new_driver(options, queue, collator, name, owner, streams=streams)
 
         wrapper: Any = self
-        update_wrapper(wrapper, named_by(func))
-        if not hasattr(
-            named_by(func), "__name__"
-        ):  # an object that is called: those that it has are of its class
-            update_wrapper(wrapper, type(named_by(func)).__call__, _ANNOTATIONS, ())
+        plain = named_by(func)
+        update_wrapper(wrapper, plain)
+        if not hasattr(plain, "__name__"):  # an object that is called: its annotations are of its attributes
+            update_wrapper(wrapper, type(plain).__call__, _ANNOTATIONS, ())
         if not any(name in vars(self) for name in _ANNOTATIONS):  # a function in C
             wrapper.__annotations__ = {}
         wrapper.__wrapped__ = func

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import ThreadedFunction
-from batched._api.map_types import WithMaps
+from batched._api.map_types import Answers, AsyncAnswers, WithMaps
 from batched._api.option_types import CallChanges, ListKeywordOptions, OtherCallChanges, StagedListOptions
 from batched._api.signatures import (
     T1,
@@ -222,11 +222,11 @@ class BatchedMethod(  # type: ignore[misc]
     @overload
     def map(
         self, instance: Instance[S_co], items: Iterable[T], /, *, with_items: Literal[False] = ...
-    ) -> Iterator[U]: ...
+    ) -> Answers[U]: ...
     @overload
     def map(
         self, instance: Instance[S_co], items: Iterable[T], /, *, with_items: Literal[True]
-    ) -> Iterator[tuple[T, U]]: ...
+    ) -> Answers[tuple[T, U]]: ...
     @overload
     def amap(
         self,
@@ -235,11 +235,11 @@ class BatchedMethod(  # type: ignore[misc]
         /,
         *,
         with_items: Literal[False] = ...,
-    ) -> AsyncIterator[U]: ...
+    ) -> AsyncAnswers[U]: ...
     @overload
     def amap(
         self, instance: Instance[S_co], items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
-    ) -> AsyncIterator[tuple[T, U]]: ...
+    ) -> AsyncAnswers[tuple[T, U]]: ...
 
 
 class Dynamically(Protocol):

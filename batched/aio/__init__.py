@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import LoopedFunction
-from batched._api.map_types import WithAmap
+from batched._api.map_types import AsyncAnswers, WithAmap
 from batched._api.option_types import CallChanges, ListKeywordOptions, OtherCallChanges, StagedListOptions
 from batched._api.signatures import (
     T1,
@@ -195,11 +195,11 @@ class BatchedMethod(  # type: ignore[misc]
         /,
         *,
         with_items: Literal[False] = ...,
-    ) -> AsyncIterator[U]: ...
+    ) -> AsyncAnswers[U]: ...
     @overload
     def amap(
         self, instance: Instance[S_co], items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
-    ) -> AsyncIterator[tuple[T, U]]: ...
+    ) -> AsyncAnswers[tuple[T, U]]: ...
 
 
 class Dynamically(Protocol):

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 import batched
 from batched import AsyncStream, BatchedFunction, Stats, aio
+from batched.typing import Answers, AsyncAnswers
 from tests.kit.annotated import annotated
 
 V = TypeVar("V")
@@ -80,8 +81,8 @@ def methods(model: Model) -> None:
     assert_type(model.embed(sentences=["one"]), list[bytes])
     assert_type(model.embed.submit("one"), Future[bytes])
     assert_type(model.embed.submit(["one"]), Future[list[bytes]])
-    assert_type(model.embed.map(["one"]), Iterator[bytes])
-    assert_type(model.embed.map(["one"], with_items=True), Iterator[tuple[str, bytes]])
+    assert_type(model.embed.map(["one"]), Answers[bytes])
+    assert_type(model.embed.map(["one"], with_items=True), Answers[tuple[str, bytes]])
     assert_type(annotated(model.embed.options(priority="bulk")), BatchedFunction[str, bytes])
     assert_type(model.embed.options(deadline_ms=5)(["one"]), list[bytes])
 
@@ -89,7 +90,7 @@ def methods(model: Model) -> None:
 async def async_methods(model: Model, source: AsyncIterator[str]) -> None:
     assert_type(await model.embed.acall("one"), bytes)
     assert_type(await model.embed.acall(["one"]), list[bytes])
-    assert_type(model.embed.amap(source), AsyncIterator[bytes])
+    assert_type(model.embed.amap(source), AsyncAnswers[bytes])
     assert_type(await model.coroutine.acall("one"), bytes)
 
 
@@ -104,10 +105,10 @@ async def through_the_class(model: Model, source: AsyncIterator[str]) -> None:
     assert_type(await Model.coroutine.acall(model, sentences=["one"]), list[bytes])
     assert_type(Model.embed.submit(model, "one"), Future[bytes])
     assert_type(Model.embed.submit(model, ["one"]), Future[list[bytes]])
-    assert_type(Model.embed.map(model, ["one"]), Iterator[bytes])
-    assert_type(Model.embed.map(model, ["one"], with_items=True), Iterator[tuple[str, bytes]])
-    assert_type(Model.embed.amap(model, ["one"]), AsyncIterator[bytes])
-    assert_type(Model.embed.amap(model, source), AsyncIterator[bytes])
+    assert_type(Model.embed.map(model, ["one"]), Answers[bytes])
+    assert_type(Model.embed.map(model, ["one"], with_items=True), Answers[tuple[str, bytes]])
+    assert_type(Model.embed.amap(model, ["one"]), AsyncAnswers[bytes])
+    assert_type(Model.embed.amap(model, source), AsyncAnswers[bytes])
 
 
 class Everything:

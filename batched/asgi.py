@@ -22,10 +22,11 @@ from batched.problems import KINDS, Problem, problem
 
 __all__ = ["Batching"]
 
-Message: TypeAlias = MutableMapping[str, Any]
+# A message and a scope are of types that each framework has of its own: mappings, or typed dictionaries.
+Message: TypeAlias = Any
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
-App: TypeAlias = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+App: TypeAlias = Callable[[Any, Receive, Send], Awaitable[None]]
 
 _check = a_time(or_zero=False)
 _logger = logging.getLogger("batched")
@@ -75,7 +76,7 @@ class Batching:
             for kind in set(KINDS).difference(own):
                 quart.register_error_handler(kind, problem)
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Run the application for one connection."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)

@@ -7,6 +7,7 @@ parts of `Stats` and `WorkersStats`.
 from __future__ import annotations
 
 from batched._api.lists import BatchedColumns, BatchedMethod, ManyColumns, StreamingFunction
+from batched._api.map_types import Answers, AsyncAnswers
 from batched._api.option_types import CallChanges, Changes
 from batched._api.signatures import Method
 from batched._api.workers import FunctionShare, WorkerStats
@@ -17,6 +18,8 @@ from batched._policy.window import Learned
 from batched.inference import Feature, Features
 
 __all__ = [
+    "Answers",
+    "AsyncAnswers",
     "BatchedColumns",
     "BatchedMethod",
     "Cache",

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from batched._api.binding import Driver, Shared
 from batched._api.map import ReadAhead, SizedAnswers, item_of, length_of
+from batched._api.map_types import AsyncAnswers
 from batched._core.call import Call, Row
 from batched._drivers.private_python import end_silently, running_loop_or_none
 from batched.errors import for_async_iterator, without_own_frames
@@ -26,7 +27,7 @@ from batched.errors import for_async_iterator, without_own_frames
 
 def amap_items(
     calls: TaskReadAhead, sources: tuple[Iterable[Any] | AsyncIterable[Any], ...], *, with_items: bool
-) -> AsyncIterator[Any]:
+) -> AsyncAnswers[Any]:
     """Return an iterator over the answers for the elements of the sources, each perhaps with its element."""
     each = [
         aiter(source) if isinstance(source, AsyncIterable) else _without_waiting(iter(source))

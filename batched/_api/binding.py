@@ -10,10 +10,10 @@ import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial, update_wrapper
+from functools import WRAPPER_ASSIGNMENTS, partial, update_wrapper
 from inspect import Signature, iscoroutinefunction
 from types import FunctionType, MethodType
-from typing import Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
 
 from batched._api.call_signature import signature_of_calls
 from batched._api.decorate import is_stream, name_of, named_by
@@ -45,6 +45,7 @@ _new: Any = object.__new__
 # A driver is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
 # Reentrant, as the garbage collector may run code that makes another driver.
 _making = InterruptedLock()
+_ANNOTATIONS = [name for name in WRAPPER_ASSIGNMENTS if name.startswith("__annot")]  # another from 3.14 on
 
 
 def _after_fork() -> None:
@@ -197,6 +198,10 @@ class Bindable(Generic[DriverT]):
 
     ways_to_call: ClassVar[frozenset[str]] = frozenset()
 
+    if TYPE_CHECKING:  # those of the function
+        __name__: str
+        __qualname__: str
+
     __wrapped__: _Wrapped = _Wrapped()
     __signature__: _Signature = _Signature()
 
@@ -226,7 +231,12 @@ class Bindable(Generic[DriverT]):
             return new_driver(options, queue, collator, name, owner, streams=streams)
 
         wrapper: Any = self
-        update_wrapper(wrapper, named_by(func))
+        plain = named_by(func)
+        update_wrapper(wrapper, plain)
+        if not hasattr(plain, "__name__"):  # an object that is called: its annotations are of its attributes
+            update_wrapper(wrapper, type(plain).__call__, _ANNOTATIONS, ())
+        if not any(name in vars(self) for name in _ANNOTATIONS):  # a function in C
+            wrapper.__annotations__ = {}
         wrapper.__wrapped__ = func
         vars(self).setdefault("__name__", name)  # an object that is called has none
         vars(self).setdefault("__qualname__", name)

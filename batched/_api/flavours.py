@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from batched._api.decorate import is_async, name_of
 from batched._api.function import DecoratedFunction
 from batched._api.map import map_items
+from batched._api.map_types import Answers
 from batched._api.streams import Stream
 from batched._clock import monotonic
 from batched._core.call import Call
@@ -102,7 +103,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
         call.note_context()
         return submit(driver, call)
 
-    def map(self, items: Iterable[Any], /, *more: Iterable[Any], with_items: bool = False) -> Iterator[Any]:
+    def map(self, items: Iterable[Any], /, *more: Iterable[Any], with_items: bool = False) -> Answers[Any]:
         """Yield the result of each item, in order; block for the next one.
 
         `items` may be endless: at most three batches are read ahead of the consumer, and one more for each

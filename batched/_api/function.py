@@ -6,13 +6,14 @@ other ways to call it stand in `flavours`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from batched._api.amap import TaskReadAhead, amap_items
 from batched._api.binding import Bindable, Driver, DriverT
 from batched._api.decorate import changed, check_names, takes_changes, written_for_class
+from batched._api.map_types import AsyncAnswers
 from batched._api.option_types import CallChanges, Changes
 from batched._api.streams import AsyncStream
 from batched._api.workers import explain_workers
@@ -115,7 +116,7 @@ class DecoratedFunction(Bindable[DriverT]):
         /,
         *more: Iterable[Any] | AsyncIterable[Any],
         with_items: bool = False,
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncAnswers[Any]:
         """Yield the result of each item, in order.
 
         `items` may be asynchronous, and endless: at most three batches are read ahead of the consumer, and

@@ -15,6 +15,7 @@ from operator import length_hint
 from typing import Any, ClassVar, Self
 
 from batched._api.binding import Driver, Shared
+from batched._api.map_types import Answers
 from batched._clock import monotonic
 from batched._core.call import Call, MapFlow, Row
 from batched._drivers.thread import ThreadDriver
@@ -189,7 +190,7 @@ def map_items(
     sources: tuple[Iterable[Any], ...],
     *,
     with_items: bool,
-) -> Iterator[Any]:
+) -> Answers[Any]:
     """Return an iterator over the answers for the elements of the sources, each perhaps with its element."""
     source = iter(sources[0]) if len(sources) == 1 else map(Row, zip(*sources, strict=False))
     calls = _ThreadReadAhead(function, shared, driver)

@@ -3,13 +3,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Coroutine, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, overload
 
-from batched._api.signatures import T, U
+from batched._api.signatures import T, U, U_co
 
 More = TypeVar("More")
 Row = TypeVar("Row")
+
+
+class Answers(Iterator[U_co], Protocol[U_co]):
+    """What a `map` returns: an iterator that can be closed before its end, as by `contextlib.closing`.
+
+    Then items that have not started never run.
+    """
+
+    def close(self) -> None:
+        """End the map."""
+
+
+class AsyncAnswers(Protocol[U_co]):
+    """What an `amap` returns: an iterator that can be closed before its end, as by `contextlib.aclosing`.
+
+    Then items that have not started never run.
+    """
+
+    def __aiter__(self) -> AsyncIterator[U_co]: ...
+    def __anext__(self) -> Awaitable[U_co]: ...
+
+    def aclose(self) -> Coroutine[Any, Any, None]:
+        """End the map."""
+        ...
 
 
 class WithAmap(Generic[T, More, Row, U]):
@@ -29,11 +53,11 @@ class WithAmap(Generic[T, More, Row, U]):
             /,
             *more: Iterable[More] | AsyncIterable[More],
             with_items: Literal[False] = ...,
-        ) -> AsyncIterator[U]: ...
+        ) -> AsyncAnswers[U]: ...
         @overload
         def amap(
             self, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
-        ) -> AsyncIterator[tuple[T, U]]: ...
+        ) -> AsyncAnswers[tuple[T, U]]: ...
         @overload
         def amap(
             self,
@@ -41,7 +65,7 @@ class WithAmap(Generic[T, More, Row, U]):
             /,
             *more: Iterable[More] | AsyncIterable[More],
             with_items: Literal[True],
-        ) -> AsyncIterator[tuple[Row, U]]: ...
+        ) -> AsyncAnswers[tuple[Row, U]]: ...
         @overload
         def amap(
             self,
@@ -49,7 +73,7 @@ class WithAmap(Generic[T, More, Row, U]):
             /,
             *more: Iterable[More] | AsyncIterable[More],
             with_items: bool = ...,
-        ) -> AsyncIterator[Any]: ...
+        ) -> AsyncAnswers[Any]: ...
         def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 
@@ -63,15 +87,15 @@ class WithMaps(WithAmap[T, More, Row, U]):
         @overload
         def map(
             self, items: Iterable[T], /, *more: Iterable[More], with_items: Literal[False] = ...
-        ) -> Iterator[U]: ...
+        ) -> Answers[U]: ...
         @overload
-        def map(self, items: Iterable[T], /, *, with_items: Literal[True]) -> Iterator[tuple[T, U]]: ...
+        def map(self, items: Iterable[T], /, *, with_items: Literal[True]) -> Answers[tuple[T, U]]: ...
         @overload
         def map(
             self, items: Iterable[T], /, *more: Iterable[More], with_items: Literal[True]
-        ) -> Iterator[tuple[Row, U]]: ...
+        ) -> Answers[tuple[Row, U]]: ...
         @overload
         def map(
             self, items: Iterable[T], /, *more: Iterable[More], with_items: bool = ...
-        ) -> Iterator[Any]: ...
+        ) -> Answers[Any]: ...
         def map(self, /, *sources: Any, with_items: bool = False) -> Any: ...

@@ -55,11 +55,11 @@ W_contra = TypeVar("W_contra", contravariant=True)
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
 S_contra = TypeVar("S_contra", contravariant=True)
 E = TypeVar("E", bound=BaseException)
 O_co = TypeVar("O_co", covariant=True)
 P = ParamSpec("P")
-Q = ParamSpec("Q")
 
 
 # -- what batch functions return --------------------------------------------------------------------------
@@ -169,66 +169,67 @@ if TYPE_CHECKING:
     #
     # Each is two patterns, and a function fits both: what its lists and outputs are, and the function as it
     # is, for `__wrapped__`. Type checkers want other variances, as of functions with one signature.
+    #
+    # `*args: Any, **named: Any` stand for any further parameters. Of a `ParamSpec` in their place mypy makes
+    # `Never` where it expects a type, as for an attribute: it would refuse `self.embed = dynamically(embed)`.
 
-    class OneList(Protocol[T_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+    class OneList(Protocol[T_co, O_co, P, R_co]):  # type: ignore[misc]
         """A batch function of one list, and perhaps of settings."""
 
         @overload
-        def __call__(
-            self, items: list[T_co], /, *args: Q.args, **named: Q.kwargs
-        ) -> O_co | Awaitable[O_co]: ...
+        def __call__(self, items: list[T_co], /, *args: Any, **named: Any) -> O_co | Awaitable[O_co]: ...
         @overload
         def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class TwoLists(Protocol[T1_co, T2_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+    class TwoLists(Protocol[T1_co, T2_co, O_co, P, R_co]):  # type: ignore[misc]
         """A batch function of two columns; the second may be optional."""
 
         @overload
         def __call__(
-            self, xs: list[T1_co], ys: list[T2_co], /, *args: Q.args, **named: Q.kwargs
+            self, xs: list[T1_co], ys: list[T2_co], /, *args: Any, **named: Any
         ) -> O_co | Awaitable[O_co]: ...
         @overload
         def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class ThreeLists(Protocol[T_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+    class ThreeLists(Protocol[T_co, O_co, P, R_co]):  # type: ignore[misc]
         """A batch function of three columns, or more."""
 
         @overload
         def __call__(
-            self, xs: list[T_co], ys: list[Any], zs: list[Any], /, *args: Q.args, **named: Q.kwargs
+            self, xs: list[T_co], ys: list[Any], zs: list[Any], /, *args: Any, **named: Any
         ) -> O_co | Awaitable[O_co]: ...
         @overload
         def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class ListStream(Protocol[T_co, U_co, Q, P, R_co]):  # type: ignore[misc]
+    class ListStream(Protocol[T_co, U_co, P, R_co]):  # type: ignore[misc]
         """A generator function of one column, or of several."""
 
         @overload
-        def __call__(self, xs: list[T_co], /, *args: Q.args, **named: Q.kwargs) -> Steps[U_co]: ...
+        def __call__(self, xs: list[T_co], /, *args: Any, **named: Any) -> Steps[U_co]: ...
         @overload
         def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class MethodOfOneList(Protocol[S_contra, T_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+    class MethodOfOneList(Protocol[S_contra, T_co, O_co, P, R_co]):  # type: ignore[misc]
         """A method, as `OneList`."""
 
         @overload
         def __call__(
-            self, instance: S_contra, items: list[T_co], /, *args: Q.args, **named: Q.kwargs
+            self, instance: S_contra, items: list[T_co], /, *args: Any, **named: Any
         ) -> O_co | Awaitable[O_co]: ...
         @overload
         def __call__(self, instance: S_contra, /, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class MethodOfTwoLists(Protocol[S_contra, T1_co, T2_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+    class MethodOfTwoLists(Protocol[S_contra, T1_co, T2_co, O_co, P, R_co]):  # type: ignore[misc]
         """A method, as `TwoLists`."""
 
         @overload
         def __call__(
-            self, instance: S_contra, xs: list[T1_co], ys: list[T2_co], /, *args: Q.args, **named: Q.kwargs
+            self, instance: S_contra, xs: list[T1_co], ys: list[T2_co], /, *args: Any, **named: Any
         ) -> O_co | Awaitable[O_co]: ...
         @overload
         def __call__(self, instance: S_contra, /, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class MethodOfThreeLists(Protocol[S_contra, T_co, O_co, Q, P, R_co]):  # type: ignore[misc]
+    class MethodOfThreeLists(Protocol[S_contra, T_co, O_co, P, R_co]):  # type: ignore[misc]
         """A method, as `ThreeLists`."""
 
         @overload
@@ -239,18 +240,18 @@ if TYPE_CHECKING:
             ys: list[Any],
             zs: list[Any],
             /,
-            *args: Q.args,
-            **named: Q.kwargs,
+            *args: Any,
+            **named: Any,
         ) -> O_co | Awaitable[O_co]: ...
         @overload
         def __call__(self, instance: S_contra, /, *args: P.args, **named: P.kwargs) -> R_co: ...
 
-    class ListStreamMethod(Protocol[S_contra, T_co, U_co, Q, P, R_co]):  # type: ignore[misc]
+    class ListStreamMethod(Protocol[S_contra, T_co, U_co, P, R_co]):  # type: ignore[misc]
         """A method, as `ListStream`."""
 
         @overload
         def __call__(
-            self, instance: S_contra, xs: list[T_co], /, *args: Q.args, **named: Q.kwargs
+            self, instance: S_contra, xs: list[T_co], /, *args: Any, **named: Any
         ) -> Steps[U_co]: ...
         @overload
         def __call__(self, instance: S_contra, /, *args: P.args, **named: P.kwargs) -> R_co: ...
@@ -259,17 +260,37 @@ if TYPE_CHECKING:
 # -- what the decorators make of them ---------------------------------------------------------------------
 
 
-class Method(Protocol[S_contra, U_co]):
+if TYPE_CHECKING:
+
+    class _Nothing:
+        """There is none."""
+
+    # The instance of a method that is called through its class. Its type is covariant, though it stands at a
+    # parameter: a method may take the place of one of a base class, as plain methods do, and its `self` is of
+    # the subclass. Type checkers refuse that of the variable alone.
+    Instance: TypeAlias = S_co | _Nothing
+
+
+class Method(Protocol[S_co, U_co]):  # type: ignore[misc]
     """A batched method on its class. On an instance it is bound, and has the second type in brackets.
 
     The first `__get__` is for class methods, where `self` is a class.
     """
 
+    if TYPE_CHECKING:  # else they would be those of this class
+
+        @property
+        def __name__(self) -> str: ...
+        @property
+        def __qualname__(self) -> str: ...
+
     @property
     def __wrapped__(self) -> Callable[..., Any]: ...
+    def __call__(self, instance: Instance[S_co], /, *args: Any, **named: Any) -> Any: ...
+    async def acall(self, instance: Instance[S_co], /, *args: Any, **named: Any) -> Any: ...
     @overload
     def __get__(self: Method[type[S], U], instance: S | None, owner: type[S], /) -> U: ...
     @overload
     def __get__(self, instance: None, owner: type, /) -> Self: ...
     @overload
-    def __get__(self, instance: S_contra, owner: type | None = None, /) -> U_co: ...
+    def __get__(self, instance: Instance[S_co], owner: type | None = None, /) -> U_co: ...

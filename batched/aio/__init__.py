@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import LoopedFunction
-from batched._api.map_types import WithAmap
+from batched._api.map_types import AsyncAnswers, WithAmap
 from batched._api.option_types import CallChanges, ListKeywordOptions, OtherCallChanges, StagedListOptions
 from batched._api.signatures import (
     T1,
@@ -18,10 +18,9 @@ from batched._api.signatures import (
     Method,
     P,
     Protocol,
-    Q,
     R,
     S,
-    S_contra,
+    S_co,
     T,
     U,
     V,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         AnyItem,
         E,
         Function,
+        Instance,
         ListStream,
         ListStreamMethod,
         MethodOfOneList,
@@ -170,30 +170,36 @@ class StreamingFunction(LoopedFunction, Generic[T, U, F_co]):
         def astream(self, item: T = ..., /, *more: Any, **named: Any) -> AsyncStream[U]: ...
 
 
-class BatchedMethod(Method[S_contra, BatchedFunction[T, U, F_co]], Protocol[S_contra, T, U, F_co]):
+class BatchedMethod(  # type: ignore[misc]
+    Method[S_co, BatchedFunction[T, U, F_co]], Protocol[S_co, T, U, F_co]
+):
     """A batched method in its class, where it is called with the instance first."""
 
     @overload
-    async def __call__(self, instance: S_contra, items: list[T] = ..., /, **named: list[Any]) -> list[U]: ...
+    async def __call__(
+        self, instance: Instance[S_co], items: list[T] = ..., /, **named: list[Any]
+    ) -> list[U]: ...
     @overload
-    async def __call__(self, instance: S_contra, item: T = ..., /, **named: Any) -> U: ...
+    async def __call__(self, instance: Instance[S_co], item: T = ..., /, **named: Any) -> U: ...
     @overload
-    async def acall(self, instance: S_contra, items: list[T] = ..., /, **named: list[Any]) -> list[U]: ...
+    async def acall(
+        self, instance: Instance[S_co], items: list[T] = ..., /, **named: list[Any]
+    ) -> list[U]: ...
     @overload
-    async def acall(self, instance: S_contra, item: T = ..., /, **named: Any) -> U: ...
+    async def acall(self, instance: Instance[S_co], item: T = ..., /, **named: Any) -> U: ...
     @overload
     def amap(
         self,
-        instance: S_contra,
+        instance: Instance[S_co],
         items: Iterable[T] | AsyncIterable[T],
         /,
         *,
         with_items: Literal[False] = ...,
-    ) -> AsyncIterator[U]: ...
+    ) -> AsyncAnswers[U]: ...
     @overload
     def amap(
-        self, instance: S_contra, items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
-    ) -> AsyncIterator[tuple[T, U]]: ...
+        self, instance: Instance[S_co], items: Iterable[T] | AsyncIterable[T], /, *, with_items: Literal[True]
+    ) -> AsyncAnswers[tuple[T, U]]: ...
 
 
 class Dynamically(Protocol):
@@ -204,102 +210,94 @@ class Dynamically(Protocol):
         self, func: Callable[[list[AnyItem]], OneResultPerItem[AnyItem]], /
     ) -> BatchedFunction[Any, Any]: ...
     @overload
-    def __call__(self, func: ThreeLists[T, A, Q, P, R], /) -> ManyColumns[T, A, Function[P, R]]: ...
+    def __call__(self, func: ThreeLists[T, A, P, R], /) -> ManyColumns[T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: ThreeLists[T, OneOrError[U, E], Q, P, R], /
+        self, func: ThreeLists[T, OneOrError[U, E], P, R], /
     ) -> ManyColumns[T, U, Function[P, R]]: ...
     @overload
+    def __call__(self, func: ThreeLists[T, MixedRows[U], P, R], /) -> ManyColumns[T, U, Function[P, R]]: ...
+    @overload
     def __call__(
-        self, func: ThreeLists[T, MixedRows[U], Q, P, R], /
+        self, func: ThreeLists[T, OneResultPerItem[U], P, R], /
     ) -> ManyColumns[T, U, Function[P, R]]: ...
     @overload
-    def __call__(
-        self, func: ThreeLists[T, OneResultPerItem[U], Q, P, R], /
-    ) -> ManyColumns[T, U, Function[P, R]]: ...
+    def __call__(self, func: TwoLists[T1, T2, A, P, R], /) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: TwoLists[T1, T2, A, Q, P, R], /
-    ) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: TwoLists[T1, T2, OneOrError[U, E], Q, P, R], /
+        self, func: TwoLists[T1, T2, OneOrError[U, E], P, R], /
     ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: TwoLists[T1, T2, MixedRows[U], Q, P, R], /
+        self, func: TwoLists[T1, T2, MixedRows[U], P, R], /
     ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: TwoLists[T1, T2, OneResultPerItem[U], Q, P, R], /
+        self, func: TwoLists[T1, T2, OneResultPerItem[U], P, R], /
     ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
     @overload
-    def __call__(self, func: OneList[T, A, Q, P, R], /) -> BatchedFunction[T, A, Function[P, R]]: ...
+    def __call__(self, func: OneList[T, A, P, R], /) -> BatchedFunction[T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: OneList[T, OneOrError[U, E], Q, P, R], /
+        self, func: OneList[T, OneOrError[U, E], P, R], /
+    ) -> BatchedFunction[T, U, Function[P, R]]: ...
+    @overload
+    def __call__(self, func: OneList[T, MixedRows[U], P, R], /) -> BatchedFunction[T, U, Function[P, R]]: ...
+    @overload
+    def __call__(
+        self, func: OneList[T, OneResultPerItem[U], P, R], /
     ) -> BatchedFunction[T, U, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: OneList[T, MixedRows[U], Q, P, R], /
-    ) -> BatchedFunction[T, U, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: OneList[T, OneResultPerItem[U], Q, P, R], /
-    ) -> BatchedFunction[T, U, Function[P, R]]: ...
-    @overload
-    def __call__(
-        self, func: MethodOfThreeLists[S, T, A, Q, P, R], /
+        self, func: MethodOfThreeLists[S, T, A, P, R], /
     ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfThreeLists[S, T, OneOrError[U, E], Q, P, R], /
+        self, func: MethodOfThreeLists[S, T, OneOrError[U, E], P, R], /
     ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfThreeLists[S, T, MixedRows[U], Q, P, R], /
+        self, func: MethodOfThreeLists[S, T, MixedRows[U], P, R], /
     ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfThreeLists[S, T, OneResultPerItem[U], Q, P, R], /
+        self, func: MethodOfThreeLists[S, T, OneResultPerItem[U], P, R], /
     ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, A, Q, P, R], /
+        self, func: MethodOfTwoLists[S, T1, T2, A, P, R], /
     ) -> Method[S, BatchedColumns[T1, T2, A, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], Q, P, R], /
+        self, func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], P, R], /
     ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, MixedRows[U], Q, P, R], /
+        self, func: MethodOfTwoLists[S, T1, T2, MixedRows[U], P, R], /
     ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
     @overload
     def __call__(
-        self, func: MethodOfTwoLists[S, T1, T2, OneResultPerItem[U], Q, P, R], /
+        self, func: MethodOfTwoLists[S, T1, T2, OneResultPerItem[U], P, R], /
     ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
     @overload
-    def __call__(
-        self, func: MethodOfOneList[S, T, A, Q, P, R], /
-    ) -> BatchedMethod[S, T, A, Function[P, R]]: ...
+    def __call__(self, func: MethodOfOneList[S, T, A, P, R], /) -> BatchedMethod[S, T, A, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: MethodOfOneList[S, T, OneOrError[U, E], Q, P, R], /
+        self, func: MethodOfOneList[S, T, OneOrError[U, E], P, R], /
     ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: MethodOfOneList[S, T, MixedRows[U], Q, P, R], /
+        self, func: MethodOfOneList[S, T, MixedRows[U], P, R], /
     ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: MethodOfOneList[S, T, OneResultPerItem[U], Q, P, R], /
+        self, func: MethodOfOneList[S, T, OneResultPerItem[U], P, R], /
     ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
     @overload
-    def __call__(self, func: ListStream[T, U, Q, P, R], /) -> StreamingFunction[T, U, Function[P, R]]: ...
+    def __call__(self, func: ListStream[T, U, P, R], /) -> StreamingFunction[T, U, Function[P, R]]: ...
     @overload
     def __call__(
-        self, func: ListStreamMethod[S, T, U, Q, P, R], /
+        self, func: ListStreamMethod[S, T, U, P, R], /
     ) -> Method[S, StreamingFunction[T, U, Function[P, R]]]: ...
     @overload
     def __call__(
@@ -524,7 +522,7 @@ def dynamically(
 ) -> Dynamically: ...
 @overload
 def dynamically(
-    func: ThreeLists[T, A, Q, P, R],
+    func: ThreeLists[T, A, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -533,7 +531,7 @@ def dynamically(
 ) -> ManyColumns[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ThreeLists[T, OneOrError[U, E], Q, P, R],
+    func: ThreeLists[T, OneOrError[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -542,7 +540,7 @@ def dynamically(
 ) -> ManyColumns[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ThreeLists[T, MixedRows[U], Q, P, R],
+    func: ThreeLists[T, MixedRows[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -551,7 +549,7 @@ def dynamically(
 ) -> ManyColumns[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ThreeLists[T, OneResultPerItem[U], Q, P, R],
+    func: ThreeLists[T, OneResultPerItem[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -560,7 +558,7 @@ def dynamically(
 ) -> ManyColumns[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: TwoLists[T1, T2, A, Q, P, R],
+    func: TwoLists[T1, T2, A, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -569,7 +567,7 @@ def dynamically(
 ) -> BatchedColumns[T1, T2, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: TwoLists[T1, T2, OneOrError[U, E], Q, P, R],
+    func: TwoLists[T1, T2, OneOrError[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -578,7 +576,7 @@ def dynamically(
 ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: TwoLists[T1, T2, MixedRows[U], Q, P, R],
+    func: TwoLists[T1, T2, MixedRows[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -587,7 +585,7 @@ def dynamically(
 ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: TwoLists[T1, T2, OneResultPerItem[U], Q, P, R],
+    func: TwoLists[T1, T2, OneResultPerItem[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -596,7 +594,7 @@ def dynamically(
 ) -> BatchedColumns[T1, T2, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: OneList[T, A, Q, P, R],
+    func: OneList[T, A, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -605,7 +603,7 @@ def dynamically(
 ) -> BatchedFunction[T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: OneList[T, OneOrError[U, E], Q, P, R],
+    func: OneList[T, OneOrError[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -614,7 +612,7 @@ def dynamically(
 ) -> BatchedFunction[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: OneList[T, MixedRows[U], Q, P, R],
+    func: OneList[T, MixedRows[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -623,7 +621,7 @@ def dynamically(
 ) -> BatchedFunction[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: OneList[T, OneResultPerItem[U], Q, P, R],
+    func: OneList[T, OneResultPerItem[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -632,7 +630,7 @@ def dynamically(
 ) -> BatchedFunction[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: MethodOfThreeLists[S, T, A, Q, P, R],
+    func: MethodOfThreeLists[S, T, A, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -641,7 +639,7 @@ def dynamically(
 ) -> Method[S, ManyColumns[T, A, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfThreeLists[S, T, OneOrError[U, E], Q, P, R],
+    func: MethodOfThreeLists[S, T, OneOrError[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -650,7 +648,7 @@ def dynamically(
 ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfThreeLists[S, T, MixedRows[U], Q, P, R],
+    func: MethodOfThreeLists[S, T, MixedRows[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -659,7 +657,7 @@ def dynamically(
 ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfThreeLists[S, T, OneResultPerItem[U], Q, P, R],
+    func: MethodOfThreeLists[S, T, OneResultPerItem[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -668,7 +666,7 @@ def dynamically(
 ) -> Method[S, ManyColumns[T, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, A, Q, P, R],
+    func: MethodOfTwoLists[S, T1, T2, A, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -677,7 +675,7 @@ def dynamically(
 ) -> Method[S, BatchedColumns[T1, T2, A, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], Q, P, R],
+    func: MethodOfTwoLists[S, T1, T2, OneOrError[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -686,7 +684,7 @@ def dynamically(
 ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, MixedRows[U], Q, P, R],
+    func: MethodOfTwoLists[S, T1, T2, MixedRows[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -695,7 +693,7 @@ def dynamically(
 ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfTwoLists[S, T1, T2, OneResultPerItem[U], Q, P, R],
+    func: MethodOfTwoLists[S, T1, T2, OneResultPerItem[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -704,7 +702,7 @@ def dynamically(
 ) -> Method[S, BatchedColumns[T1, T2, U, Function[P, R]]]: ...
 @overload
 def dynamically(
-    func: MethodOfOneList[S, T, A, Q, P, R],
+    func: MethodOfOneList[S, T, A, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -713,7 +711,7 @@ def dynamically(
 ) -> BatchedMethod[S, T, A, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: MethodOfOneList[S, T, OneOrError[U, E], Q, P, R],
+    func: MethodOfOneList[S, T, OneOrError[U, E], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -722,7 +720,7 @@ def dynamically(
 ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: MethodOfOneList[S, T, MixedRows[U], Q, P, R],
+    func: MethodOfOneList[S, T, MixedRows[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -731,7 +729,7 @@ def dynamically(
 ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: MethodOfOneList[S, T, OneResultPerItem[U], Q, P, R],
+    func: MethodOfOneList[S, T, OneResultPerItem[U], P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -740,7 +738,7 @@ def dynamically(
 ) -> BatchedMethod[S, T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ListStream[T, U, Q, P, R],
+    func: ListStream[T, U, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,
@@ -749,7 +747,7 @@ def dynamically(
 ) -> StreamingFunction[T, U, Function[P, R]]: ...
 @overload
 def dynamically(
-    func: ListStreamMethod[S, T, U, Q, P, R],
+    func: ListStreamMethod[S, T, U, P, R],
     batch_size_: int = 64,
     timeout_ms_: float | Literal["auto"] = "auto",
     small_batch_threshold_: int = 8,

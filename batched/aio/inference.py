@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Self, Unpack, overload
 
 from batched._api.decorate import decorate, takes_options
 from batched._api.flavours import LoopedFunction
+from batched._api.map_types import AsyncAnswers
 from batched._api.option_types import ArrayKeywordOptions, CallChanges, OtherCallChanges, StagedArrayOptions
 from batched._api.signatures import F_co, Generic, P, Protocol, R, R_co, S
 from batched._core.options import ArrayOptions
@@ -54,11 +55,11 @@ class BatchedInference(LoopedFunction, Generic[R, F_co]):
         @overload  # type: ignore[override]
         def amap(
             self, items: Iterable[Features] | AsyncIterable[Features], /, *, with_items: Literal[False] = ...
-        ) -> AsyncIterator[R]: ...
+        ) -> AsyncAnswers[R]: ...
         @overload
         def amap(
             self, items: Iterable[FeaturesT] | AsyncIterable[FeaturesT], /, *, with_items: Literal[True]
-        ) -> AsyncIterator[tuple[FeaturesT, R]]: ...
+        ) -> AsyncAnswers[tuple[FeaturesT, R]]: ...
         def amap(self, /, *sources: Any, with_items: bool = False) -> Any: ...
 
 

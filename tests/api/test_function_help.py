@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import gc
 import inspect
 import pydoc
 import warnings
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -149,6 +150,28 @@ def test_annotations_may_be_types_or_texts() -> None:
     assert str(signature).startswith(
         "(items: Unknown | list[Unknown] | None) -> Unknown | list[Unknown]  # also .acall"
     )
+
+
+def test_the_annotations_are_those_of_what_is_called() -> None:
+    """As `functools.wraps` has them: of an object that is called, its method's; a function in C has none."""
+
+    class Rows:
+        width: int = 3
+
+        def __call__(self, items: list[int]) -> list[str]:
+            return [str(item) for item in items]
+
+    class Bare:
+        def __call__(self, items: list[int]) -> list[str]:
+            return [str(item) for item in items]
+
+    hints = get_type_hints(functools.wraps(Rows.__call__)(lambda: None))
+    for called in (Rows(), Bare(), Bare().__call__, functools.partial(Rows())):
+        decorated = batched.dynamically(called)
+        assert get_type_hints(decorated) == hints
+        assert get_type_hints(copy.copy(decorated)) == hints
+    for in_c in (len, str.upper, functools.partial(max)):
+        assert get_type_hints(batched.dynamically(in_c)) == {}
 
 
 def test_a_function_for_tasks_is_a_coroutine_function() -> None:

@@ -170,10 +170,10 @@ def test_a_description_has_signature_docstring_and_types(tables: object) -> None
     )
     text = tables.api("batched.BatchedFunction", "map")
     assert (
-        "map(items: Iterable[T], *more: Iterable[More], with_items: Literal[False]=...) -> Iterator[U]\n"
+        "map(items: Iterable[T], *more: Iterable[More], with_items: Literal[False]=...) -> Answers[U]\n"
         in text
     )
-    assert "map(items: Iterable[T], *, with_items: Literal[True]) -> Iterator[tuple[T, U]]\n" in text
+    assert "map(items: Iterable[T], *, with_items: Literal[True]) -> Answers[tuple[T, U]]\n" in text
     assert text.count("{py:method}") == 2
     assert "clock: Callable[[], float] = perf_counter)" in tables.api("batched.profile.profile")
 

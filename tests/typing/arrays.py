@@ -6,7 +6,7 @@ Never run, but read by both type checkers, as `lists.py` says.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future
 from typing import TypeAlias, assert_type
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from batched import Stats, inference
 from batched.inference import BatchedInference
+from batched.typing import Answers, AsyncAnswers
 from tests.kit.annotated import annotated
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -75,8 +76,8 @@ def arrays(x: Floats, features: dict[str, Floats], mapping: Mapping[str, Floats]
     assert_type(infer(x=x, mask=x), Floats)
     assert_type(infer.submit(features), Future[Floats])
     assert_type(infer.submit(x=x), Future[Floats])
-    assert_type(infer.map([features]), Iterator[Floats])
-    assert_type(infer.map([features], with_items=True), Iterator[tuple[dict[str, Floats], Floats]])
+    assert_type(infer.map([features]), Answers[Floats])
+    assert_type(infer.map([features], with_items=True), Answers[tuple[dict[str, Floats], Floats]])
     assert_type(annotated(infer.options(deadline_ms=200, priority="bulk")), BatchedInference[Floats])
     assert_type(infer.options(return_exceptions=True)(features), Floats | Exception)
     assert_type(infer.stats, Stats)
@@ -108,9 +109,9 @@ async def async_arrays(features: dict[str, Floats], source: AsyncIterator[dict[s
     assert_type(await infer.acall(**features), Floats)
     assert_type(await infer_later.acall(features), Floats)
     assert_type(await Encoder().encode_later.acall(features), Floats)
-    assert_type(infer.amap(source), AsyncIterator[Floats])
-    assert_type(infer.amap([features]), AsyncIterator[Floats])
-    assert_type(infer.amap([features], with_items=True), AsyncIterator[tuple[dict[str, Floats], Floats]])
+    assert_type(infer.amap(source), AsyncAnswers[Floats])
+    assert_type(infer.amap([features]), AsyncAnswers[Floats])
+    assert_type(infer.amap([features], with_items=True), AsyncAnswers[tuple[dict[str, Floats], Floats]])
 
 
 def wrong_arrays(x: Floats) -> None:

@@ -6,12 +6,12 @@ Never run, but read by both type checkers, as `lists.py` says.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from typing import assert_type
 
 import batched
 from batched import Stats
+from batched.typing import Answers, AsyncAnswers
 
 
 @batched.dynamically
@@ -44,16 +44,16 @@ async def columns(pairs: Pairs, texts: list[str], numbers: list[int]) -> None:
     assert_type(await pair.acall(texts, numbers), list[float])
     assert_type(pair.submit("a", 1), Future[float])
     assert_type(pair.submit(texts, numbers), Future[list[float]])
-    assert_type(pair.map(texts, numbers), Iterator[float])
-    assert_type(pair.amap(texts, numbers), AsyncIterator[float])
-    assert_type(pair.map(texts, numbers, with_items=True), Iterator[tuple[tuple[str, int], float]])
-    assert_type(pair.amap(texts, numbers, with_items=True), AsyncIterator[tuple[tuple[str, int], float]])
+    assert_type(pair.map(texts, numbers), Answers[float])
+    assert_type(pair.amap(texts, numbers), AsyncAnswers[float])
+    assert_type(pair.map(texts, numbers, with_items=True), Answers[tuple[tuple[str, int], float]])
+    assert_type(pair.amap(texts, numbers, with_items=True), AsyncAnswers[tuple[tuple[str, int], float]])
     assert_type(pair.options(deadline_ms=5)("a", 1), float)
     assert_type(pair.stats, Stats)
     assert_type(pair_coroutine("a", 1), float)
     assert_type(pairs.pair("a", 1), bytes)
     assert_type(pairs.pair(texts, numbers), list[bytes])
-    assert_type(pairs.with_options.map(texts, numbers), Iterator[bytes])
+    assert_type(pairs.with_options.map(texts, numbers), Answers[bytes])
     assert_type(await pairs.with_options.acall("a", 1), bytes)
 
 

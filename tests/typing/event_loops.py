@@ -13,6 +13,7 @@ from torch import Tensor
 
 from batched import Stats, aio
 from batched.aio import inference as aio_inference
+from batched.typing import AsyncAnswers
 from tests.kit.annotated import annotated
 
 
@@ -65,8 +66,8 @@ async def looped_calls(store: Store, items: list[str], source: AsyncIterator[str
     assert_type(await looped(sentences="one"), int)
     assert_type(await looped.acall("one"), int)
     assert_type(await looped_plain.acall(items), list[int])
-    assert_type(looped.amap(source), AsyncIterator[int])
-    assert_type(looped.amap(source, with_items=True), AsyncIterator[tuple[str, int]])
+    assert_type(looped.amap(source), AsyncAnswers[int])
+    assert_type(looped.amap(source, with_items=True), AsyncAnswers[tuple[str, int]])
     assert_type(annotated(looped.options(deadline_ms=200)), aio.BatchedFunction[str, int])
     assert_type(await looped.options(deadline_ms=200)(items), list[int])
     assert_type(looped.stats, Stats)
@@ -79,8 +80,8 @@ async def looped_calls(store: Store, items: list[str], source: AsyncIterator[str
     assert_type(await store.fetch(["one"]), list[bytes])
     assert_type(await Store.fetch(store, "one"), bytes)
     assert_type(await Store.fetch.acall(store, ["one"]), list[bytes])
-    assert_type(Store.fetch.amap(store, source), AsyncIterator[bytes])
-    assert_type(Store.fetch.amap(store, source, with_items=True), AsyncIterator[tuple[str, bytes]])
+    assert_type(Store.fetch.amap(store, source), AsyncAnswers[bytes])
+    assert_type(Store.fetch.amap(store, source, with_items=True), AsyncAnswers[tuple[str, bytes]])
     assert_type(await Store.of_class(["one"]), list[int])
     assert_type(await store.static("one"), int)
 
@@ -100,8 +101,8 @@ async def looped_inference(features: dict[str, Tensor]) -> None:
     assert_type(annotated(encode_plain), aio_inference.BatchedInference[list[Tensor]])
     assert_type(await encode(features), Tensor)
     assert_type(await encode_plain.acall(input_ids=features["input_ids"]), list[Tensor])
-    assert_type(encode.amap([features]), AsyncIterator[Tensor])
-    assert_type(encode.amap([features], with_items=True), AsyncIterator[tuple[dict[str, Tensor], Tensor]])
+    assert_type(encode.amap([features]), AsyncAnswers[Tensor])
+    assert_type(encode.amap([features], with_items=True), AsyncAnswers[tuple[dict[str, Tensor], Tensor]])
 
 
 async def wrong_on_loops(store: Store) -> None:

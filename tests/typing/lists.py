@@ -11,15 +11,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import aclosing, closing
 from functools import partial
-from typing import Any, assert_type
+from typing import Any, TypeVar, assert_type
 
 import numpy as np
 import numpy.typing as npt
 
 import batched
 from batched import BatchedFunction, Stats
+from batched.typing import Answers, AsyncAnswers
 from tests.kit.annotated import annotated
+
+V = TypeVar("V")
 
 
 def plain(sentences: list[str]) -> list[int]:
@@ -84,13 +88,29 @@ def calls(items: list[str], anything: Any) -> None:
     assert_type(bare.submit(sentences="one"), Future[int])
     assert_type(bare.submit(sentences=items), Future[list[int]])
 
-    assert_type(bare.map(items), Iterator[int])
-    assert_type(bare.map(sentence for sentence in items), Iterator[int])
-    assert_type(bare.map(items, with_items=False), Iterator[int])
-    assert_type(bare.map(items, with_items=True), Iterator[tuple[str, int]])
-    assert_type(bare.map(items, with_items=bool(items)), Iterator[Any])
+    assert_type(bare.map(items), Answers[int])
+    assert_type(bare.map(sentence for sentence in items), Answers[int])
+    assert_type(bare.map(items, with_items=False), Answers[int])
+    assert_type(bare.map(items, with_items=True), Answers[tuple[str, int]])
+    assert_type(bare.map(items, with_items=bool(items)), Answers[Any])
     errors = bare.options(return_exceptions=True).map(items, with_items=True)
-    assert_type(errors, Iterator[tuple[str, int | Exception]])
+    assert_type(errors, Answers[tuple[str, int | Exception]])
+
+
+async def closed_maps(items: list[str], source: AsyncIterator[str]) -> None:
+    with closing(bare.map(items)) as lengths:
+        assert_type(lengths, Answers[int])
+        assert_type(next(lengths), int)
+    pairs = bare.map(items, with_items=True)
+    assert_type([*pairs], list[tuple[str, int]])
+    pairs.close()
+    async with aclosing(bare.amap(source)) as answers:
+        assert_type(answers, AsyncAnswers[int])
+        assert_type(await anext(answers), int)
+    iterators: list[Iterator[int]] = [bare.map(items)]
+    asynchronous: list[AsyncIterator[int]] = [bare.amap(items)]
+    assert iterators
+    assert asynchronous
 
 
 async def async_calls(items: list[str], source: AsyncIterator[str]) -> None:
@@ -99,10 +119,10 @@ async def async_calls(items: list[str], source: AsyncIterator[str]) -> None:
     assert_type(await bare.acall(sentences="one"), int)
     assert_type(await bare.acall(sentences=items), list[int])
 
-    assert_type(bare.amap(items), AsyncIterator[int])
-    assert_type(bare.amap(source), AsyncIterator[int])
-    assert_type(bare.amap(source, with_items=True), AsyncIterator[tuple[str, int]])
-    assert_type(bare.amap(items, with_items=True), AsyncIterator[tuple[str, int]])
+    assert_type(bare.amap(items), AsyncAnswers[int])
+    assert_type(bare.amap(source), AsyncAnswers[int])
+    assert_type(bare.amap(source, with_items=True), AsyncAnswers[tuple[str, int]])
+    assert_type(bare.amap(items, with_items=True), AsyncAnswers[tuple[str, int]])
     async for length in bare.amap(source):
         assert_type(length, int)
 
@@ -193,8 +213,18 @@ def shapes(pairs: list[tuple[str, int]]) -> None:
     assert_type(of_optional(None), str | None)
     assert_type(of_optional([None, "one"]), list[str | None])
     assert_type(of_lists([[1, 2], [3]]), list[int])
-    assert_type(of_lists.map([[1, 2], [3]]), Iterator[int])
+    assert_type(of_lists.map([[1, 2], [3]]), Answers[int])
     assert_type(annotated(with_defaults), BatchedFunction[str, float])
+
+
+@batched.dynamically
+def of_any_type(items: list[V]) -> list[tuple[V, int]]:
+    return [(item, 1) for item in items]
+
+
+def generic() -> None:
+    of_any_type("one")
+    of_any_type(["one"])
 
 
 def partials(scaled: Callable[[float, list[str]], list[float]]) -> None:

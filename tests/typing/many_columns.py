@@ -6,12 +6,12 @@ Never run, but read by both type checkers, as `lists.py` says.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from typing import Any, assert_type
 
 import batched
 from batched import aio
+from batched.typing import Answers, AsyncAnswers
 
 
 @batched.dynamically
@@ -100,9 +100,9 @@ async def functions(words: list[str], numbers: list[int], marks: list[bytes]) ->
     assert_type(three.submit(words, numbers, marks), Future[list[float]])
     assert_type(await three.acall("a", 1, b""), float)
     assert_type(await three.acall(words, numbers, marks), list[float])
-    assert_type(three.map(words, numbers, marks), Iterator[float])
-    assert_type(three.amap(words, numbers, marks), AsyncIterator[float])
-    assert_type(three.map(words, numbers, marks, with_items=True), Iterator[tuple[tuple[Any, ...], float]])
+    assert_type(three.map(words, numbers, marks), Answers[float])
+    assert_type(three.amap(words, numbers, marks), AsyncAnswers[float])
+    assert_type(three.map(words, numbers, marks, with_items=True), Answers[tuple[tuple[Any, ...], float]])
     assert_type(three.options(deadline_ms=5)("a", 1, b""), float)
     assert_type(three.options(return_exceptions=True)("a", 1, b""), float | Exception)
     assert_type(three.__wrapped__(words, numbers, marks), list[float])
@@ -119,8 +119,8 @@ async def optional_columns(words: list[str], numbers: list[int], marks: list[byt
     assert_type(optional(words, numbers), list[float])
     assert_type(optional(words, numbers=numbers), list[float])
     assert_type(optional.__wrapped__(words), list[float])
-    assert_type(optional.map(words), Iterator[float])
-    assert_type(optional.map(words, with_items=True), Iterator[tuple[str, float]])
+    assert_type(optional.map(words), Answers[float])
+    assert_type(optional.map(words, with_items=True), Answers[tuple[str, float]])
     assert_type(two_optional("a"), float)
     assert_type(two_optional("a", 1, b""), float)
     assert_type(two_optional("a", marks=b""), float)

@@ -12,6 +12,7 @@ import batched
 from batched import AsyncStream, BatchedFunction, Stats, Stream, aio
 from batched.inference import BatchedInference
 from batched.typing import (
+    AsyncAnswers,
     BatchedColumns,
     BatchedMethod,
     Cache,
@@ -109,7 +110,7 @@ async def looped_functions(model: Model, words: list[str], weights: list[int]) -
     assert_type(await looped_weighed("one", 1), float)
     assert_type(await looped_weighed(words, weights=weights), list[float])
     assert_type(await looped_weighed.acall(words, weights), list[float])
-    assert_type(looped_weighed.amap(words, weights), AsyncIterator[float])
+    assert_type(looped_weighed.amap(words, weights), AsyncAnswers[float])
     assert_type(annotated(looped_letters), aio.StreamingFunction[str, str])
     assert_type(annotated(looped_plain_letters), aio.StreamingFunction[str, str])
     assert_type(annotated(model.looped_spell), aio.StreamingFunction[str, str])

@@ -6,12 +6,12 @@ Never run, but read by both type checkers, as `lists.py` says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any, assert_type
 
 import batched
 from batched import BatchedFunction, Stats, Stream
+from batched.typing import Answers
 
 client = batched.connect("unix:/run/model.sock", wait_s=5.0)
 
@@ -24,8 +24,8 @@ async def annotated() -> None:
     assert_type(embed(["text"]), list[list[float]])
     assert_type(await embed.acall("text"), list[float])
     assert_type(embed.submit("text"), Future[list[float]])
-    assert_type(embed.map(["text"]), Iterator[list[float]])
-    assert_type(embed.map(["text"], with_items=True), Iterator[tuple[str, list[float]]])
+    assert_type(embed.map(["text"]), Answers[list[float]])
+    assert_type(embed.map(["text"], with_items=True), Answers[tuple[str, list[float]]])
     assert_type(embed.options(deadline_ms=50)("text"), list[float])
     embed(5)  # type: ignore[call-overload]
 

@@ -571,7 +571,10 @@ class Batcher(Inbox):
             if first[0] is not part:
                 first.appendleft(part)  # before it is taken from its place: so Ctrl-C loses no call
                 del first[first.index(part, 1)]
-            self.prune(part, now)
+            if part.error is None:  # it was cut off a batch before that ran
+                self._drop_unrun(part.prune())
+            else:
+                self.prune(part, now)
             if 0 < part.size <= self.options.batch_size:
                 return True
             halves = halves_of(part, part.error, part.search)
@@ -777,6 +780,19 @@ class Batcher(Inbox):
     def _forget(self, slices: list[Slice], started: float) -> None:
         """Count items that will not run again: their callers have left, or their lists have failed."""
         self.counters.left(slices, sum(stop - start for _, start, stop in slices), started)
+        self._end_unwanted_items(slices)
+
+    def _drop_unrun(self, slices: list[Slice]) -> None:
+        """Count items that will not run and have not: their callers have left, or their lists have failed."""
+        for call, start, stop in slices:
+            if call.left == "expired":
+                self.counters.expired += stop - start
+            else:
+                self.counters.cancelled += stop - start
+        self._end_unwanted_items(slices)
+
+    def _end_unwanted_items(self, slices: list[Slice]) -> None:
+        """Have the calls of these items, which will not run, end with them."""
         for call, start, stop in slices:
             self.effects.gone.append(call)
             if call.missing:

@@ -313,6 +313,7 @@ class LoopDispatcher(Dispatcher):
                     for callback in then:
                         callback()
             elif delay > 0.0:
+                self._resting.pop(self._key, None)  # it may rest: calls with keys are queued as they come
                 self._timer = call_later(loop, delay, self.start, loop)
             else:
                 self.start(loop)

@@ -20,6 +20,7 @@ from typing import Any
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
+from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import IN_THREAD
 from batched._drivers.current_worker import OF_THREAD
 from batched._drivers.driver import Driver
@@ -122,6 +123,7 @@ class _StageThread:
             if threading.current_thread() is not self._thread:
                 return  # Ctrl-C came while this thread was started
             dispatcher.workers.idents.add(me)
+            WORKERS.add(me)
         dispatcher.begin_thread(0)  # as in the worker, which may take the same step
         left: float | None = None
         while True:
@@ -140,6 +142,7 @@ class _StageThread:
                 break
         for known in (IN_THREAD, OF_THREAD):
             known.pop(me, None)
+        forget_worker()
         dispatcher.workers.idents.discard(me)
 
 

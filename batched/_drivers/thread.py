@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import threading
 import weakref
 from asyncio import get_running_loop
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, NoReturn
@@ -24,6 +25,7 @@ from batched._core.stats import Stats
 from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.alarms import watch
 from batched._drivers.blocking import LoopWarning
+from batched._drivers.circles import WORKERS, note_wait
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
@@ -103,6 +105,11 @@ class ThreadDriver(Driver):
         self._begin_anew()
         self._begin()
 
+    @property
+    def members(self) -> Collection[threading.Thread]:
+        """The workers that may run its batches."""
+        return self.workers.members if self.pool is None else self.pool.members
+
     def _worker_times(self) -> WorkerTimes | None:
         return self.worker_times
 
@@ -156,6 +163,15 @@ class ThreadDriver(Driver):
                 raise self.inside_error(self.pool)
             raise self.own_error("its own batch function, or from a callback of one of its futures")
 
+    def _check_call(self, call: Call, *, of_map: bool) -> None:
+        """Raise if `call`, which may be that of a worker, cannot be answered from this thread."""
+        self.check()
+        blocks = call.waits_at is None and call.deadline is None and not of_map and not call.takes_pieces
+        if blocks and _thread.get_ident() in WORKERS and (circle := note_wait(self, call)):
+            steps = zip(circle, [*circle[1:], self.name], strict=True)
+            told = ", ".join(dict.fromkeys(f"{one} waits for {other}" for one, other in steps))
+            raise self.own_error(f"a batch function that its own worker waits for ({told})")
+
     def inside_error(self, pool: WorkerPool) -> RuntimeError:
         """Return what a call raises in a worker of `pool`, its own."""
         return RuntimeError(
@@ -187,8 +203,8 @@ class ThreadDriver(Driver):
 
         Raises if a call from this thread cannot be answered.
         """
-        if self.closed or _thread.get_ident() in self.idents:
-            self.check()
+        if self.closed or _thread.get_ident() in WORKERS:
+            self._check_call(call, of_map=waits)
         try:
             if call.deadline is not None:
                 self.batcher.door(call, monotonic())

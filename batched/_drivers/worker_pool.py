@@ -28,6 +28,7 @@ from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.halves import Aside
 from batched._core.shared_turns import Account, Seat, SharedTurns
+from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
 from batched._drivers.fork_and_exit import register, start_thread
@@ -334,6 +335,7 @@ class WorkerPool:
             if worker.thread is not threading.current_thread():
                 return  # Ctrl-C came while this thread was started
             self.idents.add(_thread.get_ident())
+            WORKERS.add(_thread.get_ident())
         try:
             while self._prepare(worker) and self._run_next(worker):
                 pass
@@ -579,6 +581,7 @@ class WorkerPool:
                 _logger.exception("%s: could not close a worker's event loop", self.name)
         for known in (OF_THREAD, IN_THREAD):
             known.pop(me, None)
+        forget_worker()
         told: list[Callable[[BaseException | None], object]] = []
         with self.lock.later, self.lock:
             self.idents.discard(me)

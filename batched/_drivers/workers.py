@@ -13,6 +13,7 @@ from typing import Protocol
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
+from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
@@ -215,6 +216,7 @@ class Workers:
             if threading.current_thread() not in self.members:
                 return  # Ctrl-C came while this thread was started
             self.idents.add(_thread.get_ident())
+            WORKERS.add(_thread.get_ident())
             if self._batcher.wake_after == 0:  # else another worker, asleep by now, has set it
                 self._batcher.wake_after = None
         self._work.begin_thread(index)
@@ -301,6 +303,7 @@ class Workers:
 
     def _end(self) -> None:
         self._work.end_thread()
+        forget_worker()
         with self._lock.later, self._lock:
             self.idents.discard(_thread.get_ident())
             self.members.discard(threading.current_thread())

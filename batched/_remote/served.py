@@ -245,6 +245,7 @@ class Elements:
         self._left = len(wanted.value) + 1  # until all are queued
         self._end = end
         self._drops: list[Callable[[Why], object]] = []
+        self._is_dropped = False
 
     def queue(self) -> None:
         """Queue a few elements, and the others in later turns of the loop."""
@@ -279,7 +280,8 @@ class Elements:
             self._answer(at, error)
 
     def drop(self, why: Why) -> None:
-        """Drop what has not started."""
+        """Drop what has not started; the rest is not answered."""
+        self._is_dropped = True
         self._waiting = iter(())
         for each in self._drops:
             each(why)
@@ -293,6 +295,8 @@ class Elements:
             self._done(at, call, None)
 
     def _done(self, at: int, call: Call, _: object) -> None:
+        if self._is_dropped:  # a call that has run since then may be woken at its deadline, without results
+            return
         error = self._served.error(call)
         self._answer(at, self._served.answer(call)[0] if error is None else error)
 

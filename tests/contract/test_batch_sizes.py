@@ -344,3 +344,14 @@ class _Words:
 
     def __len__(self) -> int:
         return len(self.words)
+
+
+def test_what_was_cut_off_a_batch_and_is_dropped_before_it_runs_counts_as_cancelled(flavour: Flavour) -> None:
+    """The list that it belongs to has failed by then: it was in no batch that has finished."""
+    fn = flavour.decorate(doubled, batch_sizes=(1, 4), timeout_ms=0, isolate_errors=False)
+    with pytest.raises(Bad):
+        flavour.call(fn, [14, 1, 2])
+    until(lambda: not fn.stats.running_items)
+    stats = fn.stats
+    assert (stats.total_accepted, stats.total_processed, stats.total_cancelled) == (3, 1, 2)
+    assert stats.batch_size.sum == stats.total_failed == 1

@@ -239,6 +239,31 @@ def test_what_does_not_wait_for_itself_may_be_called_from_a_batch_function(run: 
     run(main())
 
 
+def test_a_task_with_a_context_of_its_own_may_call_the_function_that_has_started_it(run: Any) -> None:
+    """Whether the batch awaits a task cannot be seen; one that it says is its own business is not refused."""
+    started: list[asyncio.Task[int]] = []
+
+    @aio.dynamically(timeout_ms=0)
+    async def fn(items: list[int]) -> list[int]:
+        if items == [1]:
+            for context in (contextvars.Context(), None):
+                started.append(asyncio.create_task(ask(), context=context))
+            await turns()
+        return items
+
+    async def ask() -> int:
+        return await fn(2)
+
+    async def main() -> None:
+        assert await fn(1) == 1
+        async with asyncio.timeout(PATIENCE_S):
+            assert await started[0] == 2
+            with pytest.raises(RuntimeError, match="inside its own batch function"):
+                await started[1]
+
+    run(main())
+
+
 @pytest.mark.parametrize("kind", ["async", "plain"])
 def test_context_variables_of_callers_reach_neither_the_function_nor_each_other(run: Any, kind: str) -> None:
     """And what the function sets is gone with its batch."""

@@ -119,15 +119,23 @@ def test_aclose_ends_though_another_loop_stops_while_it_drains(run: Any, closes:
         other.close()
 
 
+@pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("state", ["window", "batch", "backlog", "first step"])
-def test_a_loop_closed_with_calls_pending_leaves_nothing_behind(state: str) -> None:
-    """Neither the loop, nor the items, nor the instance; and later loops find nothing amiss."""
+def test_a_loop_closed_with_calls_pending_leaves_nothing_behind(state: str, keyed: bool) -> None:
+    """Neither the loop, nor the items, nor the instance; and later loops find nothing amiss.
+
+    Calls that have keys are queued as they come, and may wait for no task, but for a timer.
+    """
 
     class Item:
         pass
 
     class Model:
-        @aio.dynamically(batch_size=2, timeout_ms=60_000 if state == "window" else 0)
+        @aio.dynamically(
+            batch_size=2,
+            timeout_ms=60_000 if state == "window" else 0,
+            group_by=(lambda _: 0) if keyed else None,
+        )
         async def run(self, items: list[Any]) -> list[Any]:
             if isinstance(items[0], Item):
                 await asyncio.Event().wait()

@@ -212,3 +212,39 @@ def test_elements_that_wait_for_a_turn_are_dropped_with_their_map(tmp_path: Path
         until(lambda: not server.sessions())
         server.on_loop(lambda: None)  # a turn that was due would have come
         assert len(asked) < 1500
+
+
+@needs_unix
+def test_elements_of_a_map_that_was_left_are_not_answered_at_their_deadline(tmp_path: Path) -> None:
+    """They have run when it comes, for a caller that is gone: the server's event loop has nothing to say."""
+    gate = Gate()
+    function = batched.dynamically(gate, timeout_ms=0, batch_size=4, group_by=keyed)
+    bind = f"unix:{tmp_path}/s"
+    said: list[Any] = []
+    with serving(bind, functions={"f": function}) as server:
+        client = batched.connect(bind)
+        note = lambda _, told: said.append(told)  # noqa: E731
+        server.on_loop(lambda: asyncio.get_running_loop().set_exception_handler(note))
+        assert client.f({"key": 1}) == {"key": 1}
+        gate.close()
+
+        async def ask() -> list[Any]:
+            with batched.deadline(200):
+                return [each async for each in client.f.amap([{"key": 1}, {"key": 1}, {}])]
+
+        async def main() -> None:
+            asking = asyncio.create_task(ask())
+            await asyncio.to_thread(until, lambda: client.f.stats.running_items)
+            asking.cancel()
+            await asyncio.wait([asking])
+
+        asyncio.run(main())
+        until(lambda: not any(session.unanswered for session in list(server.server.sessions)))
+        gate.open()
+        until(lambda: not client.f.stats.running_items)
+        gate.close()
+        with batched.deadline(400), pytest.raises(TimeoutError):  # by then, that of the map has passed
+            client.f({"key": 1})
+        gate.open()
+        client.close()
+    assert said == []

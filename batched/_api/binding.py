@@ -10,7 +10,8 @@ import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import WRAPPER_ASSIGNMENTS, partial, update_wrapper
+from functools import partial, update_wrapper
+from importlib import import_module
 from inspect import Signature, iscoroutinefunction
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
@@ -45,7 +46,6 @@ _new: Any = object.__new__
 # A driver is made by one thread: to read the signature of a builtin in two at once fails in CPython 3.11.
 # Reentrant, as the garbage collector may run code that makes another driver.
 _making = InterruptedLock()
-_ANNOTATIONS = [name for name in WRAPPER_ASSIGNMENTS if name.startswith("__annot")]  # another from 3.14 on
 
 
 def _after_fork() -> None:
@@ -169,6 +169,19 @@ class _Documentation:
         return self._of_class if view is None else self._of_function
 
 
+def _annotations_of(function: Any) -> Any:
+    """Return the annotations of a function; a function in C has none.
+
+    From Python 3.14 on, `update_wrapper` has them found when they are asked for. But Python would find those
+    of the wrapper's class first.
+    """
+    try:
+        return getattr(function, "__annotations__", {})
+    except Exception:  # noqa: BLE001  a name that comes later in its module
+        annotationlib: Any = import_module("annotationlib")
+        return annotationlib.get_annotations(function, format=annotationlib.Format.FORWARDREF)
+
+
 def _coroutine_functions(public_class: type[Any], name: str) -> dict[str, Any]:
     """Return the coroutine functions of a class, each a copy with the name of a decorated function.
 
@@ -233,10 +246,10 @@ class Bindable(Generic[DriverT]):
         wrapper: Any = self
         plain = named_by(func)
         update_wrapper(wrapper, plain)
-        if not hasattr(plain, "__name__"):  # an object that is called: its annotations are of its attributes
-            update_wrapper(wrapper, type(plain).__call__, _ANNOTATIONS, ())
-        if not any(name in vars(self) for name in _ANNOTATIONS):  # a function in C
-            wrapper.__annotations__ = {}
+        # An object that is called has annotations of its attributes.
+        wrapper.__annotations__ = _annotations_of(
+            plain if hasattr(plain, "__name__") else type(plain).__call__
+        )
         wrapper.__wrapped__ = func
         vars(self).setdefault("__name__", name)  # an object that is called has none
         vars(self).setdefault("__qualname__", name)

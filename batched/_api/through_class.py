@@ -18,6 +18,7 @@ class ThroughClass:
 
     def __init__(self, batched_function: Any, func: Callable[..., Any], owner: type | None) -> None:
         update_wrapper(self, func)
+        vars(self)["__annotations__"] = batched_function.__annotations__
         self.batched_function = batched_function
         self._owner = owner
 

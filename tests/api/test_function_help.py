@@ -8,6 +8,7 @@ import functools
 import gc
 import inspect
 import pydoc
+import sys
 import warnings
 from typing import Any, get_type_hints
 
@@ -172,6 +173,27 @@ def test_the_annotations_are_those_of_what_is_called() -> None:
         assert get_type_hints(copy.copy(decorated)) == hints
     for in_c in (len, str.upper, functools.partial(max)):
         assert get_type_hints(batched.dynamically(in_c)) == {}
+    for named in (embed, embed.options(deadline_ms=5), Model.embed, Model().embed, Model().embed.options()):
+        assert get_type_hints(named) == get_type_hints(named.__wrapped__)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="such names are errors before Python 3.14")
+def test_annotations_may_have_names_that_come_later() -> None:
+    """They are found when they are asked for."""
+    found: dict[str, Any] = {}
+    exec(  # noqa: S102  without the `from __future__ import annotations` of this file
+        compile(
+            "import batched\n"
+            "@batched.dynamically\n"
+            "def embed(items: list[Later]) -> list[int]: ...\n"
+            "class Later: ...\n",
+            "later",
+            "exec",
+            dont_inherit=True,
+        ),
+        found,
+    )
+    assert get_type_hints(found["embed"]) == {"items": list[found["Later"]], "return": list[int]}
 
 
 def test_a_function_for_tasks_is_a_coroutine_function() -> None:

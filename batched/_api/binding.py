@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
-from importlib import import_module
 from inspect import Signature, iscoroutinefunction
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, TypeAlias, TypeVar
@@ -31,6 +30,7 @@ from batched._core.options import (
     has_stages,
     options_told,
 )
+from batched._core.parameters import annotations_of
 from batched._drivers.event_loop import LoopDriver
 from batched._drivers.thread import ThreadDriver
 from batched._locks import Freed, InterruptedLock
@@ -169,19 +169,6 @@ class _Documentation:
         return self._of_class if view is None else self._of_function
 
 
-def _annotations_of(function: Any) -> Any:
-    """Return the annotations of a function; a function in C has none.
-
-    From Python 3.14 on, `update_wrapper` has them found when they are asked for. But Python would find those
-    of the wrapper's class first.
-    """
-    try:
-        return getattr(function, "__annotations__", {})
-    except Exception:  # noqa: BLE001  a name that comes later in its module
-        annotationlib: Any = import_module("annotationlib")
-        return annotationlib.get_annotations(function, format=annotationlib.Format.FORWARDREF)
-
-
 def _coroutine_functions(public_class: type[Any], name: str) -> dict[str, Any]:
     """Return the coroutine functions of a class, each a copy with the name of a decorated function.
 
@@ -246,10 +233,10 @@ class Bindable(Generic[DriverT]):
         wrapper: Any = self
         plain = named_by(func)
         update_wrapper(wrapper, plain)
-        # An object that is called has annotations of its attributes.
-        wrapper.__annotations__ = _annotations_of(
-            plain if hasattr(plain, "__name__") else type(plain).__call__
-        )
+        # From Python 3.14 on `update_wrapper` leaves them to be found, and those of this class would come first.
+        # (An object that is called has annotations of its attributes.)
+        called = plain if hasattr(plain, "__name__") else type(plain).__call__
+        wrapper.__annotations__ = annotations_of(called)
         wrapper.__wrapped__ = func
         vars(self).setdefault("__name__", name)  # an object that is called has none
         vars(self).setdefault("__qualname__", name)

@@ -13,6 +13,7 @@ from typing import Any, Union, get_args, get_origin
 
 from batched._collate.columns import is_setting
 from batched._core.options import ArrayOptions, Options
+from batched._core.parameters import signature_of
 
 _KINDS = (list, Sequence, MutableSequence, Collection, Iterable)
 _WRITTEN = re.compile(
@@ -61,7 +62,7 @@ def signature_of_calls(
     try:
         signature = inspect.signature(function, eval_str=True)
     except Exception:  # noqa: BLE001  a name that is there for type checkers only
-        signature = inspect.signature(function)
+        signature = signature_of(function)
     parameters = [*signature.parameters.values()]
     answer = signature.return_annotation
     if not isinstance(options, ArrayOptions):

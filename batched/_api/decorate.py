@@ -27,6 +27,7 @@ from batched._core.options import (
     has_stages,
     live_options,
 )
+from batched._core.parameters import signature_of
 from batched._drivers.blocking import level_of_user
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -100,7 +101,7 @@ def _warn_of_one_item(func: Any) -> None:
     if not isinstance(plain, FunctionType) or isinstance(getattr(func, "__func__", func), partial):
         return
     try:
-        parameters = [*inspect.signature(plain).parameters.values()]
+        parameters = [*signature_of(plain).parameters.values()]
     except ValueError:  # it wraps a callable in C
         return
     if parameters and parameters[0].name in {"self", "cls"}:

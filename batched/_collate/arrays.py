@@ -7,7 +7,6 @@ ran in several batches. Rows are copied in blocks; only rows in a list are copie
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Hashable, Iterable, Mapping
 from math import prod
 from typing import Any
@@ -21,6 +20,7 @@ from batched._collate.split import Splitter
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
 from batched._core.options import ArrayOptions
+from batched._core.parameters import signature_of
 
 
 class FeatureCollator:
@@ -75,7 +75,7 @@ class FeatureCollator:
         if len(named) == 1 and not self._spreads:
             name, value = next(iter(named.items()))
             if isinstance(value, Mapping) and name == next(
-                iter(inspect.signature(function.__wrapped__).parameters), None
+                iter(signature_of(function.__wrapped__).parameters), None
             ):
                 return value
         return named

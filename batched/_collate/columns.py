@@ -14,6 +14,7 @@ from batched._collate.lists import ListCollator
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
+from batched._core.parameters import signature_of
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -26,7 +27,7 @@ _LISTS = re.compile(
 def parameters_of(func: Callable[..., Any], *, bound: bool) -> list[inspect.Parameter]:
     """Return the parameters that callers of `func` see, an empty list if it has no signature."""
     try:
-        parameters = list(inspect.signature(getattr(func, "__func__", func)).parameters.values())
+        parameters = list(signature_of(getattr(func, "__func__", func)).parameters.values())
     except (TypeError, ValueError):  # some callables in C have none
         return []
     bound = bound or inspect.ismethod(func)

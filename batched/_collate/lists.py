@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import reprlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -13,6 +12,7 @@ from batched._collate.owned import PLAIN, are_plain, owned, rows_of
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper
+from batched._core.parameters import signature_of
 from batched.errors import BatchError, ResultTypeError, is_error
 
 
@@ -39,7 +39,7 @@ class ListCollator:
 
     def _argument(self, function: Wrapper, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the only argument, however it was passed."""
-        parameter = next(iter(inspect.signature(function.__wrapped__).parameters), "items")
+        parameter = next(iter(signature_of(function.__wrapped__).parameters), "items")
         if not args and list(named) == [parameter]:
             return named[parameter]
         given = ", ".join(

@@ -7,11 +7,13 @@ from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from inspect import iscoroutinefunction, signature
+from inspect import iscoroutinefunction
 from itertools import pairwise
 from numbers import Real
 from operator import index
 from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
+
+from batched._core.parameters import signature_of
 
 Check: TypeAlias = Callable[[str, Any], Any]
 
@@ -292,7 +294,7 @@ def is_async_cache(cache: Any) -> bool:
 def _takes(function: Any, count: int) -> bool:
     """Whether `function` can be called with `count` arguments, as far as its signature says."""
     try:
-        known = signature(function)
+        known = signature_of(function)
     except (TypeError, ValueError):  # some callables in C have none
         return True
     try:

@@ -9,7 +9,6 @@ import reprlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from inspect import signature
 from math import inf
 from numbers import Real
 from typing import Any, Protocol, TypeAlias
@@ -19,6 +18,7 @@ from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper, note_of_item
 from batched._core.collator import Collator
 from batched._core.keys import Key, key_of
+from batched._core.parameters import signature_of
 from batched._parts.divided import divide
 from batched._policy.lengths import extent
 from batched.errors import BatchError
@@ -270,7 +270,7 @@ def takes_item(callback: Callable[..., Any]) -> bool:
     if isinstance(getattr(callback, "__self__", None), ContextVar):
         return False  # its `get` would return the item, where the variable is not set
     try:
-        return bool(signature(callback).parameters)
+        return bool(signature_of(callback).parameters)
     except (TypeError, ValueError):  # some callables in C have no signature
         return True
 

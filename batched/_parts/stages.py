@@ -7,13 +7,14 @@ and beside which other batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from inspect import iscoroutinefunction, signature, unwrap
+from inspect import iscoroutinefunction, unwrap
 from types import FunctionType
 from typing import Any, cast
 
 from batched._core.batch import Batch
 from batched._core.call import Call, Wrapper
 from batched._core.options import Options, has_stages
+from batched._core.parameters import signature_of
 from batched._parts.layers import Divisible
 from batched.errors import RestartWorker
 
@@ -222,13 +223,13 @@ def signature_with(function: Any, options: Options) -> Any:
     owner = getattr(function, "__self__", None)
     first = found(options.prepare, function, owner) if options.prepare is not None else function
     last = found(options.finish, function, owner) if options.finish is not None else function
-    seen = signature(first, eval_str=False)
+    seen = signature_of(first)
 
     def stand_in() -> None:
         """Have a signature."""
 
     try:
-        answer = signature(last).return_annotation
+        answer = signature_of(last).return_annotation
     except (TypeError, ValueError):
         answer = seen.empty
     stand_in.__signature__ = seen.replace(return_annotation=answer)  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ import gc
 import inspect
 import pydoc
 import sys
+import types
 import warnings
 from typing import Any, get_type_hints
 
@@ -181,7 +182,7 @@ def test_the_annotations_are_those_of_what_is_called() -> None:
 def test_annotations_may_have_names_that_come_later() -> None:
     """They are found when they are asked for."""
     found: dict[str, Any] = {}
-    exec(  # noqa: S102  without the `from __future__ import annotations` of this file
+    exec(
         compile(
             "import batched\n"
             "@batched.dynamically\n"
@@ -193,7 +194,10 @@ def test_annotations_may_have_names_that_come_later() -> None:
         ),
         found,
     )
-    assert get_type_hints(found["embed"]) == {"items": list[found["Later"]], "return": list[int]}
+    assert get_type_hints(found["embed"]) == {
+        "items": types.GenericAlias(list, (found["Later"],)),
+        "return": list[int],
+    }
 
 
 def test_a_function_for_tasks_is_a_coroutine_function() -> None:

@@ -233,7 +233,7 @@ class Bindable(Generic[DriverT]):
         wrapper: Any = self
         plain = named_by(func)
         update_wrapper(wrapper, plain)
-        # From Python 3.14 on `update_wrapper` leaves them to be found, and those of this class would come first.
+        # From Python 3.14 on `update_wrapper` leaves them to be found: those of this class would come first.
         # (An object that is called has annotations of its attributes.)
         called = plain if hasattr(plain, "__name__") else type(plain).__call__
         wrapper.__annotations__ = annotations_of(called)

@@ -20,7 +20,7 @@ from batched._collate.item_length import length_of
 from batched._policy.batch_cost import TOO_SHORT_S
 from batched._policy.length_cost import LengthCost
 from batched.testing.clock import ManualClock
-from batched.testing.trial import Trial, that_share
+from batched.testing.trial import Trial, decorated, that_share
 
 __all__ = ["Expected", "Measured", "Profile", "profile"]
 
@@ -144,7 +144,7 @@ def profile(  # noqa: PLR0913
         Exception: Whatever the function raises.
 
     """
-    given: Any = function if isinstance(function, DecoratedFunction) else dynamically(function)
+    given: Any = decorated(function, "profile")
     if not len(items):
         raise ValueError("items must be at least one, got none")
     if repeats < 1:

@@ -23,6 +23,7 @@ from batched._parts.stack import join
 from batched.errors import RestartWorker, raise_as_was
 from batched.testing.at_once import check_runs_here, forget_stand_in, loops_of, run_at_once, stand_in_of
 from batched.testing.own_loops import result_of
+from batched.testing.trial import check_on_instance
 
 __all__ = ["ManualClock", "Pending", "Ran", "manual_clock"]
 
@@ -103,6 +104,7 @@ class ManualClock:
     def __init__(
         self, function: DecoratedFunction[Any], takes_ms: float | Callable[[int], float] = 0.0
     ) -> None:
+        check_on_instance(function, "manual_clock")
         if not isinstance(function, DecoratedFunction):
             raise TypeError(f"manual_clock is for decorated functions, got {function!r}")
         shared = function._shared  # noqa: SLF001

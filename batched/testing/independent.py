@@ -12,10 +12,9 @@ from numbers import Integral, Number
 from typing import Any, NamedTuple
 
 from batched._api.function import DecoratedFunction
-from batched._api.lists import dynamically
 from batched._collate.nested import attributes
 from batched.errors import BatchError, is_error
-from batched.testing.trial import Trial, that_share
+from batched.testing.trial import Trial, decorated, that_share
 
 __all__ = ["assert_independent"]
 
@@ -62,8 +61,7 @@ def assert_independent(
     items = list(items)
     if len(items) < 2:  # noqa: PLR2004
         raise ValueError(f"items must be at least 2, got {len(items)}: one item has no others in its batch")
-    given: Any = function if isinstance(function, DecoratedFunction) else dynamically(function)
-    trial = _Comparison(given, items, rtol, atol)
+    trial = _Comparison(decorated(function, "assert_independent"), items, rtol, atol)
     alone = [trial.run([at], f"items[{at}] alone")[0] for at in range(len(items))]
     if all(isinstance(each, _Failed) for each in alone):
         raise AssertionError(

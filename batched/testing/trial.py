@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 
 from batched._api.function import DecoratedFunction
+from batched._api.lists import dynamically
+from batched._api.through_class import ThroughClass
 from batched._clock import monotonic
 from batched._collate.columns import ColumnCollator
 from batched._collate.copies import CopyingCollator
@@ -21,6 +23,24 @@ from batched._policy.size_choice import SizeChoice
 from batched.errors import is_error
 from batched.testing.at_once import check_runs_here, loops_of, run_at_once, stand_in_of
 from batched.testing.own_loops import result_of
+
+
+def check_on_instance(function: object, tool: str) -> None:
+    """Raise an error if a `tool` is given a method that was found through its class."""
+    if isinstance(function, ThroughClass):
+        name: str = function.__qualname__
+        raise TypeError(f"{tool} takes the method of an instance, got {name}, found through its class")
+
+
+def decorated(function: Any, tool: str) -> DecoratedFunction[Any]:
+    """Return a function for a `tool`, decorated if it is a plain one; `TypeError` if it is none."""
+    if isinstance(function, DecoratedFunction):
+        return function
+    check_on_instance(function, tool)
+    if not callable(function):
+        raise TypeError(f"{tool} takes a function, got {function!r}")
+    found: DecoratedFunction[Any] = dynamically(function)
+    return found
 
 
 class Trial:

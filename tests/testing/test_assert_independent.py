@@ -15,7 +15,8 @@ import pytest
 
 import batched
 import batched.inference
-from batched.testing import assert_independent
+from batched.profile import profile
+from batched.testing import assert_independent, manual_clock
 from tests.kit.optional import needs_torch, torch
 
 TEXTS = ["one", "a longer text", "x", "some more words here"]
@@ -311,15 +312,28 @@ def test_the_cache_does_not_hide_the_function() -> None:
 
 
 def test_what_cannot_be_tried_is_refused() -> None:
-    """One item has no others; a stream has no results."""
+    """One item has no others; a stream has no results; a method needs its instance."""
 
     def pieces(texts: list[str]) -> Any:
         yield texts
+
+    class Model:
+        @batched.dynamically
+        def embed(self, texts: list[str]) -> list[int]:
+            return [len(text) for text in texts]
 
     with pytest.raises(ValueError, match="at least 2, got 1"):
         assert_independent(lengths, ["one"])
     with pytest.raises(TypeError, match="streams"):
         assert_independent(pieces, TEXTS)
+    unbound: Any = Model.embed
+    for tool, ask in {"assert_independent": assert_independent, "profile": profile}.items():
+        with pytest.raises(TypeError, match=rf"{tool} takes the method of an instance, got .*Model\.embed"):
+            ask(unbound, TEXTS)
+        with pytest.raises(TypeError, match=f"{tool} takes a function, got 3"):
+            ask(3, TEXTS)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"manual_clock takes the method of an instance, got .*Model\.embed"):
+        manual_clock(unbound)
 
 
 class Scored:

@@ -39,7 +39,8 @@ def decorated(function: Any, tool: str) -> DecoratedFunction[Any]:
     check_on_instance(function, tool)
     if not callable(function):
         raise TypeError(f"{tool} takes a function, got {function!r}")
-    found: DecoratedFunction[Any] = dynamically(function)
+    plain: Any = function  # `callable` has made it one that returns an `object`
+    found: DecoratedFunction[Any] = dynamically(plain)
     return found
 
 

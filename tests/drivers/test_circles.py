@@ -1,4 +1,4 @@
-"""Functions whose workers wait for each other: the call that closes the circle gets an error."""
+"""Functions that wait for each other in their workers: the call that closes the circle gets an error."""
 
 from __future__ import annotations
 

@@ -86,18 +86,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="needs torch"))
 
 
-MANY_MODULES = 100
+MANY_MODULES, MANY_TESTS = 100, 200
 
 
 class Frozen:
-    """How many modules had been imported when the collector was last kept from what there was."""
+    """How much has been imported, and tested, since the collector was kept from what there was."""
 
     modules = 0
+    tests = 0
 
     @classmethod
     def renew(cls) -> None:
         """Keep the collector from what lives to the end: going through torch each time takes a while."""
-        cls.modules = len(sys.modules)
+        cls.modules, cls.tests = len(sys.modules), 0
         gc.collect()
         gc.freeze()
 
@@ -109,8 +110,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Keep the collector from what a test has imported, if that is much, as parts of torch are."""
-    if len(sys.modules) >= Frozen.modules + MANY_MODULES:
+    """Keep the collector from what is imported, if that is much, and from what many tests leave."""
+    Frozen.tests += 1
+    if len(sys.modules) >= Frozen.modules + MANY_MODULES or Frozen.tests >= MANY_TESTS:
         Frozen.renew()
 
 

@@ -601,66 +601,22 @@ class Batcher(Inbox):
 
     # -- a batch ends -------------------------------------------------------------------------------------
 
-    def finish(self, batch: Batch, parts: list[Any], now: float) -> bool:
-        """Hand the calls of `batch`, which has run, their parts, as the collator has split them.
-
-        Returns whether callers have their answers, and are to be told.
-        """
-        return self._end(batch, batch.answer(parts, self._collator), now)
-
-    def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
-        """Answer the calls of `batch`, which raised `error`, unless it runs again in halves.
-
-        Returns whether callers have their answers, and are to be told.
-        """
-        error = without_own_frames(error)
-        started = self.running.get(batch)
-        if started is not None:
-            self.take_in()  # callers may have left: what runs again is less than what ran
-            ran = batch.as_it_ran()
-            for failed in self._failed:
-                if failed(batch, error, started, now):
-                    self.effects.gone.append(error)  # what it holds may be the memory that is short
-                    self.counters.ran(ran, started, now, again=True)
-                    self._learn(Run(ran, started, now, 0, error, is_divided=True), self._answered)
-                    return bool(self.effects.answered)
-        return self._end(batch, self._answer_with(error, batch), now, error)
-
-    def _answer_with(self, error: BaseException, batch: Batch) -> list[Call]:
-        """Answer the calls of `batch` with `error`; return those that are now done."""
-        return batch.fail(error, self._collator)
-
-    def can_repeat(self, batch: Batch) -> bool:
-        """Whether the items of `batch`, which has run, are as they were."""
-        return self._collator.can_repeat(batch)
-
-    def prune(self, batch: Batch, started: float) -> bool:
-        """Forget what of `batch`, which has `started`, no caller wants; return whether that was any."""
-        gone = batch.prune()
-        if gone:
-            self._forget(gone, started)
-        return bool(gone)
-
-    def run_again(self, batch: Batch, parts: list[Half]) -> None:
-        """Have `parts` of `batch`, which has failed, run before what waits; but behind its other half."""
-        del self.running[batch]
-        if parts:  # else all callers have left
-            self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
-        at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
-        for part in reversed(parts):
-            self.first.insert(at, part)
-
-    def report(self, error: BaseException) -> None:
-        """Have `error` told, which a batch has raised though each of its items works."""
-        self.effects.gone.append(BatchFault(self._name, error, self.counters))
-
-    def _end(  # noqa: C901  one more call costs each batch a frame
-        self, batch: Batch, done: list[Call], now: float, error: BaseException | None = None
+    def finish(  # noqa: C901  one more call costs each batch a frame
+        self,
+        batch: Batch,
+        parts: list[Any],
+        now: float,
+        *,
+        error: BaseException | None = None,
+        done: list[Call] | None = None,
     ) -> bool:
-        """Count `batch`, which has answered the calls `done`, or raised `error`, and learn from it.
+        """Hand the calls of `batch`, which has run, their parts, as the collator has split them; count it.
 
-        Returns whether callers have their answers.
+        Those that are `done` are given where they have been answered otherwise, as after an `error`. Returns
+        whether callers have their answers, and are to be told.
         """
+        if done is None:
+            done = batch.answer(parts, self._collator)
         started = self.running.pop(batch, None)
         try:
             if batch.failed:
@@ -690,6 +646,52 @@ class Batcher(Inbox):
             elif batch.failed or len(slices) > 1 or not slices[0][0].missing:  # else it is amid a list
                 self._release(batch)
         return bool(self.effects.answered)
+
+    def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
+        """Answer the calls of `batch`, which raised `error`, unless it runs again in halves.
+
+        Returns whether callers have their answers, and are to be told.
+        """
+        error = without_own_frames(error)
+        started = self.running.get(batch)
+        if started is not None:
+            self.take_in()  # callers may have left: what runs again is less than what ran
+            ran = batch.as_it_ran()
+            for failed in self._failed:
+                if failed(batch, error, started, now):
+                    self.effects.gone.append(error)  # what it holds may be the memory that is short
+                    self.counters.ran(ran, started, now, again=True)
+                    self._learn(Run(ran, started, now, 0, error, is_divided=True), self._answered)
+                    return bool(self.effects.answered)
+        return self.finish(batch, [], now, error=error, done=self._answer_with(error, batch))
+
+    def _answer_with(self, error: BaseException, batch: Batch) -> list[Call]:
+        """Answer the calls of `batch` with `error`; return those that are now done."""
+        return batch.fail(error, self._collator)
+
+    def can_repeat(self, batch: Batch) -> bool:
+        """Whether the items of `batch`, which has run, are as they were."""
+        return self._collator.can_repeat(batch)
+
+    def prune(self, batch: Batch, started: float) -> bool:
+        """Forget what of `batch`, which has `started`, no caller wants; return whether that was any."""
+        gone = batch.prune()
+        if gone:
+            self._forget(gone, started)
+        return bool(gone)
+
+    def run_again(self, batch: Batch, parts: list[Half]) -> None:
+        """Have `parts` of `batch`, which has failed, run before what waits; but behind its other half."""
+        del self.running[batch]
+        if parts:  # else all callers have left
+            self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
+        at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
+        for part in reversed(parts):
+            self.first.insert(at, part)
+
+    def report(self, error: BaseException) -> None:
+        """Have `error` told, which a batch has raised though each of its items works."""
+        self.effects.gone.append(BatchFault(self._name, error, self.counters))
 
     def _learn(self, run: Run, answered: Sequence[Callable[[Run], None]]) -> None:
         """Tell the features of a run, those that `answered` names too; and learners, if it is a lesson."""
@@ -760,7 +762,7 @@ class Batcher(Inbox):
         """Answer the calls of `batch`, which does not run, with `error`."""
         done = self._answer_with(error, batch)
         self.counters.left(batch.slices, batch.size, started, batch.failed)
-        self._end(batch, done, now, error)
+        self.finish(batch, [], now, error=error, done=done)
 
     def _release(self, batch: Batch) -> None:
         """Drop the items of calls that have failed, and release the inputs of calls that have ended."""

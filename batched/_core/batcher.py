@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from batched._core.admission import Admission, WaitingTime
@@ -35,6 +36,7 @@ from batched._core.stats import Stats
 from batched._policy.window import AtOnce, StartReason, Window
 from batched.errors import QueueFullError, without_own_frames
 
+_IS_AT_REST = attrgetter("is_at_rest")
 _OF_ALIKE = 8  # of so many runs in the midst of lists, features that hear of answers hear of one
 
 FeatureT = TypeVar("FeatureT", bound=Feature)
@@ -396,13 +398,16 @@ class Batcher(Inbox):
 
     # -- the next batch -----------------------------------------------------------------------------------
 
-    def next(self, now: float, *, answers_first: bool = False) -> Batch | float | None:
+    def next(
+        self, now: float, *, answers_first: bool = False, full_only: bool = False
+    ) -> Batch | float | None:
         """Remove and return the next batch if it is due.
 
         Else return the seconds until it is worth asking again, None if no call waits: only the next call is
         reason to look. If it `answers_first`, callers that have their answers are to be told before, and have
-        a chance to call again, or to leave: then 0.0, and this is to be asked after that. Raises a fault of
-        this library that calls met while they were queued; the driver then has to `give_up`.
+        a chance to call again, or to leave: then 0.0, and this is to be asked after that. Likewise if it is
+        `full_only` and no full batch waits. Raises a fault of this library that calls met while they were
+        queued; the driver then has to `give_up`.
         """
         waits = self.queue.items or self.arriving or self.leaving or self.later or self.first
         if not (waits or self.fault or self.admission.awaiting_room):
@@ -410,6 +415,8 @@ class Batcher(Inbox):
             self.effects.has_moved = False
             return None
         if answers_first and (self.effects.answered or self.effects.released):
+            return 0.0
+        if full_only and not self.queue.is_full():
             return 0.0
         while (delay := self.plan(now)) == 0.0:
             batch = self.pop(now)
@@ -701,8 +708,7 @@ class Batcher(Inbox):
         if run.is_lesson:
             for lesson in lessons:
                 lesson(run)
-            at_rest = [feature.is_at_rest for feature in self._features]
-            self._gate.at_rest = all(at_rest)
+            self._gate.at_rest = all(map(_IS_AT_REST, self._features))
 
     def run_aside(self, batches: Sequence[Aside]) -> None:
         """Have `batches` run that never were in the queue."""
@@ -971,11 +977,6 @@ class Batcher(Inbox):
     def put_back(self, effects: Effects) -> None:
         """Have what follows from a step be done after the next one: an error has come in the way."""
         self.effects.put_back(effects)
-
-    def is_full(self) -> bool:
-        """Whether a full batch waits."""
-        full: bool = self.queue.is_full()
-        return full
 
     def unanswered_calls(self) -> list[Call]:
         """Return all calls, wherever they are on their way. Needs no lock where no other thread is left."""

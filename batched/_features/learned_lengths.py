@@ -34,6 +34,7 @@ class LearnedLengths(Feature):
         """Whether lengths decide which items share a batch."""
         self.is_open: bool = False
         """Whether it may soon turn out that they should."""
+        self._rests = False  # whether rule and queue stay as they are while batches are not felt
 
     def begin(self, river: River, options: Options) -> None:
         """Begin with the rule of the new queue."""
@@ -41,6 +42,10 @@ class LearnedLengths(Feature):
         self.lengths = river.queue.lengths
         self.is_used = self.is_open = False
         self._follow()
+
+    def configure(self, options: Options) -> None:  # noqa: ARG002  as features need it
+        """Look at the rule after the next lesson: it may have another budget."""
+        self._rests = False
 
     def look_soon(self) -> None:
         """Have the next batch looked at."""
@@ -55,13 +60,14 @@ class LearnedLengths(Feature):
             if self.hooks:
                 self.have()
             return
-        self.river.queue.follow_rule()
+        is_plain = self.river.queue.follow_rule()
         self.is_open = lengths.is_open
         if self.is_used != lengths.is_used:
             self.is_used = lengths.is_used
             self._waiting.follow_cost(lengths.cost if lengths.is_used else None)
         self.is_at_rest = not lengths.is_used
         hooks = _LOOKS if lengths.looks or lengths.chooses or lengths.is_used else _LEARNS
+        self._rests = is_plain and hooks is _LEARNS and not lengths.is_open
         if hooks != self.hooks:
             self.have(*hooks)
 
@@ -79,6 +85,8 @@ class LearnedLengths(Feature):
 
     def lesson(self, run: Run) -> None:
         """Learn what a batch of these lengths takes."""
-        if self.lengths is not None and run.batch.failed < run.size:
-            self.lengths.ran(run.batch, run.now - run.started)
-            self._follow()
+        lengths, duration = self.lengths, run.now - run.started
+        if lengths is None or run.batch.failed >= run.size or (self._rests and duration < lengths.felt_s):
+            return
+        lengths.ran(run.batch, duration)
+        self._follow()

@@ -44,8 +44,9 @@ class StandInRiver:
         """The batches that are not to run, and what their calls get."""
         self.reported: list[BaseException] = []
 
-    def _follow_rule(self) -> None:
+    def _follow_rule(self) -> bool:
         self.followed += 1
+        return True
 
     def use_window(self, window: Window) -> None:
         """Write down the window."""

@@ -24,6 +24,8 @@ class StandInRiver:
         self.batch_s = 0.0
         self.followed = 0
         """How often its queue was told that the rule of lengths may have changed."""
+        self.is_plain = True
+        """Whether its queue follows no rule."""
         self.queue: Any = SimpleNamespace(
             items=0, lengths=lengths, large_limit=None, follow_rule=self._follow_rule
         )
@@ -46,7 +48,7 @@ class StandInRiver:
 
     def _follow_rule(self) -> bool:
         self.followed += 1
-        return True
+        return self.is_plain
 
     def use_window(self, window: Window) -> None:
         """Write down the window."""

@@ -33,8 +33,8 @@ class Collates(Protocol):
         """Keep `part` as the results of a slice that is not its whole call.
 
         The parts of a call come in any order. At the first part `call.results` is None; the last part has as
-        many items as `call.missing`. With the lock held, but for lists: there it raises nothing, and is also
-        given the error of a part.
+        many items as `call.missing`. With the lock held, but for lists: there it raises nothing, and only the
+        first part need be given, as it makes `call.results` the list that the others are written into.
         """
 
 
@@ -180,7 +180,10 @@ class Batch:
                 call, start, stop = piece
                 # Else the part itself is an error, an earlier part failed, or the caller has left.
                 if stop - start < call.size and call.missing and not issubclass(type(part), BaseException):
-                    collator.place(piece, part)
+                    if call.results is None:
+                        collator.place(piece, part)
+                    else:
+                        call.results[start:stop] = part
         return parts
 
     def first_error(self, piece: Slice, rows: list[Any], failed: list[int]) -> BaseException:

@@ -8,7 +8,8 @@ from collections.abc import Set as AbstractSet
 from types import NoneType
 from typing import Any
 
-from batched._collate.owned import PLAIN, are_plain, owned, rows_of
+from batched._collate.owned import owned, rows_of
+from batched._collate.plain import PLAIN, are_plain
 from batched._collate.used_up import is_used_up
 from batched._core.batch import Batch
 from batched._core.call import Call, Row, Slice, Wrapper

@@ -13,13 +13,11 @@ from typing import Any, TypeAlias
 
 from batched._collate.libraries import LIBRARIES, Library, library_of_type, type_named
 from batched._collate.nested import attributes, with_children
+from batched._collate.plain import PLAIN, are_plain
 
 Copier: TypeAlias = Callable[[Any], Any]
 """Returns a row as it may be handed out: itself, or a copy."""
 
-PLAIN = frozenset({int, float, bool, str, bytes, complex, type(None)})
-_NUMBERS = frozenset({int, float, bool})
-_LONG = 16  # so many numbers are added up, which takes a fifth of a look at each
 _DEEPEST = 3  # lists, tuples, dicts and dataclasses, one in the other
 
 
@@ -133,21 +131,6 @@ def _has_base(row: Any) -> bool:
 
 def _array_copy(row: Any) -> Any:
     return row.copy()
-
-
-def are_plain(rows: Sequence[Any]) -> bool:
-    """Whether all `rows` are numbers, text, bytes or None, so that none is a view or an exception.
-
-    Many numbers are added up, as only numbers add up to a number. To add up 1,024 integers takes 5 us, to
-    look at their types 17.
-    """
-    if len(rows) >= _LONG and type(rows[0]) in _NUMBERS:
-        try:
-            if type(sum(rows)) in _NUMBERS:
-                return True
-        except Exception:  # noqa: BLE001, S110  one of them is no number
-            pass
-    return PLAIN.issuperset(map(type, rows))
 
 
 def _memory(row: memoryview) -> memoryview:

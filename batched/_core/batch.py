@@ -33,8 +33,8 @@ class Collates(Protocol):
         """Keep `part` as the results of a slice that is not its whole call.
 
         The parts of a call come in any order. At the first part `call.results` is None; the last part has as
-        many items as `call.missing`. With the lock held, but for lists, which are also given the error of a
-        part.
+        many items as `call.missing`. With the lock held, but for lists: there it raises nothing, and only the
+        first part need be given, as it makes `call.results` the list that the others are written into.
         """
 
 
@@ -176,9 +176,14 @@ class Batch:
                 self.returned = None
             raise
         if self.has_lists:
-            for at, (call, start, stop) in enumerate(self.slices):
-                if stop - start < call.size:
-                    parts[at] = self._place((call, start, stop), parts[at], collator)
+            for piece, part in zip(self.slices, parts, strict=True):
+                call, start, stop = piece
+                # Else the part itself is an error, an earlier part failed, or the caller has left.
+                if stop - start < call.size and call.missing and not issubclass(type(part), BaseException):
+                    if call.results is None:
+                        collator.place(piece, part)
+                    else:
+                        call.results[start:stop] = part
         return parts
 
     def first_error(self, piece: Slice, rows: list[Any], failed: list[int]) -> BaseException:
@@ -189,19 +194,6 @@ class Batch:
         self._failed_at[piece] = place
         error: BaseException = rows[at]
         return error
-
-    def _place(self, piece: Slice, part: Any, collator: Collates) -> Any:
-        """Give a call one of its parts; return the part, or why it cannot be placed."""
-        call, start, stop = piece
-        # Else the part itself is an error, an earlier part failed, or the caller has left.
-        if call.missing and not issubclass(type(part), BaseException):  # as `is_error`, without a call
-            try:
-                collator.place(piece, part)
-            except Exception as error:  # noqa: BLE001  for the caller of this call alone
-                if call.many:  # else `_answer_part` counts them
-                    self.failed += stop - start
-                return error
-        return part
 
     def answer(self, parts: list[Any], collator: Collates) -> list[Call]:
         """Hand each call its part, as `split` has returned them; return the calls that are now done."""
@@ -249,6 +241,15 @@ class Batch:
             return False
         call.missing -= stop - start
         return not call.missing
+
+    def _place(self, piece: Slice, part: Any, collator: Collates) -> Any:
+        """Give a call of arrays one of its parts; return the part, or why it cannot be placed."""
+        if piece[0].missing and not is_error(part):  # else an earlier part failed, or the caller has left
+            try:
+                collator.place(piece, part)
+            except Exception as error:  # noqa: BLE001  for the caller of this call alone
+                return error
+        return part
 
     def _fail_part(self, piece: Slice, error: BaseException) -> bool:
         """Give a call an error for some of its items; return whether it is done now."""

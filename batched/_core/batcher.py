@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from batched._core.admission import Admission, WaitingTime
@@ -35,6 +36,7 @@ from batched._core.stats import Stats
 from batched._policy.window import AtOnce, StartReason, Window
 from batched.errors import QueueFullError, without_own_frames
 
+_IS_AT_REST = attrgetter("is_at_rest")
 _OF_ALIKE = 8  # of so many runs in the midst of lists, features that hear of answers hear of one
 
 FeatureT = TypeVar("FeatureT", bound=Feature)
@@ -396,13 +398,16 @@ class Batcher(Inbox):
 
     # -- the next batch -----------------------------------------------------------------------------------
 
-    def next(self, now: float, *, answers_first: bool = False) -> Batch | float | None:
+    def next(
+        self, now: float, *, answers_first: bool = False, full_only: bool = False
+    ) -> Batch | float | None:
         """Remove and return the next batch if it is due.
 
         Else return the seconds until it is worth asking again, None if no call waits: only the next call is
         reason to look. If it `answers_first`, callers that have their answers are to be told before, and have
-        a chance to call again, or to leave: then 0.0, and this is to be asked after that. Raises a fault of
-        this library that calls met while they were queued; the driver then has to `give_up`.
+        a chance to call again, or to leave: then 0.0, and this is to be asked after that. Likewise if it is
+        `full_only` and no full batch waits. Raises a fault of this library that calls met while they were
+        queued; the driver then has to `give_up`.
         """
         waits = self.queue.items or self.arriving or self.leaving or self.later or self.first
         if not (waits or self.fault or self.admission.awaiting_room):
@@ -410,6 +415,8 @@ class Batcher(Inbox):
             self.effects.has_moved = False
             return None
         if answers_first and (self.effects.answered or self.effects.released):
+            return 0.0
+        if full_only and not self.queue.is_full():
             return 0.0
         while (delay := self.plan(now)) == 0.0:
             batch = self.pop(now)
@@ -601,66 +608,22 @@ class Batcher(Inbox):
 
     # -- a batch ends -------------------------------------------------------------------------------------
 
-    def finish(self, batch: Batch, parts: list[Any], now: float) -> bool:
-        """Hand the calls of `batch`, which has run, their parts, as the collator has split them.
-
-        Returns whether callers have their answers, and are to be told.
-        """
-        return self._end(batch, batch.answer(parts, self._collator), now)
-
-    def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
-        """Answer the calls of `batch`, which raised `error`, unless it runs again in halves.
-
-        Returns whether callers have their answers, and are to be told.
-        """
-        error = without_own_frames(error)
-        started = self.running.get(batch)
-        if started is not None:
-            self.take_in()  # callers may have left: what runs again is less than what ran
-            ran = batch.as_it_ran()
-            for failed in self._failed:
-                if failed(batch, error, started, now):
-                    self.effects.gone.append(error)  # what it holds may be the memory that is short
-                    self.counters.ran(ran, started, now, again=True)
-                    self._learn(Run(ran, started, now, 0, error, is_divided=True), self._answered)
-                    return bool(self.effects.answered)
-        return self._end(batch, self._answer_with(error, batch), now, error)
-
-    def _answer_with(self, error: BaseException, batch: Batch) -> list[Call]:
-        """Answer the calls of `batch` with `error`; return those that are now done."""
-        return batch.fail(error, self._collator)
-
-    def can_repeat(self, batch: Batch) -> bool:
-        """Whether the items of `batch`, which has run, are as they were."""
-        return self._collator.can_repeat(batch)
-
-    def prune(self, batch: Batch, started: float) -> bool:
-        """Forget what of `batch`, which has `started`, no caller wants; return whether that was any."""
-        gone = batch.prune()
-        if gone:
-            self._forget(gone, started)
-        return bool(gone)
-
-    def run_again(self, batch: Batch, parts: list[Half]) -> None:
-        """Have `parts` of `batch`, which has failed, run before what waits; but behind its other half."""
-        del self.running[batch]
-        if parts:  # else all callers have left
-            self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
-        at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
-        for part in reversed(parts):
-            self.first.insert(at, part)
-
-    def report(self, error: BaseException) -> None:
-        """Have `error` told, which a batch has raised though each of its items works."""
-        self.effects.gone.append(BatchFault(self._name, error, self.counters))
-
-    def _end(  # noqa: C901  one more call costs each batch a frame
-        self, batch: Batch, done: list[Call], now: float, error: BaseException | None = None
+    def finish(  # noqa: C901  one more call costs each batch a frame
+        self,
+        batch: Batch,
+        parts: list[Any],
+        now: float,
+        *,
+        error: BaseException | None = None,
+        done: list[Call] | None = None,
     ) -> bool:
-        """Count `batch`, which has answered the calls `done`, or raised `error`, and learn from it.
+        """Hand the calls of `batch`, which has run, their parts, as the collator has split them; count it.
 
-        Returns whether callers have their answers.
+        Those that are `done` are given where they have been answered otherwise, as after an `error`. Returns
+        whether callers have their answers, and are to be told.
         """
+        if done is None:
+            done = batch.answer(parts, self._collator)
         started = self.running.pop(batch, None)
         try:
             if batch.failed:
@@ -691,6 +654,52 @@ class Batcher(Inbox):
                 self._release(batch)
         return bool(self.effects.answered)
 
+    def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
+        """Answer the calls of `batch`, which raised `error`, unless it runs again in halves.
+
+        Returns whether callers have their answers, and are to be told.
+        """
+        error = without_own_frames(error)
+        started = self.running.get(batch)
+        if started is not None:
+            self.take_in()  # callers may have left: what runs again is less than what ran
+            ran = batch.as_it_ran()
+            for failed in self._failed:
+                if failed(batch, error, started, now):
+                    self.effects.gone.append(error)  # what it holds may be the memory that is short
+                    self.counters.ran(ran, started, now, again=True)
+                    self._learn(Run(ran, started, now, 0, error, is_divided=True), self._answered)
+                    return bool(self.effects.answered)
+        return self.finish(batch, [], now, error=error, done=self._answer_with(error, batch))
+
+    def _answer_with(self, error: BaseException, batch: Batch) -> list[Call]:
+        """Answer the calls of `batch` with `error`; return those that are now done."""
+        return batch.fail(error, self._collator)
+
+    def can_repeat(self, batch: Batch) -> bool:
+        """Whether the items of `batch`, which has run, are as they were."""
+        return self._collator.can_repeat(batch)
+
+    def prune(self, batch: Batch, started: float) -> bool:
+        """Forget what of `batch`, which has `started`, no caller wants; return whether that was any."""
+        gone = batch.prune()
+        if gone:
+            self._forget(gone, started)
+        return bool(gone)
+
+    def run_again(self, batch: Batch, parts: list[Half]) -> None:
+        """Have `parts` of `batch`, which has failed, run before what waits; but behind its other half."""
+        del self.running[batch]
+        if parts:  # else all callers have left
+            self.counters.divided += len(parts) > 1 or not hasattr(batch, "blames_worker")  # it was to blame
+        at = 1 if isinstance(batch, Half) and batch.precedes_other_half and self.first else 0
+        for part in reversed(parts):
+            self.first.insert(at, part)
+
+    def report(self, error: BaseException) -> None:
+        """Have `error` told, which a batch has raised though each of its items works."""
+        self.effects.gone.append(BatchFault(self._name, error, self.counters))
+
     def _learn(self, run: Run, answered: Sequence[Callable[[Run], None]]) -> None:
         """Tell the features of a run, those that `answered` names too; and learners, if it is a lesson."""
         lessons = self._lesson  # as they were when the batch ended
@@ -699,8 +708,7 @@ class Batcher(Inbox):
         if run.is_lesson:
             for lesson in lessons:
                 lesson(run)
-            at_rest = [feature.is_at_rest for feature in self._features]
-            self._gate.at_rest = all(at_rest)
+            self._gate.at_rest = all(map(_IS_AT_REST, self._features))
 
     def run_aside(self, batches: Sequence[Aside]) -> None:
         """Have `batches` run that never were in the queue."""
@@ -760,7 +768,7 @@ class Batcher(Inbox):
         """Answer the calls of `batch`, which does not run, with `error`."""
         done = self._answer_with(error, batch)
         self.counters.left(batch.slices, batch.size, started, batch.failed)
-        self._end(batch, done, now, error)
+        self.finish(batch, [], now, error=error, done=done)
 
     def _release(self, batch: Batch) -> None:
         """Drop the items of calls that have failed, and release the inputs of calls that have ended."""
@@ -969,11 +977,6 @@ class Batcher(Inbox):
     def put_back(self, effects: Effects) -> None:
         """Have what follows from a step be done after the next one: an error has come in the way."""
         self.effects.put_back(effects)
-
-    def is_full(self) -> bool:
-        """Whether a full batch waits."""
-        full: bool = self.queue.is_full()
-        return full
 
     def unanswered_calls(self) -> list[Call]:
         """Return all calls, wherever they are on their way. Needs no lock where no other thread is left."""

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice
-from batched._core.stats import Padding, Sizes, Stats, Times
+from batched._core.histograms import Sizes, Times
+from batched._core.stats import Padding, Stats
 from batched._policy.lengths import Choice
 from batched._policy.window import Learned, StartReason
 

@@ -90,8 +90,9 @@ class KeyedQueues:
             entry.queue.resize(batch_size, threshold)
             self._update(entry)
 
-    def follow_rule(self) -> None:
-        """Do nothing: the queue of each key looks at the rule by itself."""
+    def follow_rule(self) -> bool:
+        """Return True: the queue of each key looks at the rule by itself."""
+        return True
 
     def check_key(self, call: Call) -> None:
         """Raise what comparing the keys of `call` with others raises."""

@@ -57,12 +57,13 @@ class LengthQueue(Queue):
         self._led = False  # whether large calls have led the last batch, before small ones
         super().__init__(batch_size, threshold, tenants=tenants)
 
-    def follow_rule(self) -> None:
-        """Be as cheap as a plain queue while the rule does not choose, and has no budget."""
+    def follow_rule(self) -> bool:
+        """Be as cheap as a plain queue while the rule does not choose, and has no budget; return if it is."""
         rule = self.lengths
         rests = not (rule.chooses or self._remainders.ranges or rule.budget is not None)
         kind: Any = RestingLengthQueue if rests else LengthQueue
         self.__class__ = kind
+        return rests
 
     def drop(self, call: Call, after: int = -1) -> int:
         """Forget what of `call` still waits `after` a place of its list; return how many items that was."""

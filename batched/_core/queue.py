@@ -17,8 +17,9 @@ from collections.abc import Iterable
 
 from batched._core.batch import Batch
 from batched._core.call import Call, Slice
+from batched._core.line import Line
 from batched._core.tenants import Tenants, TenantTurns
-from batched._core.turns import Flow, Line, large_calls, own_flow
+from batched._core.turns import Flow, large_calls, own_flow
 from batched._policy.lengths import Lengths
 
 RESERVE = 1 / 8

@@ -241,14 +241,42 @@ class StreamBatcher(Batcher):
 
     # -- a batch ends -------------------------------------------------------------------------------------
 
-    def finish(self, batch: Batch, parts: list[Any], now: float) -> bool:  # noqa: ARG002  there are none
-        """End the streams of `batch`, which has run; return whether callers are to be told."""
+    def finish(
+        self,
+        batch: Batch,
+        parts: list[Any],
+        now: float,
+        *,
+        error: BaseException | None = None,
+        done: list[Call] | None = None,
+    ) -> bool:
+        """End the streams of `batch`, which has run, and forget it; return whether callers are to be told.
+
+        There are no `parts`. Those that are `done` are given after an `error`.
+        """
         live = self._live.get(batch)
-        if live is not None and live.fresh:
-            self._begin_anew(batch, live)
-        for call in batch.calls:
-            call.missing = 0
-        return self._end(batch, batch.calls, now)
+        if done is None:
+            if live is not None and live.fresh:
+                self._begin_anew(batch, live)
+            done = batch.calls
+            for call in done:
+                call.missing = 0
+        batch.begun = False
+        if live is None:
+            ended = [call for call in batch.calls if _has_ended(call)]
+            return super().finish(batch, parts, now, error=error, done=ended)
+        started = self.running.pop(batch, now)
+        self.effects.has_moved = True
+        try:
+            if error is not None and batch.slices:
+                self.counters.stepped(batch, started, now, None)
+                for tell in self._ended:
+                    tell(Run(batch, started, now, len(done), error, joined=_joined(batch, live)))
+            self._leave(batch, range(len(batch.slices)))
+        finally:
+            self._live.pop(batch, None)
+            self.answer(done)
+        return bool(self.effects.answered)
 
     def _begin_anew(self, batch: Batch, live: _Live) -> None:
         """Have what joined as the function ended, so that there is no piece of it, be the next batch."""
@@ -266,25 +294,6 @@ class StreamBatcher(Batcher):
         done = super()._answer_with(error, batch)
         batch.failed = failed + len(done)
         return done
-
-    def _end(self, batch: Batch, done: list[Call], now: float, error: BaseException | None = None) -> bool:
-        """Count `batch`, which has ended, and forget it; return whether callers are to be told."""
-        batch.begun = False
-        live = self._live.get(batch)
-        if live is None:
-            return super()._end(batch, [call for call in batch.calls if _has_ended(call)], now, error)
-        started = self.running.pop(batch, now)
-        self.effects.has_moved = True
-        try:
-            if error is not None and batch.slices:
-                self.counters.stepped(batch, started, now, None)
-                for ended in self._ended:
-                    ended(Run(batch, started, now, len(done), error, joined=_joined(batch, live)))
-            self._leave(batch, range(len(batch.slices)))
-        finally:
-            self._live.pop(batch, None)
-            self.answer(done)
-        return bool(self.effects.answered)
 
     def _failed_in(self, batch: Batch, lost: list[Call]) -> int:
         self._live.pop(batch, None)

@@ -11,7 +11,8 @@ from collections import OrderedDict
 from collections.abc import Hashable
 
 from batched._core.call import Call, Slice
-from batched._core.turns import Flow, Line, Turns, large_calls
+from batched._core.line import Line
+from batched._core.turns import Flow, Turns, large_calls
 
 
 class _Tenant:

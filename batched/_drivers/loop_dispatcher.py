@@ -211,8 +211,8 @@ class LoopDispatcher(Dispatcher):
                             has_answered = batcher.finish(batch, parts, now)
                         else:
                             has_answered = self.fail(batch, error, now)
-                        if may_go_on and takes_next and not has_answered and batcher.is_full():
-                            found = batcher.next(now)
+                        if may_go_on and takes_next and not has_answered:
+                            found = batcher.next(now, full_only=True)
                 except BaseException as raised:
                     if not self._gives_up(raised, batch):
                         raise

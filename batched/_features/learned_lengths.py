@@ -34,13 +34,19 @@ class LearnedLengths(Feature):
         """Whether lengths decide which items share a batch."""
         self.is_open: bool = False
         """Whether it may soon turn out that they should."""
+        self._is_plain = False  # whether the queue follows no rule, until this chooses or has another budget
+        self._rests = False  # whether the rule stays as it is while batches are not felt
 
     def begin(self, river: River, options: Options) -> None:
         """Begin with the rule of the new queue."""
         super().begin(river, options)
         self.lengths = river.queue.lengths
-        self.is_used = self.is_open = False
+        self.is_used = self.is_open = self._is_plain = False
         self._follow()
+
+    def configure(self, options: Options) -> None:  # noqa: ARG002  as features need it
+        """Have the queue follow the rule with the next lesson: it may have another budget."""
+        self._is_plain = self._rests = False
 
     def look_soon(self) -> None:
         """Have the next batch looked at."""
@@ -55,13 +61,15 @@ class LearnedLengths(Feature):
             if self.hooks:
                 self.have()
             return
-        self.river.queue.follow_rule()
+        if lengths.chooses or not self._is_plain:
+            self._is_plain = self.river.queue.follow_rule()
         self.is_open = lengths.is_open
         if self.is_used != lengths.is_used:
             self.is_used = lengths.is_used
             self._waiting.follow_cost(lengths.cost if lengths.is_used else None)
         self.is_at_rest = not lengths.is_used
         hooks = _LOOKS if lengths.looks or lengths.chooses or lengths.is_used else _LEARNS
+        self._rests = self._is_plain and hooks is _LEARNS and not lengths.is_open
         if hooks != self.hooks:
             self.have(*hooks)
 
@@ -79,6 +87,8 @@ class LearnedLengths(Feature):
 
     def lesson(self, run: Run) -> None:
         """Learn what a batch of these lengths takes."""
-        if self.lengths is not None and run.batch.failed < run.size:
-            self.lengths.ran(run.batch, run.now - run.started)
-            self._follow()
+        lengths, duration = self.lengths, run.now - run.started
+        if lengths is None or run.batch.failed >= run.size or (self._rests and duration < lengths.felt_s):
+            return
+        lengths.ran(run.batch, duration)
+        self._follow()

@@ -19,7 +19,6 @@ from typing import Any, Protocol
 from batched._policy.length_cost import LengthCost
 from batched._policy.lengths import Lengths
 
-_FELT_S = 200e-6  # a batch that takes less has no padding that is worth a look
 _FIRST = 24  # so many batches are looked at one after another, ...
 _LAST = 96  # ... or up to so many, while it may turn out that padding costs time, ...
 _EVERY = 16  # ... and then each of so many
@@ -67,6 +66,8 @@ class _Explanation:
 
 class AutoLengths(Lengths):
     """Lengths that are looked at in samples, and all the time only where that pays."""
+
+    felt_s = 200e-6  # a batch that takes less has no padding that is worth a look
 
     def __init__(self, length_of: Callable[[Any, int], float | None]) -> None:
         """Take the function that returns the length of an item of a call, or None if it has none."""
@@ -120,7 +121,7 @@ class AutoLengths(Lengths):
 
     def ran(self, batch: Ran, duration: float) -> None:
         """Learn from a batch that took `duration` seconds."""
-        if duration < _FELT_S:
+        if duration < self.felt_s:
             self.looks = self.is_open = False
             self._try(may=False)
             return

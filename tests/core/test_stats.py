@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batched._core.stats import Distribution, Sizes, Times
+from batched._core.histograms import Sizes, Times
+from batched._core.stats import Distribution
 
 
 def exact_percentile(values: list[Any], percent: float) -> Any:

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from batched._core.call import Call, Slice
-from batched._core.turns import Line
+from batched._core.line import Line
 from tests.kit.calls import listed
 
 SIZES = st.lists(st.integers(1, 9), max_size=8)

@@ -105,10 +105,45 @@ def test_the_window_hears_at_once_of_lengths_that_are_used_from_the_start() -> N
 
 
 def test_the_queue_is_told_that_the_rule_may_have_changed() -> None:
-    """From the start on, and with each lesson."""
-    alone = Alone()
-    assert alone.river.followed == 1
+    """From the start on, and with each lesson, until it follows the rule no more."""
+    alone = Alone(chooses=True)
+    alone.river.is_plain = False
+    for followed in (1, 2, 3):
+        assert alone.river.followed == followed
+        alone.feature.lesson(run_of(2))
+    alone.rule.chooses = False
+    for followed in (5, 6):
+        alone.feature.lesson(run_of(2))
+        assert alone.river.followed == followed
+    alone.river.is_plain = True
+    for _ in range(3):
+        alone.feature.lesson(run_of(2))
+    assert alone.river.followed == 7
+    alone.rule.then = {"chooses": True}
     alone.feature.lesson(run_of(2))
+    assert alone.river.followed == 8
+
+
+@pytest.mark.parametrize(
+    ("rule", "hears"),
+    [({}, False), ({"looks": True}, True), ({"chooses": True}, True), ({"is_open": True}, True)],
+)
+def test_batches_that_are_not_felt_are_no_news_while_nothing_is_looked_at(
+    rule: dict[str, Any], hears: bool
+) -> None:
+    alone = Alone(felt_s=0.5, **rule)
+    alone.feature.lesson(run_of(2, 0.25))
+    assert len(alone.rule.heard) == hears
+    alone.feature.lesson(run_of(2, 0.5))
+    assert len(alone.rule.heard) == 1 + hears
+
+
+def test_after_other_options_the_queue_hears_of_the_rule_once_more() -> None:
+    """It may have a budget by now: of the next batch, felt or not."""
+    alone = Alone(felt_s=0.5)
+    alone.feature.configure(OPTIONS)
+    for _ in range(3):
+        alone.feature.lesson(run_of(2, 0.25))
     assert alone.river.followed == 2
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from batched._core.counters import Counters
-from batched._core.stats import Distribution, Padding, Sizes, Stats, Times
+from batched._core.histograms import Sizes, Times
+from batched._core.stats import Distribution, Padding, Stats
 from batched._policy.window import Learned
 
 LEARNED = Learned(batch_ms=4.0, item_ms=0.5, wait_ms=0.0, capacity=1600.0)

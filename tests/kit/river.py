@@ -24,6 +24,8 @@ class StandInRiver:
         self.batch_s = 0.0
         self.followed = 0
         """How often its queue was told that the rule of lengths may have changed."""
+        self.is_plain = True
+        """Whether its queue follows no rule."""
         self.queue: Any = SimpleNamespace(
             items=0, lengths=lengths, large_limit=None, follow_rule=self._follow_rule
         )
@@ -44,8 +46,9 @@ class StandInRiver:
         """The batches that are not to run, and what their calls get."""
         self.reported: list[BaseException] = []
 
-    def _follow_rule(self) -> None:
+    def _follow_rule(self) -> bool:
         self.followed += 1
+        return self.is_plain
 
     def use_window(self, window: Window) -> None:
         """Write down the window."""

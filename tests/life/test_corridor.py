@@ -15,13 +15,13 @@ from tests.kit.script import run_script
 
 FRAMES = {
     # kind of call: frames of the package for its caller, and for the worker or the loop
-    "fn(x)": (9, 30),
-    "fn(x), a deadline": (13, 56),
-    "await fn.acall(x)": (15, 33),
-    "await fn(x), aio": (51, 0),
+    "fn(x)": (9, 29),
+    "fn(x), a deadline": (13, 55),
+    "await fn.acall(x)": (15, 32),
+    "await fn(x), aio": (50, 0),
     # Of each batch of a long list: a fiftieth of them come once a list.
-    "fn(items), a batch": (0.2, 25.9),
-    "await fn(items), aio, a batch": (30.5, 0),
+    "fn(items), a batch": (0.2, 22.2),
+    "await fn(items), aio, a batch": (26.3, 0),
 }
 FILES = {"fn(x)": 15, "await fn(x), aio": 17}
 """The modules of the package in which these frames are."""

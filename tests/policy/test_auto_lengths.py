@@ -139,3 +139,16 @@ def test_batches_that_take_no_time_and_items_without_a_length_are_not_learned_fr
             assert without.look([([], 0, 8)]) == (0.0, 0.0)
         without.ran(batch, 0.01)
     assert not without.is_used
+
+
+@pytest.mark.parametrize("seed", range(times(20)))
+def test_a_batch_that_is_not_felt_changes_nothing_where_no_batch_is_looked_at(seed: int) -> None:
+    """So it need not be told of it."""
+    batches = Batches(seed)
+    lengths = batches.lengths
+    for _ in range(times(40)):
+        batches.run(batches.rng.choice([padded, flat]), batches.rng.randint(0, 8))
+        if not (lengths.looks or lengths.chooses or lengths.is_open):
+            before = dict(vars(lengths))
+            lengths.ran(SimpleNamespace(size=8, real=0, padded=0), lengths.felt_s / 2)
+            assert vars(lengths) == before

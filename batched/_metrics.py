@@ -105,6 +105,8 @@ def _capacity(known: list[float | None]) -> float | None:
 
 def _slots(options: Options) -> int:
     """Return how many batches can run at once."""
+    if options.workers is not None:  # stages of one worker do not overlap
+        return options.max_concurrent_batches
     stages = (options.prepare is not None) + (options.finish is not None)
     return options.max_concurrent_batches + stages
 

@@ -72,7 +72,7 @@ def _of_batches(
     yield from lengths
     if stats.total_batches:
         yield from _size(stats, options, streams)
-    yield from _stages(stats)
+    yield from _stages(stats, options)
     yield from _wait(stats, options)
 
 
@@ -104,7 +104,7 @@ def _why_empty(options: Options) -> str:
     return "Others were empty: joining takes time, so it is better that several items join together."
 
 
-def _stages(stats: Stats) -> Iterator[str]:
+def _stages(stats: Stats, options: Options) -> Iterator[str]:
     """Say which stage is the slowest, and what would help."""
     if not stats.stages or stats.total_batches < _LEAST_BATCHES:
         return
@@ -113,6 +113,14 @@ def _stages(stats: Stats) -> Iterator[str]:
     total = sum(means.values())
     share = means[slowest] / total if total else 1.0
     each = ", ".join(f"{name} {short(mean * 1000)} ms" for name, mean in means.items())
+    if options.workers is not None:
+        yield f"The stages of a batch take {each} on average, one after the other in the worker that has it."
+        if total and means["function"] < _NEARLY_ALL * total:
+            yield (
+                f"A worker is in the function for {means['function'] / total:.0%} of that: another worker on "
+                f"the same device can use the rest."
+            )
+        return
     yield (
         f"The stages of a batch take {each} on average, so batches follow each other as fast as {slowest} "
         f"allows."

@@ -130,14 +130,16 @@ class Options:
         or_none(a_stage),
         "What to do with a batch before the function, such as to tokenize it: while one batch is in the "
         "function, the next one is prepared in a second thread. It gets what the function would get, and the "
-        "function gets what it returns. A function, or the name of a method of the same class.",
+        "function gets what it returns. A function, or the name of a method of the same class. With "
+        "`workers`, each prepares its own batches.",
     )
     finish: Callable[..., Any] | str | None = _option(
         None,
         or_none(a_stage),
         "What to do with the outputs of a batch after the function, such as to turn them into lists: while "
         "the next batch is in the function, they are finished in a third thread. It gets what the function "
-        "returns, and returns one result per item. A function, or the name of a method of the same class.",
+        "returns, and returns one result per item. A function, or the name of a method of the same class. "
+        "With `workers`, each finishes its own batches.",
     )
     default_deadline_ms: float | None = _option(
         None,
@@ -277,14 +279,11 @@ class Options:
                 f"batch_sizes={self.batch_sizes} needs copies of items, but with isolate_errors=False no "
                 f"item may run twice: have 1 among the sizes"
             )
-        if has_stages(self) and (self.max_concurrent_batches > 1 or self.workers is not None):
+        if has_stages(self) and self.max_concurrent_batches > 1 and self.workers is None:
             given = "prepare" if self.prepare is not None else "finish"
-            other = "workers"
-            if self.workers is None:
-                other = f"max_concurrent_batches={self.max_concurrent_batches}"
             raise ValueError(
-                f"{given} cannot be used with {other}: batches overlap by stages, one in each, in threads of "
-                f"the function's own. Leave one of them out; for several devices, make an instance for each"
+                f"{given} cannot be used with max_concurrent_batches={self.max_concurrent_batches}: batches "
+                f"overlap by stages, one in each. Leave one of them out; for several devices, use workers"
             )
 
     @property

@@ -72,7 +72,7 @@ class Driver(ABC):
         found = features(
             self.name,
             streams=self.streams,
-            in_stages=has_stages(self.options),
+            overlaps=has_stages(self.options) and self.options.workers is None,
             workers=self._worker_times(),
             teller=self.teller,
         )

@@ -26,32 +26,13 @@ from batched._drivers.current_worker import OF_THREAD
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import start_thread
 from batched._drivers.private_python import HAS_DAEMONS
-from batched._drivers.thread_dispatcher import ThreadDispatcher
+from batched._drivers.stages_in_turn import Passage, StagesInTurn, is_left
+from batched._drivers.worker_pool import WorkerPool
 from batched._drivers.workers import Workers
 from batched._features.overlap import Overlap
-from batched._parts.stages import note_stage
 from batched._policy.window import ANY_NUMBER
 
 _logger = logging.getLogger("batched")
-
-
-class _Passage:
-    """A batch on its way through the stages, and what it has come to."""
-
-    __slots__ = ("batch", "failure", "is_prepared", "is_ready", "outputs", "seconds", "steps")
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        self.steps: Any = None
-        self.outputs: Any = None
-        self.failure: BaseException | None = None
-        self.seconds: list[float] = []  # of the stages that it has been in
-        self.is_prepared = False
-        self.is_ready: _thread.LockType | None = None  # held while another thread prepares it
-
-    def clear(self) -> None:
-        """Drop what would keep items, outputs and errors alive."""
-        self.steps = self.outputs = self.failure = None
 
 
 class _StageThread:
@@ -157,7 +138,7 @@ class StagedWorkers(Workers):
         super().wake()
 
 
-class StagedThreadDispatcher(ThreadDispatcher):
+class StagedThreadDispatcher(StagesInTurn):
     """Asks the batcher for batches, and has them pass their stages."""
 
     def __init__(self, driver: Driver, when_ended: Callable[[], object], **named: Any) -> None:
@@ -168,10 +149,10 @@ class StagedThreadDispatcher(ThreadDispatcher):
 
     def _begin_stages(self) -> None:
         # All is written with the lock held.
-        self._current: _Passage | None = None  # in the worker
-        self._ahead: _Passage | None = None  # prepared, or being prepared, for the worker to take
-        self._taken: _Passage | None = None  # by the worker, from `_ahead`: its next
-        self._finishing: _Passage | None = None  # in the third thread
+        self._current: Passage | None = None  # in the worker
+        self._ahead: Passage | None = None  # prepared, or being prepared, for the worker to take
+        self._taken: Passage | None = None  # by the worker, from `_ahead`: its next
+        self._finishing: Passage | None = None  # in the third thread
         self._is_busy = False  # whether the worker is in the function, or finishes: then another thread looks
         self._preparer = _StageThread(self, "prepare", self._look_ahead)
         self._finisher = _StageThread(self, "finish", self._finish_other)
@@ -188,7 +169,7 @@ class StagedThreadDispatcher(ThreadDispatcher):
         """Have `batch` pass its stages, up to where another thread goes on with it."""
         passage = self._taken
         if passage is None or passage.batch is not batch:
-            passage = _Passage(batch)
+            passage = Passage(batch)
         with self.lock.later, self.lock:
             self._taken, self._current = None, passage
         if passage.is_ready is not None:
@@ -197,8 +178,10 @@ class StagedThreadDispatcher(ThreadDispatcher):
             IN_THREAD[_thread.get_ident()] = batch
             self._prepare(passage)
         if passage.failure is None:
-            if _is_left(batch):
+            if is_left(batch):
                 self._end_unwanted(passage)
+                with self.lock.later, self.lock:
+                    self._current = None
                 return 0.0
             self._run_function(passage)
         following = self._following(passage)
@@ -214,31 +197,7 @@ class StagedThreadDispatcher(ThreadDispatcher):
         found = self._report(passage, looks=following is None)
         return following or found
 
-    def _end_unwanted(self, passage: _Passage) -> None:
-        """Forget a batch of which all callers have left."""
-        with self as batcher:
-            batcher.take_in()
-            batcher.end_unwanted(passage.batch, monotonic())
-            self._current = None
-        passage.clear()
-        passage.batch.clear()
-
-    def _prepare(self, passage: _Passage) -> None:
-        """Put the inputs of a batch together, and prepare them."""
-        batch = passage.batch
-        began = monotonic()
-        try:
-            steps = batch.run(self.collator)
-            if steps.prepares is not None:
-                steps.prepared(self._value(steps.prepare()))
-            passage.steps = steps
-        except BaseException as error:  # noqa: BLE001  for the callers to handle, whatever it is
-            note_stage(error, "prepare", batch)
-            passage.failure = error
-        passage.is_prepared = True
-        passage.seconds.append(monotonic() - began)
-
-    def _run_function(self, passage: _Passage) -> None:
+    def _run_function(self, passage: Passage) -> None:
         """Run the batch function, while another thread may prepare the next batch."""
         batch = passage.batch
         IN_THREAD[_thread.get_ident()] = batch
@@ -250,18 +209,9 @@ class StagedThreadDispatcher(ThreadDispatcher):
         others_wait = batcher.has_calls
         if others_wait and (self._preparer.is_there or self._preparer.start()):
             self._preparer.wake()
-        steps = passage.steps
-        try:
-            outputs = steps.run()
-            if type(outputs) is not list and hasattr(type(outputs), "__await__"):
-                outputs = self._await(outputs)
-            passage.outputs = outputs
-        except BaseException as error:  # noqa: BLE001
-            note_stage(error, "function", batch)
-            passage.failure = error
-        passage.seconds.append(monotonic() - began)
+        self._call(passage, began)
 
-    def _following(self, passage: _Passage) -> Batch | None:
+    def _following(self, passage: Passage) -> Batch | None:
         """Return the batch that is to be in the function next, without a wait for the end of this one."""
         with self as batcher:
             self._overlap.ends()
@@ -291,7 +241,7 @@ class StagedThreadDispatcher(ThreadDispatcher):
             return None
         return batcher.next(now) if at <= now else at - now
 
-    def _hand_over(self, passage: _Passage) -> bool:
+    def _hand_over(self, passage: Passage) -> bool:
         """Have another thread finish a batch, once it has finished the one before; return whether it does."""
         if not self._finisher.is_there and not self._finisher.start():
             return False
@@ -301,31 +251,13 @@ class StagedThreadDispatcher(ThreadDispatcher):
         self._finisher.wake()
         return True
 
-    def _finish(self, passage: _Passage) -> None:
-        """Make of the outputs of a batch one result per item."""
-        steps, batch = passage.steps, passage.batch
-        began = monotonic()
-        try:
-            outputs, passage.outputs = passage.outputs, None
-            if steps.finishes is not None:
-                outputs = self._value(steps.finish(outputs))
-            passage.outputs = batch.split(outputs, self.collator)
-        except BaseException as error:  # noqa: BLE001
-            note_stage(error, "finish" if steps.finishes is not None else "function", batch)
-            passage.failure = error
-        passage.seconds.append(monotonic() - began)
-
-    def _report(self, passage: _Passage, *, looks: bool = True) -> Batch | float | None:
+    def _report(self, passage: Passage, *, looks: bool = True) -> Batch | float | None:
         """Answer the calls of a batch; if the worker `looks`, return what its next look would find."""
         batch = passage.batch
         found: Batch | float | None = 0.0
         with self as batcher:
             now = monotonic()
-            batcher.spent(batch, tuple(passage.seconds), now)
-            if passage.failure is None:
-                batcher.finish(batch, passage.outputs, now)
-            else:
-                self.fail(batch, passage.failure, now)
+            self._answer(batcher, passage, now)
             if self._current is passage:
                 self._current = None
                 self._is_busy = False
@@ -345,17 +277,6 @@ class StagedThreadDispatcher(ThreadDispatcher):
         passage.clear()
         batch.clear()
         return found
-
-    def _value(self, value: Any) -> Any:
-        """Return what a stage has returned; raise if that is to be awaited, which only an event loop can."""
-        if hasattr(type(value), "__await__"):
-            if hasattr(value, "close"):
-                value.close()
-            raise TypeError(
-                f"prepare and finish of {self.name} run in threads, so they cannot be `async def`: use "
-                f"batched.aio.dynamically with a batch function that is `async def` too"
-            )
-        return value
 
     def end_thread(self) -> None:
         """End the other threads too, and run what they have left to be run again."""
@@ -390,7 +311,7 @@ class StagedThreadDispatcher(ThreadDispatcher):
 
     def _look_ahead(self) -> float | None:
         """Take and prepare the next batch, if it is time; return the seconds until it may be."""
-        passage: _Passage | None = None
+        passage: Passage | None = None
         lacks = 1
         found: Batch | float | None = None
         try:
@@ -404,7 +325,7 @@ class StagedThreadDispatcher(ThreadDispatcher):
                     found = self._take_ahead(batcher, now)
                 if isinstance(found, Batch):
                     batcher.wake_after = None
-                    passage = _Passage(found)
+                    passage = Passage(found)
                     passage.is_ready = _thread.allocate_lock()
                     passage.is_ready.acquire()
                     self._ahead = passage
@@ -432,7 +353,7 @@ class StagedThreadDispatcher(ThreadDispatcher):
                 passage.is_ready.release()
         return 0.0  # calls may have come that it is to be prepared anew for
 
-    def _give_up_ahead(self, batcher: Batcher, ahead: _Passage, now: float) -> Batch | None:
+    def _give_up_ahead(self, batcher: Batcher, ahead: Passage, now: float) -> Batch | None:
         """Return the batch ahead, to be prepared anew with calls that have come, if that costs less."""
         more = batcher.may_join(ahead.batch)
         if ahead.failure is not None or not (more and self._overlap.gives_up(ahead.batch, more, now)):
@@ -504,6 +425,6 @@ class StagedThreadDispatcher(ThreadDispatcher):
         return lost
 
 
-def _is_left(batch: Batch) -> bool:
-    """Whether every caller has left."""
-    return all(call.left is not None or not call.missing for call, _, _ in batch.slices)
+def kind_with_stages(pool: WorkerPool | None) -> type[StagesInTurn]:
+    """Return what runs batches in stages: those of one batch follow each other in the threads of a `pool`."""
+    return StagedThreadDispatcher if pool is None else StagesInTurn

@@ -29,7 +29,7 @@ from batched._drivers.circles import WORKERS, note_wait
 from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
-from batched._drivers.stages import StagedThreadDispatcher
+from batched._drivers.stages import kind_with_stages
 from batched._drivers.stream_wakeups import Bell
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import ask, set_unless_done
@@ -77,7 +77,7 @@ class ThreadDriver(Driver):
 
     def _begin(self) -> None:
         self.deadline_watch: DeadlineWatch = DeadlineWatch(self.name, partial(_drop_late, weakref.ref(self)))
-        kind = StagedThreadDispatcher if has_stages(self.options) else ThreadDispatcher
+        kind = kind_with_stages(self.pool) if has_stages(self.options) else ThreadDispatcher
         self.dispatcher: ThreadDispatcher = kind(
             self,
             self.deadline_watch.stop,

@@ -121,7 +121,7 @@ def features(
     name: str,
     *,
     streams: bool = False,
-    in_stages: bool = False,
+    overlaps: bool = False,
     workers: KnowsWorkers | None = None,
     teller: Tells | None = None,
 ) -> list[Feature]:
@@ -138,7 +138,7 @@ def features(
     lengths = LearnedLengths(waiting)  # the window takes what batches cost from them, where they are used
     sizes = FixedSizes(streams=streams)
     memory = FitsMemory(sizes, streams=streams)
-    overlap = [Overlap(backlog)] if in_stages else []
+    overlap = [Overlap(backlog)] if overlaps else []
     records = [Records(name, teller)] if teller is not None else []
     return [
         memory,  # before items are to blame

@@ -361,7 +361,7 @@ def test_closing_runs_what_waits_through_all_stages(flavour: Flavour) -> None:
     assert [future.result(PATIENCE_S) for future in futures] == [[item + 1] * 2 for item in range(6)]
 
 
-def test_streams_and_several_workers_are_refused(flavour: Flavour) -> None:
+def test_streams_and_several_batches_in_one_stage_are_refused(flavour: Flavour) -> None:
     def pieces(items: list[int]) -> Any:
         yield items
 

@@ -154,10 +154,16 @@ class ServerRules(RuleBasedStateMachine):
         return sum(len(part) for part in self.driver.batcher.first)
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data(), outcome=st.sampled_from(["answers", "raises", "out of memory", "one fails"]))
-    def done(self, data: Any, outcome: str) -> None:
-        """A batch ends, in whatever order and way; what runs again has all items with callers."""
+    @rule(
+        data=st.data(),
+        outcome=st.sampled_from(["answers", "raises", "out of memory", "one fails"]),
+        stage_s=st.none() | st.lists(st.sampled_from([0.0, 0.1, 1.0]), min_size=1, max_size=3),
+    )
+    def done(self, data: Any, outcome: str, stage_s: list[float] | None) -> None:
+        """A batch ends, in whatever order, way and stage; what runs again has all items with callers."""
         batch, items = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
+        if stage_s is not None:
+            self.driver.batcher.spent(batch, tuple(stage_s), self.now)
         if outcome in {"raises", "out of memory"}:
             error = MemoryError() if outcome == "out of memory" else ZeroDivisionError()
             live = sum(

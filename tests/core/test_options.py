@@ -49,7 +49,7 @@ import batched
         (
             {"finish": len, "max_concurrent_batches": 4},
             ValueError,
-            "finish cannot be used with max_concurrent_batches=4: batches overlap by stages",
+            "finish cannot be used with max_concurrent_batches=4: .*; for several devices, use workers",
         ),
         (
             {"max_batch_size": 3},

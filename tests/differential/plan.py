@@ -220,7 +220,9 @@ def draw(seed: int) -> Plan:
         ("function", "function", "method", "method", "classmethod", "staticmethod", "callable")
     )
     stages, main_stage = _stages(seed, shape, binding)
-    if stages:
+    is_remote = drive == "thread" and Random(f"remote {seed}").random() < 0.3
+    shares_workers = drive != "aio" and not is_remote and Random(f"workers {seed}").random() < 0.25
+    if stages and not shares_workers:
         options["max_concurrent_batches"] = 1
     plan = Plan(
         seed=seed,
@@ -252,15 +254,15 @@ def draw(seed: int) -> Plan:
         stages=stages,
         main_stage=main_stage,
         mix=rng.choice(("everything", "everything", "everything", "singles", "lists")),
-        shares_workers=drive != "aio" and not stages and Random(f"workers {seed}").random() < 0.25,
-        is_remote=drive == "thread" and Random(f"remote {seed}").random() < 0.3,
+        shares_workers=shares_workers,
+        is_remote=is_remote,
         requests=_requests(seed, shape, options),
     )
     if not plan.is_remote:
         return plan
     # Nothing is configured by a client. Of one that is dropped, the server goes on.
     ending = "shutdown" if plan.ending == "drop" else plan.ending
-    return replace(plan, configures=False, shares_workers=False, ending=ending, requests=0)
+    return replace(plan, configures=False, ending=ending, requests=0)
 
 
 def _requests(seed: int, shape: str, options: dict[str, Any]) -> int:

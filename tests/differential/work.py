@@ -441,6 +441,7 @@ class Packed:
         self.y = y
         self.has_run = False
         self.outputs: Any = None
+        self.thread: int | None = None  # in which it was in the last stage
 
 
 class Stages:
@@ -454,15 +455,24 @@ class Stages:
 
     @contextmanager
     def _alone(self, stage: str, packed: Packed) -> Iterator[None]:
-        """See that no other batch of the instance is in the stage; on loops, of the loop."""
+        """See that no other batch of the instance is in the stage; on loops, of the loop.
+
+        Of workers that are shared, each has one batch at most, for all its stages.
+        """
         if self.plan.drive == "aio":  # each loop has stages of its own, and a thread does not know its loop
             yield
             return
+        shares, most = self.plan.shares_workers, 1
         where = stage, packed.instance
+        if shares:
+            where, most = (stage, 0), self.plan.options["max_concurrent_batches"]
+            if packed.thread not in {None, threading.get_ident()}:
+                self.work.violated(f"another worker than that of the stage before has the stage {stage}")
+            packed.thread = threading.get_ident()
         with self._lock:
             self._inside[where] += 1
-            if self._inside[where] > 1 and (stage != "prepare" or self.plan.instances == 1):
-                self.work.violated(f"two batches in the stage {stage}")
+            if self._inside[where] > most and (shares or stage != "prepare" or self.plan.instances == 1):
+                self.work.violated(f"{self._inside[where]} batches in the stage {stage}")
         try:
             yield
         finally:

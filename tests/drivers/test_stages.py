@@ -177,7 +177,8 @@ def test_a_fault_of_this_library_in_any_thread_answers_each_call_once(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_starts_afresh_while_batches_are_in_stages() -> None:
+@pytest.mark.parametrize("pool", ["None", "batched.Workers(2)"])
+def test_a_fork_starts_afresh_while_batches_are_in_stages(pool: str) -> None:
     assert (
         run_script(
             """
@@ -190,7 +191,9 @@ def test_a_fork_starts_afresh_while_batches_are_in_stages() -> None:
                 warm or gate.wait(20)
                 return items
 
-            fn = batched.dynamically(held, prepare=list, finish=list, batch_size=2, timeout_ms=0)
+            fn = batched.dynamically(
+                held, prepare=list, finish=list, batch_size=2, timeout_ms=0, workers=POOL
+            )
             for _ in range(8):
                 fn([0, 0])
             warm.clear()
@@ -203,24 +206,26 @@ def test_a_fork_starts_afresh_while_batches_are_in_stages() -> None:
             assert os.waitpid(child, 0)[1] == 0
             gate.set()
             print([future.result(20)[0] for future in futures])
-            """
+            """.replace("POOL", pool)
         )
         == "[0, 1, 2, 3, 4]\n"
     )
 
 
-def test_the_process_ends_while_batches_are_in_stages() -> None:
+@pytest.mark.parametrize("pool", ["None", "batched.Workers(2)"])
+def test_the_process_ends_while_batches_are_in_stages(pool: str) -> None:
     assert (
         run_script(
             """
             fn = batched.dynamically(
-                lambda items: [time.sleep(0.005), items][1], prepare=list, finish=list, batch_size=2
+                lambda items: [time.sleep(0.005), items][1],
+                prepare=list, finish=list, batch_size=2, workers=POOL,
             )
             for _ in range(4):
                 fn([0, 0])
             futures = [fn.submit([item, item]) for item in range(100)]
             print("ends")
-            """
+            """.replace("POOL", pool)
         )
         == "ends\n"
     )

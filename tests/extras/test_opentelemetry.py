@@ -235,12 +235,19 @@ def noting(stage: str) -> Callable[[list[int]], list[int]]:
     return note
 
 
+def on_workers(function: Callable[..., Any], **options: Any) -> Any:
+    """Return `function` batched, on workers that others could share."""
+    return batched.dynamically(function, workers=batched.Workers(2), **options)
+
+
 @pytest.mark.parametrize(
     ("decorate", "function"),
     [
         (batched.dynamically, passes_stages),
         (batched.dynamically, apasses_stages),
         (aio.dynamically, apasses_stages),
+        (on_workers, passes_stages),
+        (on_workers, apasses_stages),
     ],
 )
 @pytest.mark.parametrize("stages", [["prepare", "finish"], ["prepare"], ["finish"]])

@@ -96,11 +96,14 @@ def test_arrays_lengths_and_what_was_learned_are_there(
 
 
 def test_stages_have_their_seconds_and_a_slot_each(registry: CollectorRegistry, name: str) -> None:
-    """Without stages the figures are there, and are zero."""
+    """Without stages the figures are there, and are zero. A worker of several has one batch in all stages."""
     fn = batched.dynamically(list, prepare=list, finish=list, name=f"{name} staged")
+    pooled = batched.dynamically(list, prepare=list, name=f"{name} pooled", workers=batched.Workers(2))
     plain = batched.dynamically(list, name=f"{name} plain")
-    fn([1, 2]), plain(1)
+    fn([1, 2]), plain(1), pooled(1)
     figures = page(registry)
+    assert figures[f"{name} pooled"]["slots",] == 2
+    assert figures[f"{name} pooled"]["stage_seconds_total", "prepare"] > 0
     of_stages, of_plain = figures[f"{name} staged"], figures[f"{name} plain"]
     for stage, seconds in fn.stats.stages.items():
         assert of_stages["stage_seconds_total", stage] == seconds.sum

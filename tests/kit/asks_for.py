@@ -8,11 +8,15 @@ from __future__ import annotations
 
 ASKS_FOR: dict[str, tuple[str, ...]] = {
     "OwnWorkers": (
+        "test_a_call_from_inside_a_stage_would_wait_for_itself",
         "test_a_call_from_inside_the_batch_function_is_an_error",
         "test_as_many_batches_run_at_once_as_may_while_that_changes",
         "test_every_call_is_answered_while_everything_changes",
         "test_it_stays_known_where_all_else_is_read_or_changed",
         "test_more_batches_run_at_once_while_one_runs",
+        # The stages of a worker that functions share do not overlap.
+        "test_streams_and_several_batches_in_one_stage_are_refused",
+        "test_while_one_batch_is_in_the_function_the_next_is_prepared_and_the_one_before_finished",
     ),
     "OneProcess": (
         # The caller is shown the very object, or its traceback's frames: here a copy, and text.
@@ -58,6 +62,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_the_name_of_a_method_needs_an_instance_that_has_it",
         # Only the server warms up.
         "test_warm_up.py",
+        "test_a_warm_up_passes_all_stages_in_each_worker",
         # It is asked in the context of the caller; a client has a `fair_by` of its own.
         "test_a_function_of_no_argument_is_asked_in_the_caller_s_context",
         "test_an_empty_list_needs_no_key",
@@ -89,6 +94,7 @@ ASKS_FOR: dict[str, tuple[str, ...]] = {
         "test_a_map_of_arrays_counts_elements_and_not_their_rows",
         "test_a_batch_that_fails_has_the_size_it_ran_with_though_its_callers_have_left",
         "test_a_restart_in_any_stage_reaches_callers_as_its_cause",
+        "test_a_stage_has_its_worker_made_anew_and_the_batch_passes_all_once_more",
         "test_callers_of_a_function_that_has_its_worker_restarted_get_the_cause",
         "test_the_wait_of_each_call_is_told_once",
         "test_an_item_that_fails_with_the_first_step_is_found",

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import batched
-from batched._core.options import has_stages
 from batched._drivers.thread import ThreadDriver
 
 OWN_WORKERS = "OwnWorkers"
@@ -18,7 +17,7 @@ def share_workers() -> None:
     begin: Any = ThreadDriver.__init__
 
     def with_workers(driver: Any, options: Any, *arguments: Any, **named: Any) -> None:
-        if options.workers is None and options.max_concurrent_batches == 1 and not has_stages(options):
+        if options.workers is None and options.max_concurrent_batches == 1:
             options = replace(options, workers=batched.Workers(1))
         begin(driver, options, *arguments, **named)
 

@@ -34,6 +34,10 @@ OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "length": lambda: {"length": third},
     "deadline": dict,
 }
+IN_THREADS = OPTIONS | {
+    "stages of workers": lambda: {"prepare": list, "finish": list, "workers": batched.Workers(1)},
+}
+RUNS = {"Workers._next", "ThreadDispatcher.run", "StagesInTurn.run"}
 ASKED: list[int | list[int]] = [1, 2, 3, [4, 5, 6, 7, 8, 9]]
 STRIDE = 70 // times(10)
 
@@ -54,7 +58,7 @@ def third(item: int) -> int:
     return item % 3
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", IN_THREADS)
 def test_no_fault_in_a_worker_loses_a_call(option: str) -> None:
     """Each has its answer, or the fault; what is counted adds up, and the batcher goes on."""
     at = 1 + len(option) % STRIDE
@@ -67,9 +71,9 @@ def test_no_fault_in_a_worker_loses_a_call(option: str) -> None:
             gate.wait(PATIENCE_S)
             return items
 
-        fn = batched.dynamically(echo, batch_size=4, timeout_ms=0, **OPTIONS[option]())
+        fn = batched.dynamically(echo, batch_size=4, timeout_ms=0, **IN_THREADS[option]())
         ask = fn.options(deadline_ms=PATIENCE_S * 1000) if option == "deadline" else fn
-        fault = Fault(at, {"Workers._next", "ThreadDispatcher.run"}, Broken("a fault"))
+        fault = Fault(at, RUNS, Broken("a fault"))
         threading.settrace(fault)  # type: ignore[arg-type]
         try:
             futures: list[Future[Any]] = [ask.submit(0)]

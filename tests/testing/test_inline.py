@@ -725,6 +725,18 @@ def test_a_function_finds_the_first_of_its_workers_and_its_state() -> None:
     assert made == ["cuda:0"] * 3
 
 
+def test_each_stage_finds_the_worker_of_its_batch() -> None:
+    """And none outlives it."""
+
+    def note(values: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        return [(*value, batched.current_worker().state) for value in values]
+
+    workers = batched.Workers(["a", "b"], initializer=str.upper)
+    fn = batched.dynamically(note, prepare=note, finish=note, workers=workers)
+    with inline():
+        assert fn([(1,), (2,)]) == [(1, "A", "A", "A"), (2, "A", "A", "A")]
+
+
 def test_a_batch_that_breaks_its_worker_runs_once_more() -> None:
     """As in a service, with a new state: no caller notices."""
     made: list[str] = []

@@ -142,7 +142,7 @@ class Dispatcher(ABC):
             self._wake_callers(told)
         except BaseException as error:
             self.recover(error)
-            self._wake_callers(calls)  # some may have ended, and have left the batch
+            self._wake_callers([call for call in calls if not call.missing])  # perhaps gone from the batch
             raise
         return change
 

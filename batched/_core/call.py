@@ -62,6 +62,7 @@ class Call(TaskAwaitable):
 
     __slots__ = (
         "arrived",
+        "began",
         "bulk",
         "context",
         "deadline",
@@ -89,6 +90,8 @@ class Call(TaskAwaitable):
     )
 
     # Unset to begin with.
+    began: float
+    """When it began to run in a batch that is refilled; unset until the end of its first step."""
     failed_at: int
     """Where in its caller's list the first item is that has failed so far."""
     flow: MapFlow

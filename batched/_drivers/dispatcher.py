@@ -137,14 +137,18 @@ class Dispatcher(ABC):
             raise
         calls = batch.calls
         try:
+            lets_join = self._lets_join()
             with self as batcher:
-                told, change = cast("StreamBatcher", batcher).step(batch, split, monotonic())
-            self._wake_callers(told)
+                change = cast("StreamBatcher", batcher).step(batch, split, monotonic(), lets_join=lets_join)
         except BaseException as error:
             self.recover(error)
             self._wake_callers([call for call in calls if not call.missing])  # perhaps gone from the batch
             raise
         return change
+
+    def _lets_join(self) -> bool:
+        """Whether items may join a batch that is refilled: no other function waits for the worker."""
+        return True
 
     @abstractmethod
     def _wake_callers(self, calls: list[Call]) -> None:

@@ -16,7 +16,6 @@ from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.change import Change
-from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
@@ -59,8 +58,6 @@ class ThreadDispatcher(Dispatcher):
             self.workers = Workers(self, driver.options.max_concurrent_batches, when_ended)
         else:
             self.workers = SharedWorkers(pool, self, when_ended, times, driver.options.weight)
-            if isinstance(self.batcher, StreamBatcher):
-                self.batcher.others_wait = self.workers.others_wait
             self.runners = pool.runners
 
     # -- for the workers ----------------------------------------------------------------------------------
@@ -120,12 +117,11 @@ class ThreadDispatcher(Dispatcher):
         else:
             run_steps(steps, step, self.name)
 
-    def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
-        """Hand the callers of `batch`, which streams, their next pieces."""
-        batcher = self.batcher
-        if self._pool is not None and self.driver.options.continuous and batcher.has_calls:
-            self._pool.drop_departed()  # else none would join, as another function seems to wait
-        return super().step(batch, pieces)
+    def _lets_join(self) -> bool:
+        """Whether items may join a batch that is refilled: no other function waits for the worker."""
+        if self._pool is None or not self.driver.options.continuous:
+            return True
+        return self.batcher.has_calls and not self._pool.others_wait(self.workers)
 
     def _await(self, awaitable: Any) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""

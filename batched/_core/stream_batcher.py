@@ -12,7 +12,7 @@ from typing import Any, cast
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import DONE, Call, Slice
-from batched._core.change import NO_CHANGE, NOT_TOLD, Change
+from batched._core.change import NO_CHANGE, OVER, Change
 from batched._core.halves import cut_at
 from batched._core.hooks import Run
 from batched._policy.joining import Joining
@@ -42,8 +42,8 @@ class StreamBatcher(Batcher):
     ) -> Change[Any] | None:
         """Hand the calls of `batch` their next pieces, as the collator has split them.
 
-        Returns what the function is to be told; None if it is to end. Unless the driver `lets_join`, as other
-        functions wait for the worker, no item joins, so that the batch comes to its end.
+        Returns what the function is to be told, `OVER` if it is to end. If other functions wait for the
+        worker, the driver lets none join, so that the batch comes to its end.
         """
         batch.begun = True
         for (call, _, _), piece in zip(batch.slices, pieces, strict=True):
@@ -56,9 +56,9 @@ class StreamBatcher(Batcher):
         for call in batch.calls:
             is_late = call.takes_pieces and call.is_over(now)  # a future that has begun is never late
             if call.missing and call.left is None and not is_late:
-                return NOT_TOLD
+                return None  # it may `yield from` an iterator that is no generator, which can be told nothing
         self._fail_late(batch.calls)
-        return None
+        return OVER
 
     def note_pieces(self, error: BaseException) -> None:
         """Note on `error`, of a wrong number of pieces, which number is right."""
@@ -98,7 +98,7 @@ class StreamBatcher(Batcher):
 
     # -- a batch is refilled ------------------------------------------------------------------------------
 
-    def _refill(self, batch: Batch, now: float, lets_join: bool) -> Change[Any] | None:  # noqa: FBT001
+    def _refill(self, batch: Batch, now: float, lets_join: bool) -> Change[Any]:  # noqa: FBT001
         """Have items join `batch` in the places of those that are gone; return what has changed."""
         key = getattr(batch.slices[0][0], "key", None)
         started, self.running[batch] = self.running[batch], now
@@ -118,7 +118,7 @@ class StreamBatcher(Batcher):
         if lets_join and self.queue.items and not self.first:  # else a part of a batch waits for its end
             joined = self._join(batch, key, now)
         if not batch.slices:
-            return None
+            return OVER
         return Change(tuple(gone), tuple(self._items(joined))) if gone or joined else NO_CHANGE
 
     def _count_step(
@@ -221,11 +221,3 @@ class StreamBatcher(Batcher):
         finally:
             self.answer(done)
         return bool(self.effects.answered)
-
-    def end_streams(self, error: BaseException) -> None:
-        """Fail the calls of batches that run."""
-        calls = [call for call in self.running_calls() if call.missing]
-        for call in calls:
-            call.left = "cancelled"
-            call.fail(error)
-        self.answer(calls)

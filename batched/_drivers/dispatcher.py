@@ -128,7 +128,7 @@ class Dispatcher(ABC):
     def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
         """Hand the callers of `batch`, which streams, their next pieces.
 
-        Returns what the function is to be told; None if no caller wants more.
+        Returns what the function is to be told, `OVER` if no caller wants more.
         """
         try:
             split = batch.split(pieces, self.collator)

@@ -6,11 +6,11 @@ import _thread
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
+from concurrent.futures import CancelledError
 from contextvars import copy_context
 from functools import partial
-from inspect import isasyncgen
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
@@ -20,10 +20,11 @@ from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
-from batched._drivers.generators import run_steps, walk_steps
+from batched._drivers.fork_and_exit import is_exiting
+from batched._drivers.generators import run_steps
 from batched._drivers.runners import new_runner
 from batched._drivers.step_lock import StepLock, new_step_lock
-from batched._drivers.stream_wakeups import apart, tell
+from batched._drivers.stream_wakeups import tell
 from batched._drivers.wakeups import settle, wake
 from batched._drivers.worker_pool import SharedWorkers, WorkerPool, WorkerTimes
 from batched._drivers.workers import Workers
@@ -74,7 +75,9 @@ class ThreadDispatcher(Dispatcher):
         failure: BaseException | None = None
         try:
             if self.streams:
-                self._run_stream(batch)
+                work = run_steps(batch.run(self.collator), partial(self.step, batch), self.name)
+                if work is not None:
+                    self._await(work)
             else:
                 outputs = batch.run(self.collator)
                 if type(outputs) is not list and hasattr(type(outputs), "__await__"):
@@ -108,14 +111,12 @@ class ThreadDispatcher(Dispatcher):
         batch.clear()
         return found
 
-    def _run_stream(self, batch: Batch) -> None:
-        """Run a function that yields, for each item, its next piece."""
-        step = partial(self.step, batch)
-        steps = batch.run(self.collator)
-        if isasyncgen(steps):
-            self._await(walk_steps(cast("AsyncGenerator[Any, Change[Any]]", steps), step, self.name))
-        else:
-            run_steps(steps, step, self.name)
+    def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
+        """Hand the callers of `batch`, which streams, their next pieces; at exit, no consumer is left."""
+        change = super().step(batch, pieces)
+        if is_exiting():
+            raise CancelledError(f"{self.name} was shut down")
+        return change
 
     def _lets_join(self) -> bool:
         """Whether items may join a batch that is refilled: no other function waits for the worker."""
@@ -300,8 +301,7 @@ class ThreadDispatcher(Dispatcher):
 
     def _wake_callers(self, calls: list[Call]) -> None:
         if self.streams:
-            streams, calls = apart(calls)
-            tell(streams)
+            calls = tell(calls)
             if not calls:
                 return
         try:

@@ -308,9 +308,6 @@ class WorkerPool:
         if wait:
             self._join_threads()
 
-    def end_streams(self) -> None:
-        """Do nothing: each function ends its own."""
-
     def _join_threads(self) -> None:
         me = threading.current_thread()
         while True:

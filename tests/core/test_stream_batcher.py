@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from batched._collate.lists import ListCollator
 from batched._core.batch import Batch
 from batched._core.call import DONE, Call
-from batched._core.change import NO_CHANGE
+from batched._core.change import OVER, Change
 from batched._core.counters import Counters
 from batched._core.effects import Effects
 from batched._core.keyed_queues import KeyedQueues
@@ -130,7 +130,7 @@ class RefilledRules(RuleBasedStateMachine):
         split = batch.split(pieces, ListCollator("f"))
         change = self.batcher.step(batch, split, self.now, lets_join=not self.others)
         self.carry_out()
-        if change is None:
+        if change is OVER:
             self.batcher.finish(batch, [], self.now)
             self.carry_out()
             assert not batch.slices
@@ -238,7 +238,7 @@ class RefilledRules(RuleBasedStateMachine):
         """End each item of `batch`."""
         change = self.batcher.step(batch, [DONE] * batch.size, self.now, lets_join=not self.others)
         self.carry_out()
-        if change is None:
+        if change is OVER:
             self.batcher.finish(batch, [], self.now)
             self.carry_out()
             del self.live[batch]
@@ -266,10 +266,10 @@ def alone(**options: Any) -> StreamBatcher:
 
 
 def step(batcher: StreamBatcher, batch: Batch, pieces: list[Any], now: float) -> tuple[list[Call], Any]:
-    """Return the calls that are told of a step, and what the function is told."""
+    """Return the calls that are told of a step, and what the function is told, or "over"."""
     batcher.effects = Effects()
     change = batcher.step(batch, pieces, now)
-    return batcher.effects.answered, change
+    return batcher.effects.answered, "over" if change is OVER else change
 
 
 def test_of_a_stream_the_pieces_come_one_after_another_until_it_ends() -> None:
@@ -281,8 +281,8 @@ def test_of_a_stream_the_pieces_come_one_after_another_until_it_ends() -> None:
         batcher.arrive(call)
     batch = batcher.next(1.0)
     assert isinstance(batch, Batch)
-    assert step(batcher, batch, ["a", "b"], 1.1) == ([first, other], NO_CHANGE)
-    assert step(batcher, batch, [DONE, "b"], 1.2) == ([first, other], NO_CHANGE)
+    assert step(batcher, batch, ["a", "b"], 1.1) == ([first, other], None)
+    assert step(batcher, batch, [DONE, "b"], 1.2) == ([first, other], None)
     assert (batch.calls, [*first.results], [*other.results]) == ([first, other], ["a"], ["b", "b"])
     batcher.effects = Effects()
     batcher.finish(batch, [], 2.0)
@@ -298,9 +298,9 @@ def test_a_call_that_takes_no_pieces_is_told_of_its_end_only() -> None:
     batcher.arrive(call)
     batch = batcher.next(1.0)
     assert isinstance(batch, Batch)
-    assert step(batcher, batch, [1], 1.1) == ([], NO_CHANGE)
-    assert step(batcher, batch, [2], 1.2) == ([], NO_CHANGE)
-    assert step(batcher, batch, [DONE], 1.3) == ([call], None)
+    assert step(batcher, batch, [1], 1.1) == ([], None)
+    assert step(batcher, batch, [2], 1.2) == ([], None)
+    assert step(batcher, batch, [DONE], 1.3) == ([call], "over")
     assert call.results == [1, 2]
 
 
@@ -317,7 +317,7 @@ def test_waits_since_options_changed_are_of_items_that_have_begun_since() -> Non
     batcher.configure(replace(batcher.options, batch_size=3))
     batcher.arrive(calls[1])
     batcher.step(batch, [2], 6.5)
-    assert step(batcher, batch, [DONE, DONE], 7.0) == (calls, None)
+    assert step(batcher, batch, [DONE, DONE], 7.0) == (calls, "over")
     batcher.finish(batch, [], 7.0)
     since = snapshot(batcher.counters, [batcher], 7.0).since_configured()
     assert (since.wait.count, since.wait.sum) == (1, 0.5)
@@ -354,7 +354,8 @@ def test_no_item_waits_for_more_than_may_join_at_one_step(limit: dict[str, Any])
         for _ in range(pieces.count(DONE)):
             come()
         change = batcher.step(batch, pieces, now)
-        assert change is not None
+        assert isinstance(change, Change)
+        assert change is not OVER
         fresh = len(change.joined)
         waited += batcher.queue.items >= 2 and not fresh
         steps = {call: steps.get(call, -1) + 1 for call in batch.calls}

@@ -51,6 +51,8 @@ class Batcher(Inbox):
     seconds on one monotonic clock.
     """
 
+    streams: bool = False
+    """Whether the function generates, so that its batches run in steps."""
     until: float
     wake_after: int | None
     _door: tuple[Callable[[Call, float], None], ...]

@@ -31,6 +31,8 @@ _REFILLED_STEPS = (
 class StreamBatcher(Batcher):
     """Hands out the pieces of each step; with the option `continuous`, has items join."""
 
+    streams = True
+
     def __init__(self, *args: Any, **named: Any) -> None:
         self._joining = Joining()
         super().__init__(*args, **named)

@@ -71,7 +71,6 @@ class Driver(ABC):
         """Return a batcher with the present options."""
         found = features(
             self.name,
-            streams=self.streams,
             in_stages=has_stages(self.options),
             workers=self._worker_times(),
             teller=self.teller,

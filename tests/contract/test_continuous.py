@@ -763,7 +763,7 @@ def test_a_ctrl_c_within_a_step_on_a_loop_tells_no_call_that_has_not_ended(
             yield items
             yield items
         finally:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
 
     async def main() -> None:
         fn: Any = aio.dynamically(waits_to_close, timeout_ms=0)

@@ -46,7 +46,7 @@ class RefilledRules(RuleBasedStateMachine):
         self.counters = Counters()
         options = Options(batch_size=batch_size, continuous=True, max_joining=max_joining, max_pieces=6)
         self.batcher = StreamBatcher(
-            options, self.queue, ListCollator("f"), "f", self.counters, features=features("f", streams=True)
+            options, self.queue, ListCollator("f"), "f", self.counters, features=features("f")
         )
         self.others = False
         self.calls: list[Call] = []

@@ -39,8 +39,10 @@ class _Consumer(Generic[T]):
             if call.deadline is not None and call.missing and monotonic() >= call.deadline:
                 self._refuse()
             if call.results:
-                with suppress(IndexError):  # another thread was faster
+                try:
                     return call.results.popleft()
+                except IndexError:  # another thread was faster
+                    continue
             elif call.missing:
                 return _TO_COME
             elif not call.results:  # asked again: the last pieces may have come in between

@@ -17,7 +17,7 @@ from batched._core.halves import cut_at
 from batched._core.hooks import Run
 from batched._policy.joining import Joining
 from batched._policy.window import StartReason
-from batched.errors import SlowConsumerError, is_error
+from batched.errors import is_error, too_slow
 
 _STEPS = (
     "a step of a generator has one piece per item of its batch: `batched.DONE` for an item that has ended"
@@ -79,12 +79,7 @@ class StreamBatcher(Batcher):
             call.fail_part(0, 1, piece)
         elif call.takes_pieces and len(call.results) >= most:
             batch.failed += 1
-            call.fail(
-                SlowConsumerError(
-                    f"{self._name}: the consumer of this stream fell max_pieces={most} pieces behind, so the "
-                    f"stream has ended; consume faster, or raise max_pieces"
-                )
-            )
+            call.fail(too_slow(self._name, most))
         else:
             call.results.append(piece)
             if not call.takes_pieces:

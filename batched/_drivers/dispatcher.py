@@ -125,8 +125,8 @@ class Dispatcher(ABC):
             batch.blames_worker = True
         return self.batcher.fail(batch, error, now)
 
-    def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
-        """Hand the callers of `batch`, which streams, their next pieces.
+    def step(self, batch: Batch, pieces: Any, *, lets_join: bool = True) -> Change[Any] | None:
+        """Hand the callers of `batch`, which streams, their next pieces; this `lets_join` items that wait.
 
         Returns what the function is to be told, `OVER` if no caller wants more.
         """
@@ -137,7 +137,6 @@ class Dispatcher(ABC):
             raise
         calls = batch.calls
         try:
-            lets_join = self._lets_join()
             with self as batcher:
                 change = cast("StreamBatcher", batcher).step(batch, split, monotonic(), lets_join=lets_join)
         except BaseException as error:
@@ -145,10 +144,6 @@ class Dispatcher(ABC):
             self._wake_callers([call for call in calls if not call.missing])  # perhaps gone from the batch
             raise
         return change
-
-    def _lets_join(self) -> bool:
-        """Whether items may join a batch that is refilled: no other function waits for the worker."""
-        return True
 
     @abstractmethod
     def _wake_callers(self, calls: list[Call]) -> None:

@@ -111,18 +111,17 @@ class ThreadDispatcher(Dispatcher):
         batch.clear()
         return found
 
-    def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
-        """Hand the callers of `batch`, which streams, their next pieces; at exit, no consumer is left."""
-        change = super().step(batch, pieces)
+    def step(self, batch: Batch, pieces: Any, *, lets_join: bool = True) -> Change[Any] | None:
+        """Do it as every driver; but no item joins while another function waits for this worker.
+
+        At exit, no consumer is left.
+        """
+        if self._pool is not None and self.driver.options.continuous:
+            lets_join = self.batcher.has_calls and not self._pool.others_wait(self.workers)
+        change = super().step(batch, pieces, lets_join=lets_join)
         if is_exiting():
             raise CancelledError(f"{self.name} was shut down")
         return change
-
-    def _lets_join(self) -> bool:
-        """Whether items may join a batch that is refilled: no other function waits for the worker."""
-        if self._pool is None or not self.driver.options.continuous:
-            return True
-        return self.batcher.has_calls and not self._pool.others_wait(self.workers)
 
     def _await(self, awaitable: Any) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""

@@ -33,7 +33,7 @@ from batched._remote.frames import (
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
 from batched._remote.requests import NO_VALUE, Request, too_long
 from batched._remote.values import Codec, Unreadable, apart
-from batched.errors import DisconnectedError, SlowConsumerError
+from batched.errors import DisconnectedError, too_slow
 
 FIRST_PAUSE_S = 0.01
 LAST_PAUSE_S = 0.25
@@ -441,14 +441,9 @@ class Link(ABC):
             return
         call, codec = sent.call, self.terms.codec
         try:
+            if len(call.results) >= sent.caller.max_pieces:
+                raise too_slow(sent.caller.name, sent.caller.max_pieces, " in the server")  # noqa: TRY301
             call.results.append(codec.load(found.payload, found.buffers))
-            most = sent.caller.max_pieces
-            if len(call.results) > most:
-                call.results.pop()
-                raise SlowConsumerError(  # noqa: TRY301
-                    f"{sent.caller.name}: the consumer of this stream fell max_pieces={most} pieces behind, "
-                    f"so the stream has ended; consume faster, or raise max_pieces in the server"
-                )
         except (Exception, SystemExit) as error:  # noqa: BLE001
             call.owns_error = True
             call.fail(error)

@@ -67,6 +67,10 @@ class _Consumer(Generic[T]):
     def _end(self) -> None:
         """Have no more pieces. What waits for the next one stops waiting."""
         self._ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have what waits for the next piece look, if anything does."""
 
     def close(self) -> None:
         """End the stream, and drop the pieces that have not been taken. Any thread may close a `Stream`."""
@@ -96,12 +100,7 @@ class Stream(_Consumer[T]):
         found: T = piece
         return found
 
-    def _end(self) -> None:
-        super()._end()
-        self._wake()
-
     def _wake(self) -> None:
-        """Have a thread look that waits, if one does."""
         waiter = self._call.waiter
         if waiter.locked():
             with suppress(RuntimeError):  # another thread was faster
@@ -127,8 +126,7 @@ class AsyncStream(_Consumer[T]):
         found: T = piece
         return found
 
-    def _end(self) -> None:
-        super()._end()
+    def _wake(self) -> None:
         self._call.waiter.set()
 
     async def _wait(self, waiting: Awaitable[object]) -> None:

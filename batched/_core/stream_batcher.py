@@ -62,10 +62,6 @@ class StreamBatcher(Batcher):
         self._fail_late(batch.calls)
         return OVER
 
-    def note_pieces(self, error: BaseException) -> None:
-        """Note on `error`, of a wrong number of pieces, which number is right."""
-        error.add_note(_REFILLED_STEPS if self.options.continuous else _STEPS)
-
     def _hand_out(self, call: Call, piece: Any, batch: Batch) -> None:
         """Give `call` its piece, and have its caller told, unless that waits for all pieces.
 
@@ -202,6 +198,12 @@ class StreamBatcher(Batcher):
         for call in batch.calls:
             call.missing = 0
         return self._end(batch, batch.calls, now)
+
+    def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
+        """Do as every batcher; an error of a wrong number of pieces notes which number is right."""
+        if getattr(batch, "returned", None) is not None:
+            error.add_note(_REFILLED_STEPS if self.options.continuous else _STEPS)
+        return super().fail(batch, error, now)
 
     def _end(self, batch: Batch, done: list[Call], now: float, error: BaseException | None = None) -> bool:
         """Count `batch`, which has ended, and forget it; return whether callers are to be told."""

@@ -15,7 +15,7 @@ from batched._drivers.current_worker import cause_of
 from batched._drivers.driver import Driver
 from batched._drivers.step_lock import StepLock
 from batched._parts.in_flight import store
-from batched.errors import BatchError, RestartWorker
+from batched.errors import RestartWorker
 
 if TYPE_CHECKING:
     from batched._core.stream_batcher import StreamBatcher
@@ -130,11 +130,7 @@ class Dispatcher(ABC):
 
         Returns what the function is to be told, `OVER` if no caller wants more.
         """
-        try:
-            split = batch.split(pieces, self.collator)
-        except BatchError as error:
-            cast("StreamBatcher", self.batcher).note_pieces(error)
-            raise
+        split = batch.split(pieces, self.collator)
         calls = batch.calls
         try:
             with self as batcher:

@@ -304,6 +304,21 @@ def test_a_call_that_takes_no_pieces_is_told_of_its_end_only() -> None:
     assert call.results == [1, 2]
 
 
+@pytest.mark.parametrize("continuous", [False, True])
+def test_a_consumer_that_is_late_keeps_what_came_in_time_and_has_its_error(continuous: bool) -> None:
+    """It may not look at its deadline, as it does not read; the function ends."""
+    batcher = alone(continuous=continuous)
+    call = Call().begin(echo, "a", 1, False, 0.0, 5.0)
+    call.take_pieces()
+    batcher.arrive(call)
+    batch = batcher.next(1.0)
+    assert isinstance(batch, Batch)
+    assert step(batcher, batch, ["in time"], 4.0)[0] == [call]
+    assert step(batcher, batch, ["late"], 6.0) == ([call, call], "over")
+    assert [*call.results] == ["in time", "late"]
+    assert (call.missing, type(call.error)) == (0, TimeoutError)
+
+
 def test_waits_since_options_changed_are_of_items_that_have_begun_since() -> None:
     """Those of an item that was in a batch then end with its beginning, not with its last step."""
     batcher = alone(batch_size=2, continuous=True)

@@ -64,6 +64,14 @@ class SlowConsumerError(RuntimeError):
     """The consumer of a stream fell more than `max_pieces` behind."""
 
 
+def too_slow(name: str, most: int, where: str = "") -> SlowConsumerError:
+    """Return the error of a consumer that is `most` pieces behind; `where` to raise that, if not here."""
+    return SlowConsumerError(
+        f"{name}: the consumer of this stream fell max_pieces={most} pieces behind, so the stream has ended; "
+        f"consume faster, or raise max_pieces{where}"
+    )
+
+
 class ClosedError(RuntimeError):
     """The batcher was shut down before this call."""
 

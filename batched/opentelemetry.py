@@ -51,7 +51,6 @@ except ModuleNotFoundError as _missing:
 
 __all__ = ["BatchedInstrumentor", "instrument", "uninstrument"]
 
-_END = object()
 _lock = threading.Lock()
 _own: list[tuple[Callable[..., Any], Callable[..., Any]]] = []  # `run` and `split` of batches
 _told: list[Callable[[BatchRecord], object]] = []
@@ -351,28 +350,28 @@ async def _awaited(found: _Open, work: Any) -> Any:
 def _steps(span: Span, steps: Any, batch: Batch) -> Generator[Any, Any]:
     _spans[batch] = _Open(span, ends=False)
     with _current(span, ends=True), closing(steps):
-        pieces = next(steps, _END)
-        while pieces is not _END:
-            change = yield pieces
-            _link_joined(span, batch, change)
+        change = None
+        while True:
             try:
                 pieces = steps.send(change)
             except StopIteration:
-                break
+                return
+            change = yield pieces
+            _link_joined(span, batch, change)
 
 
 async def _asteps(span: Span, steps: Any, batch: Batch) -> AsyncGenerator[Any, Any]:
     _spans[batch] = _Open(span, ends=False)
     with _current(span, ends=True):
         try:
-            pieces = await anext(steps, _END)
-            while pieces is not _END:
-                change = yield pieces
-                _link_joined(span, batch, change)
+            change = None
+            while True:
                 try:
                     pieces = await steps.asend(change)
                 except StopAsyncIteration:
-                    break
+                    return
+                change = yield pieces
+                _link_joined(span, batch, change)
         finally:
             await steps.aclose()
 

@@ -16,7 +16,7 @@ from batched._api.decorate import is_async, name_of
 from batched._api.function import DecoratedFunction
 from batched._api.map import map_items
 from batched._api.map_types import Answers
-from batched._api.streams import Stream
+from batched._api.streams import Stream, open_stream
 from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.option_checks import is_async_cache, is_mapping
@@ -125,10 +125,7 @@ class ThreadedFunction(DecoratedFunction[ThreadDriver]):
             SlowConsumerError: By the iterator, after the pieces that waited: more than `max_pieces` did.
 
         """
-        driver = self._open()
-        call = self._ask_one(args, named)
-        driver.open(call)
-        return Stream(driver, call)
+        return open_stream(self._open(), self._ask_one(args, named))
 
     def warm_up(  # noqa: D417  an example may be passed by name
         self,

@@ -15,7 +15,7 @@ from batched._api.binding import Bindable, Driver, DriverT
 from batched._api.decorate import changed, check_names, takes_changes, written_for_class
 from batched._api.map_types import AsyncAnswers
 from batched._api.option_types import CallChanges, Changes
-from batched._api.streams import AsyncStream
+from batched._api.streams import AsyncStream, open_async_stream
 from batched._api.workers import explain_workers
 from batched._clock import monotonic
 from batched._core.call import Call
@@ -158,14 +158,11 @@ class DecoratedFunction(Bindable[DriverT]):
             SlowConsumerError: By the iterator, after the pieces that waited: more than `max_pieces` did.
 
         """
-        driver = self._open()
-        call = self._ask_one(args, named)
-        driver.open_async(call)
-        return AsyncStream(driver, call)
+        return open_async_stream(self._open(), self._ask_one(args, named))
 
     def _ask_one(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         """Return the call of one item that the arguments mean, for a stream."""
-        if not self._shared.streams:
+        if not self._driver.streams:
             raise TypeError(f"{self._name} does not stream: only a batch function that is a generator does")
         call: Call = self._shared.collator.one(self, args, named, monotonic())
         self._shared.effective.apply_to(call)

@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Generic, NoReturn, Self, TypeVar
+from contextvars import Context
+from typing import Any, Generic, NoReturn, Self, TypeVar
 
 from batched._api.binding import Driver
 from batched._clock import monotonic
 from batched._core.call import Call
-from batched._drivers.thread import ThreadDriver
-from batched._drivers.timers import call_later
+from batched._drivers.stream_wakeups import Bell
+from batched._drivers.thread import ThreadDriver, seconds_left
 from batched.errors import for_iterator
 
 T = TypeVar("T")
 
+_TO_COME = object()
 _TURN_S = 0.001  # a consumer may take pieces for so long without a turn of its loop
 
 
@@ -29,32 +31,26 @@ class _Consumer(Generic[T]):
         self._call = call
         self._ended = False
 
-    def _must_wait(self) -> bool:
-        """Whether the next piece is still to come; raise the error that has ended the stream."""
+    def _take(self, end: type[Exception]) -> Any:
+        """Return the next piece, or `_TO_COME`; raise `end` after the last, or the error of the stream."""
         call = self._call
-        if self._ended or call.results:
-            return False
-        if call.missing:
-            return True
-        if not call.results:  # asked again: the last pieces may have come in between
-            if call.error is not None:
+        while not self._ended:
+            # Even if pieces are there: a stream may be endless.
+            if call.deadline is not None and call.missing and monotonic() >= call.deadline:
                 self._refuse()
-            self._end()
-        return False
-
-    def _take(self, end: type[Exception]) -> T:
-        """Return the next piece; raise `end` after the last, `IndexError` if another thread was faster."""
-        if self._ended:
-            self._end()  # once more: of several threads that wait, one at a time is woken
-            raise end
-        piece: T = self._call.results.popleft()
-        return piece
-
-    def _check_deadline(self) -> None:
-        """Raise if the stream is late, even if pieces are there: a stream may be endless."""
-        call = self._call
-        if call.deadline is not None and call.missing and not self._ended and monotonic() >= call.deadline:
-            self._refuse()
+            if call.results:
+                try:
+                    return call.results.popleft()
+                except IndexError:  # another thread was faster
+                    continue
+            elif call.missing:
+                return _TO_COME
+            elif not call.results:  # asked again: the last pieces may have come in between
+                if call.error is not None:
+                    self._refuse()
+                break
+        self._end()  # each time: of several threads that wait, one at a time is woken
+        raise end
 
     def _refuse(self) -> NoReturn:
         """End the stream with the error of the call, or with `TimeoutError`."""
@@ -71,6 +67,10 @@ class _Consumer(Generic[T]):
     def _end(self) -> None:
         """Have no more pieces. What waits for the next one stops waiting."""
         self._ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have what waits for the next piece look, if anything does."""
 
     def close(self) -> None:
         """End the stream, and drop the pieces that have not been taken. Any thread may close a `Stream`."""
@@ -92,29 +92,15 @@ class Stream(_Consumer[T]):
 
     def __next__(self) -> T:
         call = self._call
-        self._check_deadline()
-        while True:
-            while self._must_wait():
-                self._driver.warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
-                if not call.waiter.acquire(timeout=-1 if call.deadline is None else _left_s(call)):
-                    self._check_deadline()  # the wait may have ended early
-            try:
-                return self._take(StopIteration)
-            except IndexError:
-                continue
-
-    def _take(self, end: type[Exception]) -> T:
-        piece = super()._take(end)
-        if self._call.results:  # of two pieces that came at once, only one has woken a thread
+        while (piece := self._take(StopIteration)) is _TO_COME:
+            self._driver.warn_on_loop("fn.stream(x)", "async for piece in fn.astream(x)")
+            call.waiter.acquire(timeout=seconds_left(call))  # it may end early
+        if call.results:  # of two pieces that came at once, only one has woken a thread
             self._wake()
-        return piece
-
-    def _end(self) -> None:
-        super()._end()
-        self._wake()
+        found: T = piece
+        return found
 
     def _wake(self) -> None:
-        """Have a thread look that waits, if one does."""
         waiter = self._call.waiter
         if waiter.locked():
             with suppress(RuntimeError):  # another thread was faster
@@ -134,32 +120,14 @@ class AsyncStream(_Consumer[T]):
         call = self._call
         if call.results and monotonic() >= self._turn_due:
             await self._wait(asyncio.sleep(0))
-        self._check_deadline()
-        while True:
-            while self._must_wait():
-                call.waiter.clear()  # the loop sets it after any piece that has come meanwhile
-                if call.deadline is None:
-                    await self._wait(call.waiter.wait())
-                else:
-                    await self._wait_for_deadline()
-                    self._check_deadline()
-            try:
-                return self._take(StopAsyncIteration)
-            except IndexError:
-                continue
+        while (piece := self._take(StopAsyncIteration)) is _TO_COME:
+            call.waiter.clear()  # the loop sets it for what comes meanwhile, and at the deadline
+            await self._wait(call.waiter.wait())
+        found: T = piece
+        return found
 
-    def _end(self) -> None:
-        super()._end()
+    def _wake(self) -> None:
         self._call.waiter.set()
-
-    async def _wait_for_deadline(self) -> None:
-        """Wait for the next piece, or for the deadline; a timer may come early."""
-        waiter = self._call.waiter
-        timer = call_later(asyncio.get_running_loop(), _left_s(self._call), waiter.set)
-        try:
-            await self._wait(waiter.wait())
-        finally:
-            timer.cancel()
 
     async def _wait(self, waiting: Awaitable[object]) -> None:
         try:
@@ -174,5 +142,17 @@ class AsyncStream(_Consumer[T]):
         self.close()
 
 
-def _left_s(call: Call) -> float:
-    return max((call.deadline or 0.0) - monotonic(), 0.0)
+def open_stream(driver: ThreadDriver, call: Call) -> Stream[Any]:
+    """Have `call` arrive at `driver`, and return its pieces, for threads."""
+    call.take_pieces()
+    driver.post(call)
+    return Stream(driver, call)
+
+
+def open_async_stream(driver: Driver, call: Call) -> AsyncStream[Any]:
+    """Have `call` arrive at `driver`, and return its pieces, for the running loop."""
+    call.take_pieces()
+    call.waiter = bell = Bell()
+    call.add_done_callback(lambda _: bell.set(), context=Context())  # at its deadline
+    driver.post_async(call)
+    return AsyncStream(driver, call)

@@ -276,7 +276,7 @@ class Batch:
                 call.missing -= stop - start
                 if not call.missing:
                     done.append(call)
-        self.failed = self.size
+        self.failed = self.failed + len(done) if self.begun else self.size  # some may have ended before
         return done
 
 

@@ -53,6 +53,8 @@ class Batcher(Inbox):
     seconds on one monotonic clock.
     """
 
+    streams: bool = False
+    """Whether the function generates, so that its batches run in steps."""
     until: float
     wake_after: int | None
     _door: tuple[Callable[[Call, float], None], ...]
@@ -169,7 +171,7 @@ class Batcher(Inbox):
         """Follow new options from the next batch on."""
         self.take_in()
         if have_changed(options, self.options):
-            self.counters.configured(self.running, self._began)
+            self.counters.configured(self.running)
         self.options = options
         for feature in self._features:
             feature.configure(options)
@@ -177,10 +179,6 @@ class Batcher(Inbox):
         self.resize()
         self.admission.configure(options)
         self.admit_waiting()
-
-    def _began(self, batch: Batch, call: Call) -> float:  # noqa: ARG002  of batches that are refilled
-        """Return when `call` has begun to run in `batch`."""
-        return self.running[batch]
 
     # -- calls come ---------------------------------------------------------------------------------------
 
@@ -487,10 +485,14 @@ class Batcher(Inbox):
             oldest = min(call.arrived for call in self.first[0].calls)
         elif self.queue.items:
             oldest, is_large = self.queue.oldest(), not self.queue.small_items
+        return oldest, self._start_by(now), is_large
+
+    def _start_by(self, now: float) -> float:
+        """Return when the next call with a deadline is to start."""
         start_by = inf
         for sooner in self._start:
             start_by, _ = sooner(start_by, StartReason.DEADLINE, now)
-        return oldest, start_by, is_large
+        return start_by
 
     def pop(self, now: float) -> Batch:
         """Remove and return the next batch, for which `plan` has just said that it is due.
@@ -670,11 +672,7 @@ class Batcher(Inbox):
                     self.counters.ran(ran, started, now, again=True)
                     self._learn(Run(ran, started, now, 0, error, is_divided=True), self._answered)
                     return bool(self.effects.answered)
-        return self.finish(batch, [], now, error=error, done=self._answer_with(error, batch))
-
-    def _answer_with(self, error: BaseException, batch: Batch) -> list[Call]:
-        """Answer the calls of `batch` with `error`; return those that are now done."""
-        return batch.fail(error, self._collator)
+        return self.finish(batch, [], now, error=error, done=batch.fail(error, self._collator))
 
     def can_repeat(self, batch: Batch) -> bool:
         """Whether the items of `batch`, which has run, are as they were."""
@@ -742,14 +740,22 @@ class Batcher(Inbox):
         room: int = min(queue.items, queue.batch_size - batch.size)
         return max(room, 0)
 
-    def join(self, batch: Batch, items: int) -> None:
-        """Have so many items join `batch`, as `may_join` has just said; it is to be prepared anew."""
-        more = self.queue.take(items)
-        batch.slices += more.slices
+    def join(self, batch: Batch, items: int, queue: Any, now: float) -> list[Slice]:
+        """Have so many items of `queue` join `batch`, which has room for them; return their slices."""
+        self.taking_from = queue
+        more: Batch = queue.take(items)
+        if self.queue.is_keyed:
+            self.queue.taken(more, now, more.size / self.queue.batch_size)
+        if self.keys_may_change:
+            self._refuse_changed(more, now)
+        joined = more.slices[:]
+        batch.slices += joined
         batch.size += more.size
+        self.taking_from = None
         more.clear()  # the queue knows it until it takes the next
         if self.admission.awaiting_room:
             self.admit_waiting()
+        return joined
 
     def end_unwanted(self, batch: Batch, now: float) -> None:
         """Forget `batch`, which has started, and of which all callers have left: it does not run on."""
@@ -766,7 +772,7 @@ class Batcher(Inbox):
 
     def end_unrun(self, batch: Batch, error: BaseException, started: float, now: float) -> None:
         """Answer the calls of `batch`, which does not run, with `error`."""
-        done = self._answer_with(error, batch)
+        done = batch.fail(error, self._collator)
         self.counters.left(batch.slices, batch.size, started, batch.failed)
         self.finish(batch, [], now, error=error, done=done)
 
@@ -892,7 +898,7 @@ class Batcher(Inbox):
         calls = list(dict.fromkeys(batch.calls))
         lost = [call for call in calls if call.missing]
         if runs:  # else it has ended before the fault, and is counted
-            batch.failed = self._failed_in(batch, lost)
+            batch.failed = batch.failed + len(lost) if batch.begun else batch.size
             self.counters.processed += batch.size
             self.counters.failed += batch.failed
         for call in calls:
@@ -903,10 +909,6 @@ class Batcher(Inbox):
             self._release(batch)
         except Exception as fault:  # noqa: BLE001  the queue is broken: the next look raises it
             self.fault = fault
-
-    def _failed_in(self, batch: Batch, lost: list[Call]) -> int:  # noqa: ARG002  of streams
-        """Return how many items of `batch` count as failed, of which the calls `lost` had no answer."""
-        return batch.size
 
     def lose(self, call: Call, error: BaseException) -> None:
         """Answer what `call` is a part of, after a step was broken off: with `error` if it has no answer.

@@ -47,6 +47,10 @@ class MapFlow:
         """Those that are in a bounded queue, and perhaps some that were. Needs the lock of the batcher."""
 
 
+class Pieces(deque[Any]):
+    """The results of a stream: the pieces that its consumer has not taken yet. No answer is of this class."""
+
+
 class Wrapper(Protocol):
     """A decorated function, or its view of an instance: it has the batch function as its `__wrapped__`."""
 
@@ -62,6 +66,7 @@ class Call(TaskAwaitable):
 
     __slots__ = (
         "arrived",
+        "began",
         "bulk",
         "context",
         "deadline",
@@ -89,6 +94,8 @@ class Call(TaskAwaitable):
     )
 
     # Unset to begin with.
+    began: float
+    """When it began to run in a batch that is refilled; unset until the end of its first step."""
     failed_at: int
     """Where in its caller's list the first item is that has failed so far."""
     flow: MapFlow
@@ -223,12 +230,12 @@ class Call(TaskAwaitable):
 
     def take_pieces(self) -> None:
         """Have the call, which is not queued yet, take piece after piece as its results."""
-        self.results = deque()
+        self.results = Pieces()
 
     @property
     def takes_pieces(self) -> bool:
         """Whether its caller takes piece after piece; else, of a function that streams, all at the end."""
-        return isinstance(self.results, deque)
+        return isinstance(self.results, Pieces)
 
     def fail(self, error: BaseException) -> None:
         """Answer the whole call with `error`; the items that still wait are for the batcher to drop."""

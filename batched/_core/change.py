@@ -38,8 +38,5 @@ class Change(Generic[T]):
 NO_CHANGE: Change[object] = Change()
 """What is told of most steps."""
 
-NOT_TOLD: Change[object] = Change()
-"""What a step of a plain stream returns: its function is told nothing.
-
-It may `yield from` an iterator that is no generator, which can be told nothing.
-"""
+OVER: Change[object] = Change()
+"""What is returned in the place of a change if the function is to end."""

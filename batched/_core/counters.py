@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from operator import sub
 from typing import Any, TypeAlias
 
 from batched._core.batch import Batch
-from batched._core.call import Call, Slice
+from batched._core.call import Slice
 from batched._core.histograms import Sizes, Times
 from batched._core.stats import Padding, Stats
 from batched._policy.lengths import Choice
@@ -202,18 +202,15 @@ class Counters:
             self._ending.difference_update([run[_STARTED] for run in older])
             self._of_older.add(older)
 
-    def configured(self, running: Mapping[Batch, float], began: Callable[[Batch, Call], float]) -> None:
-        """Note that options change, while batches are `running`, each with its start, that have the old ones.
-
-        Each call that is in one has waited until it `began`.
-        """
+    def configured(self, running: Mapping[Batch, float]) -> None:
+        """Note that options change while batches are `running`, each with its start, with the old ones."""
         before = self.snapshot(
             waiting=0, running=[], again=0, fits=None, best=None, learned=None, configured=False
         )
         wait = deepcopy(self._wait)
-        for batch in running:
+        for batch, started in running.items():
             for call, start, stop in batch.slices:
-                wait.add([began(batch, call) - call.arrived], stop - start)
+                wait.add([getattr(call, "began", started) - call.arrived], stop - start)
         self._configured = replace(before, wait=wait.snapshot())
         self._of_older = deepcopy(self._of_runs)
         self._ending.update(running.values())

@@ -59,7 +59,7 @@ class Run:
         """Whether its items run again."""
         self.is_lesson: bool = is_lesson
         self.joined: int | None = joined
-        """How many of its calls, the last ones, joined at this step; None if it is the first, or no step."""
+        """How many of its calls, the last ones, began with this step; None if it is no step."""
 
 
 class Feature:

@@ -56,6 +56,7 @@ PaddingSide: TypeAlias = Literal["right", "left"]
 POSITIONAL = ("batch_size", "timeout_ms", "small_batch_threshold")
 """The options that may be given by position. `repr` always shows them."""
 
+_OF_STREAMS = ("max_pieces", "continuous", "max_joining", "max_joining_length")
 DEFAULT_MAX_PIECES = 100_000  # more than any text has
 _MOST_TOLD = 10
 
@@ -299,10 +300,7 @@ class ArrayOptions(Options):
     other_names: ClassVar[Mapping[str, str]] = {"pad_tokens": "pad_token"}
     not_taken: ClassVar[Mapping[str, str]] = {
         "length": "length cannot be used with arrays: they know their own lengths",
-        "max_pieces": "max_pieces cannot be used with arrays: they do not stream",
-        "continuous": "continuous cannot be used with arrays: they do not stream",
-        "max_joining": "max_joining cannot be used with arrays: they do not stream",
-        "max_joining_length": "max_joining_length cannot be used with arrays: they do not stream",
+        **{name: f"{name} cannot be used with arrays: they do not stream" for name in _OF_STREAMS},
     }
 
     pad_token: Any = _option(

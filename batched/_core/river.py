@@ -27,6 +27,8 @@ class River(Protocol):
     counters: Counters
     running: dict[Batch, float]
     first: deque[Half]
+    streams: bool
+    """Whether the function generates: then its consumers say how long a batch takes."""
 
     def use_window(self, window: Window) -> None:
         """Hold batches that are not full back as long as `window` says."""

@@ -6,19 +6,18 @@ then it is counted. Items that wait take the places of those that are gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import inf
+from collections.abc import Sequence
 from typing import Any, cast
 
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import DONE, Call, Slice
-from batched._core.change import NO_CHANGE, NOT_TOLD, Change
-from batched._core.halves import Half
+from batched._core.change import NO_CHANGE, OVER, Change
+from batched._core.halves import cut_at
 from batched._core.hooks import Run
 from batched._policy.joining import Joining
 from batched._policy.window import StartReason
-from batched.errors import SlowConsumerError, is_error
+from batched.errors import is_error, too_slow
 
 _STEPS = (
     "a step of a generator has one piece per item of its batch: `batched.DONE` for an item that has ended"
@@ -29,58 +28,42 @@ _REFILLED_STEPS = (
 )
 
 
-class _Live:
-    """What is known of a batch that is refilled, besides what it has at present."""
-
-    __slots__ = ("began", "fresh", "joined", "key")
-
-    def __init__(self, batch: Batch, began: float) -> None:
-        self.began = began
-        self.joined: dict[Call, float] = {}  # when each call did that was not there from the beginning
-        self.key = getattr(batch.slices[0][0], "key", None)
-        self.fresh = batch.size  # items that have joined at the present step
-
-
 class StreamBatcher(Batcher):
     """Hands out the pieces of each step; with the option `continuous`, has items join."""
 
+    streams = True
+
     def __init__(self, *args: Any, **named: Any) -> None:
-        self.others_wait: Callable[[], bool] = _never
-        """Whether other functions wait for the worker: then no item joins, and the batch comes to its end."""
-        self._live: dict[Batch, _Live] = {}
         self._joining = Joining()
         super().__init__(*args, **named)
 
     # -- a step -------------------------------------------------------------------------------------------
 
-    def step(self, batch: Batch, pieces: list[Any], now: float) -> tuple[list[Call], Change[Any] | None]:
+    def step(
+        self, batch: Batch, pieces: list[Any], now: float, *, lets_join: bool = True
+    ) -> Change[Any] | None:
         """Hand the calls of `batch` their next pieces, as the collator has split them.
 
-        Returns the calls that have something new, and what the function is to be told; None if it is to end.
+        Returns what the function is to be told, `OVER` if it is to end. If other functions wait for the
+        worker, the driver lets none join, so that the batch comes to its end.
         """
         batch.begun = True
-        told = [
-            call
-            for (call, _, _), piece in zip(batch.slices, pieces, strict=True)
-            if call.missing and call.left is None and self._hand_out(call, piece, batch)
-        ]
+        for (call, _, _), piece in zip(batch.slices, pieces, strict=True):
+            if call.missing and call.left is None:
+                self._hand_out(call, piece, batch)
         if self.options.continuous:
-            return told, self._refill(batch, now)
+            return self._refill(batch, now, lets_join)
         if self.leaving:  # others may wait for their room
             self.take_in()
-        waits = [call for call in batch.calls if call.missing and call.left is None]
-        if not all(call.takes_pieces and call.is_over(now) for call in waits):
-            return told, NOT_TOLD
-        for call in waits:  # consumers that do not look at their deadline, as they do not read
-            call.fail(TimeoutError(call.overdue(self._name)))
-        return told, None
+        for call in batch.calls:
+            is_late = call.takes_pieces and call.is_over(now)  # a future that has begun is never late
+            if call.missing and call.left is None and not is_late:
+                return None  # it may `yield from` an iterator that is no generator, which can be told nothing
+        self._fail_late(batch.calls)
+        return OVER
 
-    def note_pieces(self, error: BaseException) -> None:
-        """Note on `error`, of a wrong number of pieces, which number is right."""
-        error.add_note(_REFILLED_STEPS if self.options.continuous else _STEPS)
-
-    def _hand_out(self, call: Call, piece: Any, batch: Batch) -> bool:
-        """Give `call` its piece; return whether its caller is to be told.
+    def _hand_out(self, call: Call, piece: Any, batch: Batch) -> None:
+        """Give `call` its piece, and have its caller told, unless that waits for all pieces.
 
         It is done with `DONE`, an exception, or if its consumer is too far behind.
         """
@@ -90,57 +73,59 @@ class StreamBatcher(Batcher):
         elif is_error(piece):
             batch.failed += 1
             call.fail_part(0, 1, piece)
-        elif not call.takes_pieces:
-            call.results.append(piece)
-            return False
-        elif len(call.results) >= most:
+        elif call.takes_pieces and len(call.results) >= most:
             batch.failed += 1
-            call.fail(
-                SlowConsumerError(
-                    f"{self._name}: the consumer of this stream fell max_pieces={most} pieces behind, so the "
-                    f"stream has ended; consume faster, or raise max_pieces"
-                )
-            )
+            call.fail(too_slow(self._name, most))
         else:
             call.results.append(piece)
-        return True
+            if not call.takes_pieces:
+                return
+        self.effects.answered.append(call)
+
+    def _fail_late(self, calls: list[Call]) -> None:
+        """Answer those of `calls`, which are over, that are late: a consumer may not look at its deadline."""
+        late = [call for call in calls if call.missing and call.left is None]
+        for call in late:
+            call.fail(TimeoutError(call.overdue(self._name)))
+        self.answer(late)
 
     # -- a batch is refilled ------------------------------------------------------------------------------
 
-    def _refill(self, batch: Batch, now: float) -> Change[Any] | None:
+    def _refill(self, batch: Batch, now: float, lets_join: bool) -> Change[Any]:  # noqa: FBT001
         """Have items join `batch` in the places of those that are gone; return what has changed."""
-        self._count_step(batch, now)
+        key = getattr(batch.slices[0][0], "key", None)
+        started, self.running[batch] = self.running[batch], now
+        fresh = self._count_step(batch, started, now, sum(not call.missing for call in batch.calls))
+        batch.search = None  # what has begun does not run again
+        batch.reason = StartReason.STEP
         self.take_in()
         for look in self._look:
             look(now)
         gone = [at for at, call in enumerate(batch.calls) if call.is_over(now)]
-        if gone:
-            self._answer_late([batch.slices[at][0] for at in gone])
-            self._leave(batch, gone)
-        self._joining.ended(len(gone))
+        self._joining.stepped(batch.size, fresh, now - started, len(gone))
+        self._fail_late([batch.slices[at][0] for at in gone])
+        self._leave(batch, gone)
         if self.first:
             self._finds_first(now)  # drops what no caller wants any more
         joined: Sequence[Slice] = ()
-        if self.queue.items and not (self.first or self.others_wait()):  # else something waits for its end
-            joined = self._join(batch, now)
+        if lets_join and self.queue.items and not self.first:  # else a part of a batch waits for its end
+            joined = self._join(batch, key, now)
         if not batch.slices:
-            return None
+            return OVER
         return Change(tuple(gone), tuple(self._items(joined))) if gone or joined else NO_CHANGE
 
-    def _count_step(self, batch: Batch, now: float) -> None:
-        started, self.running[batch] = self.running[batch], now
-        live = self._live.get(batch)
-        if live is None:
-            live = self._live[batch] = _Live(batch, started)
+    def _count_step(
+        self, batch: Batch, started: float, now: float, answered: int, error: BaseException | None = None
+    ) -> int:
+        """Count a step of `batch`, and tell of it; return how many items have begun with it."""
+        fresh = [call for call in batch.calls if not hasattr(call, "began")]
+        for call in fresh:
+            call.began = started
         places = max(self.queue.batch_size, batch.size)  # fewer since `configure`, perhaps
         self.counters.stepped(batch, started, now, places if self.queue.items else None)
-        self._joining.stepped(batch.size, live.fresh, now - started)
-        answered = sum(not call.missing for call in batch.calls)
         for ended in self._ended:
-            ended(Run(batch, started, now, answered, None, joined=_joined(batch, live)))
-        live.fresh = 0
-        batch.search = None  # what has begun does not run again
-        batch.reason = StartReason.STEP
+            ended(Run(batch, started, now, answered, error, joined=len(fresh)))
+        return len(fresh)
 
     def _leave(self, batch: Batch, gone: Sequence[int]) -> None:
         """Remove the slices at these places: their calls are done, or not wanted any more."""
@@ -149,75 +134,22 @@ class StreamBatcher(Batcher):
             del batch.slices[at]
         batch.size = len(batch.slices)
         self.effects.released += [call for call, _, _ in left]
-        live = self._live[batch]
         for piece in left:
-            self.counters.left([piece], 1, live.joined.pop(piece[0], live.began))
+            self.counters.left([piece], 1, piece[0].began)
         self.counters.failed += batch.failed
         batch.failed = 0
 
-    def _began(self, batch: Batch, call: Call) -> float:
-        live = self._live.get(batch)
-        return super()._began(batch, call) if live is None else live.joined.get(call, live.began)
-
-    def _answer_late(self, calls: list[Call]) -> None:
-        """Answer those of `calls` that are late: a future has no caller that waits. A consumer sees it."""
-        late = [call for call in calls if call.missing and call.left is None and not call.takes_pieces]
-        for call in late:
-            call.fail(TimeoutError(call.overdue(self._name)))
-        self.answer(late)
-
-    def _join(self, batch: Batch, now: float) -> Sequence[Slice]:
-        """Have as many of the items that wait join `batch` as may, and return them."""
-        queues = self.queue
-        queue = queues.of_key(self._live[batch].key) if queues.is_keyed else queues
+    def _join(self, batch: Batch, key: Any, now: float) -> Sequence[Slice]:
+        """Have as many of the items that wait, and have this `key`, join `batch` as may; return them."""
+        queue = self.queue.of_key(key) if self.queue.is_keyed else self.queue
         if queue is None or batch.size >= queue.batch_size or not self._allow_length(queue, batch):
             return ()
         room = self._room_beside(batch, queue, now)
-        joined = self._take(queue, room, batch, now) if room else ()
+        joined = self.join(batch, room, queue, now) if room else ()
+        self.counters.joined += len(joined)
         if queue.lengths is not None:
             queue.lengths.budget = self.options.max_batch_length
         return joined
-
-    def _room_beside(self, batch: Batch, queue: Any, now: float) -> int:
-        """Return how many items of `queue` join `batch`, which has places free."""
-        room: int = min(queue.batch_size - batch.size, queue.items)
-        if not batch.size:  # none is there that would wait
-            return room
-        limit: int = self.options.max_joining or queue.batch_size
-        if self.options.max_joining_length is not None:
-            limit = min(limit, queue.fitting())
-        if self._is_urgent(now):
-            return min(room, limit)
-        return self._joining.room(batch.size, queue.batch_size, queue.items, limit)
-
-    def _take(self, queue: Any, room: int, batch: Batch, now: float) -> Sequence[Slice]:
-        """Have so many items of `queue` join `batch`, and return them."""
-        live, queues = self._live[batch], self.queue
-        self.taking_from = queue
-        more: Batch = queue.take(room)
-        if queues.is_keyed:
-            queues.taken(more, now, more.size / queues.batch_size)
-        if self.keys_may_change:
-            self._refuse_changed(more, now)
-        for call in more.calls:
-            live.joined[call] = now
-        live.fresh = more.size
-        batch.slices += more.slices
-        batch.size += more.size
-        self.taking_from = None
-        self.counters.joined += more.size
-        if self.admission.awaiting_room:
-            self.admit_waiting()
-        joined = more.slices[:]
-        more.clear()  # the queue knows it until it takes the next
-        return joined
-
-    def _is_urgent(self, now: float) -> bool:
-        """Whether a call has used up so much of the time until its deadline that it waits no longer."""
-        start = inf
-        for sooner in self._start:
-            start, _ = sooner(start, StartReason.DEADLINE, now)
-        return start <= now
 
     def _allow_length(self, queue: Any, batch: Batch) -> bool:
         """Have `queue` give what fits beside `batch`, by its length; return whether the next item does."""
@@ -231,13 +163,22 @@ class StreamBatcher(Batcher):
         rule.budget = most if budget is None else budget if most is None else min(budget, most)
         return True
 
+    def _room_beside(self, batch: Batch, queue: Any, now: float) -> int:
+        """Return how many items of `queue` join `batch`, which has places free."""
+        room: int = min(queue.batch_size - batch.size, queue.items)
+        if not batch.size:  # none is there that would wait
+            return room
+        limit: int = self.options.max_joining or queue.batch_size
+        if self.options.max_joining_length is not None:
+            limit = min(limit, queue.fitting())
+        if self._start_by(now) <= now:  # a call has used up too much of the time until its deadline
+            return min(room, limit)
+        return self._joining.room(batch.size, queue.batch_size, queue.items, limit)
+
     def _items(self, slices: Sequence[Slice]) -> list[Any]:
-        rows: list[Any] = []
-        for call, _, _ in slices:
-            for args, named in cast("Any", self._collator).items(call):
-                row = (*args, *named.values())
-                rows.append(row[0] if len(row) == 1 else row)
-        return rows
+        collator = cast("Any", self._collator)
+        rows = [(*args, *named.values()) for call, _, _ in slices for args, named in collator.items(call)]
+        return [row[0] if len(row) == 1 else row for row in rows]
 
     # -- a batch ends -------------------------------------------------------------------------------------
 
@@ -254,68 +195,34 @@ class StreamBatcher(Batcher):
 
         There are no `parts`. Those that are `done` are given after an `error`.
         """
-        live = self._live.get(batch)
+        is_refilled = batch.begun and self.options.continuous  # then its steps are counted one by one
         if done is None:
-            if live is not None and live.fresh:
-                self._begin_anew(batch, live)
+            begun = [call for call in batch.calls if hasattr(call, "began")]
+            if is_refilled and len(begun) < batch.size:
+                # What joined as the function ended has no piece: it is the next batch.
+                rest, anew = cut_at(batch, len(begun), None, None)
+                anew.reason = StartReason.NO_GAIN
+                self.first.append(anew)
+                batch.become(rest)
             done = batch.calls
             for call in done:
                 call.missing = 0
         batch.begun = False
-        if live is None:
-            ended = [call for call in batch.calls if _has_ended(call)]
+        if not is_refilled:
+            ended = [call for call in batch.calls if not call.missing and call.left is None]
             return super().finish(batch, parts, now, error=error, done=ended)
         started = self.running.pop(batch, now)
         self.effects.has_moved = True
         try:
             if error is not None and batch.slices:
-                self.counters.stepped(batch, started, now, None)
-                for tell in self._ended:
-                    tell(Run(batch, started, now, len(done), error, joined=_joined(batch, live)))
+                self._count_step(batch, started, now, len(done), error)
             self._leave(batch, range(len(batch.slices)))
         finally:
-            self._live.pop(batch, None)
             self.answer(done)
         return bool(self.effects.answered)
 
-    def _begin_anew(self, batch: Batch, live: _Live) -> None:
-        """Have what joined as the function ended, so that there is no piece of it, be the next batch."""
-        part = Half(batch.slices[-live.fresh :], live.fresh, None, None)
-        part.reason = StartReason.NO_GAIN
-        self.first.append(part)
-        del batch.slices[-live.fresh :]
-        batch.size -= live.fresh
-        for call in part.calls:
-            del live.joined[call]
-
-    def _answer_with(self, error: BaseException, batch: Batch) -> list[Call]:
-        """Answer the calls of `batch` with `error`, but for those that have ended before."""
-        failed = batch.failed
-        done = super()._answer_with(error, batch)
-        batch.failed = failed + len(done)
-        return done
-
-    def _failed_in(self, batch: Batch, lost: list[Call]) -> int:
-        self._live.pop(batch, None)
-        return batch.failed + len(lost)
-
-    def end_streams(self, error: BaseException) -> None:
-        """Fail the calls of batches that run."""
-        calls = [call for call in self.running_calls() if call.missing]
-        for call in calls:
-            call.left = "cancelled"
-            call.fail(error)
-        self.answer(calls)
-
-
-def _never() -> bool:
-    return False
-
-
-def _joined(batch: Batch, live: _Live) -> int | None:
-    """Return how many of the items of a step joined at it; None if it is the first."""
-    return live.fresh if batch.reason == StartReason.STEP else None
-
-
-def _has_ended(call: Call) -> bool:
-    return not call.missing and call.left is None
+    def fail(self, batch: Batch, error: BaseException, now: float) -> bool:
+        """Do as every batcher; an error of a wrong number of pieces notes which number is right."""
+        if getattr(batch, "returned", None) is not None:
+            error.add_note(_REFILLED_STEPS if self.options.continuous else _STEPS)
+        return super().fail(batch, error, now)

@@ -15,7 +15,7 @@ from batched._drivers.current_worker import cause_of
 from batched._drivers.driver import Driver
 from batched._drivers.step_lock import StepLock
 from batched._parts.in_flight import store
-from batched.errors import BatchError, RestartWorker
+from batched.errors import RestartWorker
 
 if TYPE_CHECKING:
     from batched._core.stream_batcher import StreamBatcher
@@ -125,24 +125,19 @@ class Dispatcher(ABC):
             batch.blames_worker = True
         return self.batcher.fail(batch, error, now)
 
-    def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
-        """Hand the callers of `batch`, which streams, their next pieces.
+    def step(self, batch: Batch, pieces: Any, *, lets_join: bool = True) -> Change[Any] | None:
+        """Hand the callers of `batch`, which streams, their next pieces; this `lets_join` items that wait.
 
-        Returns what the function is to be told; None if no caller wants more.
+        Returns what the function is to be told, `OVER` if no caller wants more.
         """
-        try:
-            split = batch.split(pieces, self.collator)
-        except BatchError as error:
-            cast("StreamBatcher", self.batcher).note_pieces(error)
-            raise
+        split = batch.split(pieces, self.collator)
         calls = batch.calls
         try:
             with self as batcher:
-                told, change = cast("StreamBatcher", batcher).step(batch, split, monotonic())
-            self._wake_callers(told)
+                change = cast("StreamBatcher", batcher).step(batch, split, monotonic(), lets_join=lets_join)
         except BaseException as error:
             self.recover(error)
-            self._wake_callers(calls)  # some may have ended, and have left the batch
+            self._wake_callers([call for call in calls if not call.missing])  # perhaps gone from the batch
             raise
         return change
 

@@ -71,7 +71,6 @@ class Driver(ABC):
         """Return a batcher with the present options."""
         found = features(
             self.name,
-            streams=self.streams,
             overlaps=has_stages(self.options) and self.options.workers is None,
             workers=self._worker_times(),
             teller=self.teller,

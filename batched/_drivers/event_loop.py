@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from asyncio import get_running_loop
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -30,7 +31,7 @@ from batched._drivers.loop_dispatcher import LoopDispatcher
 from batched._drivers.loop_stages import StagedLoopDispatcher
 from batched._drivers.private_python import running_loop_or_none
 from batched._drivers.wakeups import ask, set_unless_done
-from batched._drivers.warm_up import NoPieces, WarmUp
+from batched._drivers.warm_up import WarmUp
 from batched._features.backlog import Backlog
 from batched.errors import ClosedError
 
@@ -209,13 +210,6 @@ class LoopDriver(Driver):
             dispatcher.recover(error)
             raise
 
-    def open_async(self, call: Call) -> None:
-        """Have `call`, a stream, arrive: a task will take its pieces as they come."""
-        call.take_pieces()
-        call.waiter = asyncio.Event()
-        self.post_async(call)
-        call.cancel()  # its consumer waits for the event, not for the call
-
     def warm_up(self, new_slices: Callable[[], list[Slice]], *, in_task: bool) -> list[Call]:  # noqa: ARG002  all are tasks
         """Have the running loop run a batch of new slices; return their calls, for the running task."""
         loop = get_running_loop()
@@ -230,7 +224,7 @@ class LoopDriver(Driver):
             call.waits_at = dispatcher
             call._loop = loop  # noqa: SLF001  tasks look for it by this name
             if self.streams:
-                call.results = NoPieces()
+                call.results = deque(maxlen=0)  # no caller wants its pieces
         calls = batch.calls
         try:
             with dispatcher as batcher:

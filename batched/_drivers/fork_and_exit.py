@@ -36,10 +36,6 @@ class Worker(Forkable, Protocol):
         """Take no more calls, run or cancel what is queued, and end the threads."""
         ...
 
-    def end_streams(self) -> None:
-        """Let go of the consumers of the batches that run, so that those end with their next pieces."""
-        ...
-
 
 # By their ids. Each use is one step of a dict's, and takes no lock: the garbage collector may run code that
 # makes a batcher while another is registered, in the same thread.
@@ -82,6 +78,11 @@ def start_thread(thread: threading.Thread) -> None:
         raise interrupt from None
 
 
+def is_exiting() -> bool:
+    """Whether the interpreter exits, and all non-daemon threads have ended."""
+    return _exiting
+
+
 def park_at_exit() -> None:
     """Stop a daemon thread: its call fails because the interpreter exits, which would only be printed."""
     if _exiting and threading.current_thread().daemon:
@@ -99,7 +100,6 @@ def at_exit() -> None:
     workers = _workers()
     for worker in workers:
         worker.shutdown(wait=False, cancel_futures=True)
-        worker.end_streams()  # no consumer is left to read them
     for worker in workers:
         worker.shutdown(wait=True, cancel_futures=True)
     for batcher in live():  # those of event loops, which have no threads to end

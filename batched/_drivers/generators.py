@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any
 
-from batched._core.change import NOT_TOLD, Change
+from batched._core.change import OVER, Change
 
-_END = object()
 _CANNOT_BE_TOLD = (
     "with continuous=True a function is told what has changed: `change = yield pieces`; what it has after "
     "`yield from` must be a generator, which is told instead"
@@ -18,20 +17,28 @@ _UNCLOSED = "%s: could not close the generator"
 _logger = logging.getLogger("batched")
 
 
-def run_steps(steps: Any, step: Callable[[Any], Change[Any] | None], name: str) -> None:
-    """Hand all that `steps` yields to `step`, and tell it what that returns, until it is None."""
+def run_steps(
+    steps: Any, step: Callable[[Any], Change[Any] | None], name: str
+) -> Coroutine[Any, Any, None] | None:
+    """Hand all that `steps` yields to `step`, and tell it what that returns, until it is over.
+
+    Of steps that are asynchronous, return what does so.
+    """
+    if isinstance(steps, AsyncGenerator):
+        return walk_steps(steps, step, name)
+    send = getattr(steps, "send", lambda _: next(steps))  # an iterator that is no generator has none
+    change = None
     try:
-        send = getattr(steps, "send", None)  # an iterator that is no generator has none
-        pieces = next(steps, _END)
-        while pieces is not _END and (change := step(pieces)) is not None:
+        while change is not OVER:
             try:
-                pieces = next(steps) if send is None or change is NOT_TOLD else send(change)
+                pieces = send(change)
             except StopIteration:
                 break
             except AttributeError as error:
-                if error.name == "send":
+                if error.name == "send" and change is not None:
                     error.add_note(_CANNOT_BE_TOLD)
                 raise
+            change = step(pieces)
     finally:
         close = getattr(steps, "close", None)
         if close is not None:
@@ -39,24 +46,26 @@ def run_steps(steps: Any, step: Callable[[Any], Change[Any] | None], name: str) 
                 close()
             except BaseException:  # its callers have their pieces
                 _logger.exception(_UNCLOSED, name)
+    return None
 
 
 async def walk_steps(
-    steps: AsyncGenerator[Any, Change[Any]],
+    steps: AsyncGenerator[Any, Change[Any] | None],
     step: Callable[[Any], Change[Any] | None],
     name: str,
     turn: Awaitable[object] | None = None,
 ) -> None:
     """Do the same in one task, with a `turn` for others in between."""
+    change = None
     try:
-        pieces = await anext(steps, _END)
-        while pieces is not _END and (change := step(pieces)) is not None:
-            if turn is not None:
-                await turn
+        while change is not OVER:
             try:
-                pieces = await (anext(steps) if change is NOT_TOLD else steps.asend(change))
+                pieces = await steps.asend(change)
             except StopAsyncIteration:
                 break
+            change = step(pieces)
+            if turn is not None:
+                await turn
     finally:
         try:
             await steps.aclose()

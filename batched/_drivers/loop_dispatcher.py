@@ -19,7 +19,7 @@ from batched._drivers.batch_task import BatchTask
 from batched._drivers.current_batch import outer_batches
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
-from batched._drivers.stream_wakeups import apart
+from batched._drivers.stream_wakeups import apart, ring
 from batched._drivers.timers import Timer, call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 
@@ -324,7 +324,7 @@ class LoopDispatcher(Dispatcher):
         loop = self.loop()
         if self.streams:
             streams, calls = apart(calls)
-            _tell(streams)
+            ring(streams)
         if calls and loop is not None and not loop.is_closed():
             loop.call_soon(resolve_on_loop, calls)
 
@@ -337,9 +337,3 @@ class LoopDispatcher(Dispatcher):
     def _stop_timer(self, timer: Timer) -> None:
         timer.cancel()
         self._timer = None
-
-
-def _tell(calls: list[Call]) -> None:
-    """Wake the consumers of streams, which look for themselves what there is."""
-    for call in calls:
-        call.waiter.set()

@@ -358,7 +358,7 @@ class StagedThreadDispatcher(StagesInTurn):
         more = batcher.may_join(ahead.batch)
         if ahead.failure is not None or not (more and self._overlap.gives_up(ahead.batch, more, now)):
             return None
-        batcher.join(ahead.batch, more)
+        batcher.join(ahead.batch, more, batcher.queue, now)
         return ahead.batch
 
     # -- the thread that finishes -------------------------------------------------------------------------

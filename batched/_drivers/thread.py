@@ -11,6 +11,7 @@ import asyncio
 import threading
 import weakref
 from asyncio import get_running_loop
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
@@ -22,7 +23,6 @@ from batched._core.call import Call, Slice
 from batched._core.collator import Collator
 from batched._core.options import Options, has_stages
 from batched._core.stats import Stats
-from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.alarms import watch
 from batched._drivers.blocking import LoopWarning
 from batched._drivers.circles import WORKERS, note_wait
@@ -30,10 +30,9 @@ from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import park_at_exit, register
 from batched._drivers.stages import kind_with_stages
-from batched._drivers.stream_wakeups import Bell
 from batched._drivers.thread_dispatcher import ThreadDispatcher
 from batched._drivers.wakeups import ask, set_unless_done
-from batched._drivers.warm_up import NoPieces, Round, WarmUp
+from batched._drivers.warm_up import Round, WarmUp
 from batched._drivers.worker_pool import SharedWorkers, WorkerPool, WorkerTimes
 from batched._drivers.workers import Workers
 from batched._features.backlog import Backlog
@@ -248,21 +247,9 @@ class ThreadDriver(Driver):
             self.batcher.door(call, monotonic())
         if (gate := self.dispatcher.admit(call, wait=self.may_wait, of_map=False)) is not None:
             self.warn_on_loop("fn.submit(x)", "await fn.acall(x)")
-            while not gate.acquire(timeout=_seconds_left(call)):
-                if not _seconds_left(call):  # else the wait has ended early
+            while not gate.acquire(timeout=seconds_left(call)):
+                if not seconds_left(call):  # else the wait has ended early
                     self.raise_error(call)
-
-    def open(self, call: Call) -> None:
-        """Have `call`, a stream, arrive: a thread will take its pieces as they come."""
-        call.take_pieces()
-        self.post(call)
-
-    def open_async(self, call: Call) -> None:
-        """Have `call`, a stream, arrive: a task of the running loop will take its pieces as they come."""
-        call.take_pieces()
-        call.waits_at = get_running_loop()
-        call.waiter = Bell()
-        self.push(call)
 
     def warm_up(self, new_slices: Callable[[], list[Slice]], *, in_task: bool) -> list[Call]:
         """Have each worker run a batch of new slices; return their calls, for this thread or task."""
@@ -278,7 +265,7 @@ class ThreadDriver(Driver):
             call.note_context()
             call.waits_at = loop
             if self.streams:
-                call.results = NoPieces()
+                call.results = deque(maxlen=0)  # no caller wants its pieces
             if loop is None:
                 call.waiter = waiter = _thread.allocate_lock()
                 waiter.acquire()
@@ -364,20 +351,13 @@ class ThreadDriver(Driver):
             await ended
         await self.teller.aflush()
 
-    def end_streams(self) -> None:
-        """Fail the streams of the batches that run, so that those end with their next pieces."""
-        batcher = self.batcher
-        if isinstance(batcher, StreamBatcher):
-            with self.dispatcher:
-                batcher.end_streams(CancelledError(f"{self.name} was shut down"))
-
     def _retire(self, _: object) -> None:
         # Runs wherever the owner is collected, perhaps in a thread that holds the lock.
         self._close()
         self.workers.look_again()  # where there is no worker, to start one would need the lock
 
 
-def _seconds_left(call: Call) -> float:
+def seconds_left(call: Call) -> float:
     """Return how long the caller of `call` may block, -1 if there is no limit."""
     return -1 if call.deadline is None else max(call.deadline - monotonic(), 0.0)
 

@@ -6,25 +6,25 @@ import _thread
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
+from concurrent.futures import CancelledError
 from contextvars import copy_context
 from functools import partial
-from inspect import isasyncgen
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.call import Call
 from batched._core.change import Change
-from batched._core.stream_batcher import StreamBatcher
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD, RUNNING
 from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
-from batched._drivers.generators import run_steps, walk_steps
+from batched._drivers.fork_and_exit import is_exiting
+from batched._drivers.generators import run_steps
 from batched._drivers.runners import new_runner
 from batched._drivers.step_lock import StepLock, new_step_lock
-from batched._drivers.stream_wakeups import apart, tell
+from batched._drivers.stream_wakeups import tell
 from batched._drivers.wakeups import settle, wake
 from batched._drivers.worker_pool import SharedWorkers, WorkerPool, WorkerTimes
 from batched._drivers.workers import Workers
@@ -59,8 +59,6 @@ class ThreadDispatcher(Dispatcher):
             self.workers = Workers(self, driver.options.max_concurrent_batches, when_ended)
         else:
             self.workers = SharedWorkers(pool, self, when_ended, times, driver.options.weight)
-            if isinstance(self.batcher, StreamBatcher):
-                self.batcher.others_wait = self.workers.others_wait
             self.runners = pool.runners
 
     # -- for the workers ----------------------------------------------------------------------------------
@@ -77,7 +75,9 @@ class ThreadDispatcher(Dispatcher):
         failure: BaseException | None = None
         try:
             if self.streams:
-                self._run_stream(batch)
+                work = run_steps(batch.run(self.collator), partial(self.step, batch), self.name)
+                if work is not None:
+                    self._await(work)
             else:
                 outputs = batch.run(self.collator)
                 if type(outputs) is not list and hasattr(type(outputs), "__await__"):
@@ -111,21 +111,17 @@ class ThreadDispatcher(Dispatcher):
         batch.clear()
         return found
 
-    def _run_stream(self, batch: Batch) -> None:
-        """Run a function that yields, for each item, its next piece."""
-        step = partial(self.step, batch)
-        steps = batch.run(self.collator)
-        if isasyncgen(steps):
-            self._await(walk_steps(cast("AsyncGenerator[Any, Change[Any]]", steps), step, self.name))
-        else:
-            run_steps(steps, step, self.name)
+    def step(self, batch: Batch, pieces: Any, *, lets_join: bool = True) -> Change[Any] | None:
+        """Do it as every driver; but no item joins while another function waits for this worker.
 
-    def step(self, batch: Batch, pieces: Any) -> Change[Any] | None:
-        """Hand the callers of `batch`, which streams, their next pieces."""
-        batcher = self.batcher
-        if self._pool is not None and self.driver.options.continuous and batcher.has_calls:
-            self._pool.drop_departed()  # else none would join, as another function seems to wait
-        return super().step(batch, pieces)
+        At exit, no consumer is left.
+        """
+        if self._pool is not None and self.driver.options.continuous:
+            lets_join = self.batcher.has_calls and not self._pool.others_wait(self.workers)
+        change = super().step(batch, pieces, lets_join=lets_join)
+        if is_exiting():
+            raise CancelledError(f"{self.name} was shut down")
+        return change
 
     def _await(self, awaitable: Any) -> Any:
         """Run what an `async def` batch function returned, on a loop of this thread's own."""
@@ -304,8 +300,7 @@ class ThreadDispatcher(Dispatcher):
 
     def _wake_callers(self, calls: list[Call]) -> None:
         if self.streams:
-            streams, calls = apart(calls)
-            tell(streams)
+            calls = tell(calls)
             if not calls:
                 return
         try:

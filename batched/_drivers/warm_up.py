@@ -28,13 +28,6 @@ class Round:
         self._idents.add(_thread.get_ident())
 
 
-class NoPieces(list[Any]):
-    """All pieces of a stream, which no caller wants."""
-
-    def append(self, piece: Any) -> None:
-        """Drop it."""
-
-
 class WarmUp(Aside):
     """A batch of a warm-up, for one worker."""
 

@@ -308,9 +308,6 @@ class WorkerPool:
         if wait:
             self._join_threads()
 
-    def end_streams(self) -> None:
-        """Do nothing: each function ends its own."""
-
     def _join_threads(self) -> None:
         me = threading.current_thread()
         while True:
@@ -535,25 +532,17 @@ class WorkerPool:
                 return due, batch
         return None
 
-    def has_calls(self, but: SharedWorkers) -> bool:
+    def others_wait(self, but: object) -> bool:
         """Whether calls of a function, `but` one, are due or have yet to be looked at."""
+        now = monotonic()
         try:
-            known = self._to_look_at()
-        except RuntimeError:  # callers add to these meanwhile
+            timed = [seat for until, _, seat in [*self._timed] if until <= now]
+            known: list[Any] = [*self.asking, *self.turns.seats(), *timed]
+            for seat in known:
+                seat.dispatcher.drop_departed()  # else it may seem to wait for their sake
+        except Exception:  # noqa: BLE001  callers add to these meanwhile; or a fault, which its next look meets
             return True
         return any(seat is not but and seat.dispatcher.batcher.has_calls for seat in known)
-
-    def drop_departed(self) -> None:
-        """Drop the calls that have left, of functions that would seem to wait for their sake."""
-        with contextlib.suppress(Exception):  # a fault of one: its own next look meets it again
-            for seat in self._to_look_at():
-                seat.dispatcher.drop_departed()
-
-    def _to_look_at(self) -> list[Any]:
-        """Return the functions of which calls are due or have yet to be looked at, some twice."""
-        now = monotonic()
-        timed = [seat for until, _, seat in [*self._timed] if until <= now]
-        return [*self.asking, *self.turns.seats(), *timed]
 
     def _pop_asking(self) -> SharedWorkers | None:
         """Remove and return a function that asks, None if none does."""
@@ -688,10 +677,6 @@ class SharedWorkers(Seat):
     def has_more(self, workers: int) -> bool:
         """Whether more than so many workers live."""
         return len(self._pool.members) > workers
-
-    def others_wait(self) -> bool:
-        """Whether calls of another function wait for a worker."""
-        return self._pool.has_calls(self)
 
     def renew_locks(self) -> None:
         """Do nothing: those of the pool are renewed by itself."""

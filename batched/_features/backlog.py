@@ -54,10 +54,9 @@ class Backlog(Feature):
 
     hooks: tuple[str, ...] = ("door",)
 
-    def __init__(self, deadlines: Deadlines, name: str, *, streams: bool = False) -> None:
+    def __init__(self, deadlines: Deadlines, name: str) -> None:
         self._deadlines = deadlines
         self._name = name
-        self._streams = streams
         self.slots: float = 1.0
         self.times: ServiceTime = ServiceTime()
         self._extra = ExtraRuns()
@@ -101,7 +100,7 @@ class Backlog(Feature):
     def learn(self) -> None:
         """Learn from now on, and from the last batches that ran, of all loops."""
         self.use()
-        if not self._has_begun or not (self.times.is_known or self._streams):
+        if not self._has_begun or not (self.times.is_known or self.river.streams):
             self._has_begun = True
             self.times = ServiceTime()
             runs = self.river.counters.last_runs()
@@ -184,7 +183,7 @@ class Backlog(Feature):
 
     def _learn(self, size: int, seconds: float) -> None:
         """Learn what a batch took; of streams, that is for their consumers to say."""
-        if not self._streams:
+        if not self.river.streams:
             self.times.ran(size, seconds)
             if self.times.is_known:
                 self.river.batch_s = self.times.safe_seconds(1)
@@ -421,10 +420,8 @@ class KnowsWorkers(Protocol):
 class SharedBacklog(Backlog):
     """The same where other functions use the workers too: their batches run in between."""
 
-    def __init__(
-        self, deadlines: Deadlines, name: str, workers: KnowsWorkers, *, streams: bool = False
-    ) -> None:
-        super().__init__(deadlines, name, streams=streams)
+    def __init__(self, deadlines: Deadlines, name: str, workers: KnowsWorkers) -> None:
+        super().__init__(deadlines, name)
         self._workers = workers
 
     def door(self, call: Call, now: float) -> None:

@@ -67,15 +67,12 @@ class BestSizes(Feature):
         memory: KnowsMemory,
         deadlines: KnowsDeadlines,
         fixed: KnowsSizes,
-        *,
-        streams: bool = False,
     ) -> None:
         self._lengths = lengths
         self._memory = memory
         self._deadlines = deadlines
         self._fixed = fixed
         self._is_fixed = False  # whether a batch may have only some sizes
-        self._streams = streams
         self.sizes: BestSize | None = None
 
     def begin(self, river: River, options: Options) -> None:
@@ -87,7 +84,7 @@ class BestSizes(Feature):
 
     def configure(self, options: Options) -> None:
         """Learn, or not; anew if another number is allowed."""
-        alone = options.max_concurrent_batches == 1 and not self._streams
+        alone = options.max_concurrent_batches == 1 and not self.river.streams
         if not (alone and options.adaptive and options.batch_size > 1 and not self._lengths.is_used):
             self.sizes = None
         elif self.sizes is None or self.sizes.most != options.batch_size:

@@ -21,8 +21,7 @@ class FixedSizes(Feature):
     is cut to a size that it fills, and so is one that copies would bring over its budget of lengths.
     """
 
-    def __init__(self, *, streams: bool = False) -> None:
-        self._streams = streams
+    def __init__(self) -> None:
         self.choice: SizeChoice | None = None
         """The sizes, and what each takes; None if batches may have any size."""
 
@@ -35,7 +34,7 @@ class FixedSizes(Feature):
         self._chosen = 0  # the number of items that `room` has chosen for the next batch
         if self.choice is None:
             self.hooks = ()
-        elif self._streams:  # these take as long as they have pieces
+        elif self.river.streams:  # these take as long as they have pieces
             self.hooks = ("took", "ended")
         else:
             self.hooks = ("room", "took", "ended", "lesson")
@@ -71,7 +70,7 @@ class FixedSizes(Feature):
         if choice is None or batch.size == choice.size_of(batch.size):
             return
         size = batch.size
-        if not (size == self._chosen or self._streams or isinstance(batch, Half)):
+        if not (size == self._chosen or self.river.streams or isinstance(batch, Half)):
             size = choice.choose(size)  # the queue has chosen others, or fewer
         if size < batch.size:
             self._cut(batch, size)

@@ -37,9 +37,8 @@ class FitsMemory(Feature):
     Of functions that stream no larger size is tried later: a batch that has begun cannot run again.
     """
 
-    def __init__(self, sizes: KnowsSizes, *, streams: bool = False) -> None:
+    def __init__(self, sizes: KnowsSizes) -> None:
         self._sizes = sizes
-        self._streams = streams
         self.memory: MemoryLimit = MemoryLimit()
 
     def begin(self, river: River, options: Options) -> None:
@@ -55,7 +54,7 @@ class FitsMemory(Feature):
     def _follow(self) -> None:
         limit = self.memory.limit
         self.limit = None if limit is None else self._sizes.at_most(limit)
-        hooks = ("failed",) if self.limit is None or self._streams else ("failed", "ended")
+        hooks = ("failed",) if self.limit is None or self.river.streams else ("failed", "ended")
         if hooks != self.hooks:
             self.have(*hooks)
 

@@ -47,7 +47,7 @@ class Records(Feature):
         batch, started = run.batch, run.started
         calls = {id(call.whole): max(started - call.arrived, 0.0) * 1000 for call in batch.calls}
         waits_ms = tuple(calls.values())
-        if run.joined is not None:  # the others have waited before they joined, and run
+        if run.joined is not None:  # the others have waited before they began, and run
             waits_ms = waits_ms[len(waits_ms) - run.joined :]
         self._teller.tell(
             BatchRecord(

@@ -120,7 +120,6 @@ def _new_queue(
 def features(
     name: str,
     *,
-    streams: bool = False,
     overlaps: bool = False,
     workers: KnowsWorkers | None = None,
     teller: Tells | None = None,
@@ -131,13 +130,13 @@ def features(
     """
     waiting = Waiting()
     deadlines = Deadlines()
-    backlog = Backlog(deadlines, name, streams=streams)
+    backlog = Backlog(deadlines, name)
     if workers is not None:
-        backlog = SharedBacklog(deadlines, name, workers, streams=streams)
+        backlog = SharedBacklog(deadlines, name, workers)
     waiting.at_once = backlog
     lengths = LearnedLengths(waiting)  # the window takes what batches cost from them, where they are used
-    sizes = FixedSizes(streams=streams)
-    memory = FitsMemory(sizes, streams=streams)
+    sizes = FixedSizes()
+    memory = FitsMemory(sizes)
     overlap = [Overlap(backlog)] if overlaps else []
     records = [Records(name, teller)] if teller is not None else []
     return [
@@ -148,7 +147,7 @@ def features(
         lengths,  # before sizes, which learn nothing where lengths explain what batches take
         WithDeadlines(deadlines, backlog),
         # After deadlines: a trial is of the size that is to be tried.
-        BestSizes(lengths, memory, deadlines, sizes, streams=streams),
+        BestSizes(lengths, memory, deadlines, sizes),
         backlog,  # last of all that see a batch start: it sees what runs, and what is left
         *overlap,  # behind what says how many can be in time, of which it may take a part
         *records,

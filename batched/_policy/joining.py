@@ -73,8 +73,10 @@ class Joining:
         self._mean = 0.0  # of the number of items that are there or wait
         self._variance = 0.0
 
-    def stepped(self, live: int, joined: int, seconds: float) -> None:
-        """Learn from a step of `live` items, of which so many had `joined`."""
+    def stepped(self, live: int, joined: int, seconds: float, ended: int) -> None:
+        """Learn from a step of `live` items, of which so many had `joined`, and so many `ended` with it."""
+        self._steps += 1
+        self._ends += (ended - self._ends) / min(self._steps, 50)
         if not joined:
             self._in_a_row = 0
             self._step.add(live, seconds)
@@ -83,11 +85,6 @@ class Joining:
         if self._step.is_known:
             fixed, each = self._step.costs()
             self._join.add(joined, max(seconds - fixed - each * live, 0.0))
-
-    def ended(self, items: int) -> None:
-        """Note how many items have ended at a step."""
-        self._steps += 1
-        self._ends += (items - self._ends) / min(self._steps, 50)
 
     def room(self, live: int, most: int, waiting: int, limit: int | None = None) -> int:
         """Return how many of the `waiting` items join `live` ones, of which there may be `most`.

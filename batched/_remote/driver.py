@@ -6,7 +6,6 @@ import _thread
 import asyncio
 import sys
 from asyncio import get_running_loop
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from time import sleep
@@ -23,8 +22,7 @@ from batched._drivers.deadline_watch import DeadlineWatch
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import register
 from batched._drivers.private_python import running_loop_or_none
-from batched._drivers.stream_wakeups import Bell, tell
-from batched._drivers.wakeups import settle, wake
+from batched._drivers.stream_wakeups import wake_callers
 from batched._remote.addresses import Address
 from batched._remote.frames import Flag, Kind
 from batched._remote.greeting import Described
@@ -61,8 +59,8 @@ class RemoteDriver(Driver):
     """The way from the callers of one function to its server."""
 
     def __init__(self, name: str, links: Links) -> None:
-        # Until the server has said how large its batches are, a map reads few elements ahead.
-        super().__init__(Options(batch_size=2, name=name), _no_queue, RemoteCollator(), name, streams=False)  # type: ignore[arg-type]
+        # Until the server has said more, a map reads few elements ahead, and the function may stream.
+        super().__init__(Options(batch_size=2, name=name), _no_queue, RemoteCollator(), name, streams=True)  # type: ignore[arg-type]
         self.wire: WireTimes = WireTimes()
         self.is_known: bool = False
         """Whether the server has said what the function is."""
@@ -90,7 +88,7 @@ class RemoteDriver(Driver):
     def describe(self, known: Described, most_bytes: int) -> None:
         """Note what the server says of the function, and how many bytes it takes at once."""
         self.is_known = True
-        self.streams: bool = known.streams
+        self.streams = known.streams
         collator: Any = self.collator
         collator.chunk_size = 1 if known.maps_singly else None
         collator.most_bytes = most_bytes
@@ -147,18 +145,6 @@ class RemoteDriver(Driver):
 
     def push_future(self, call: Call) -> None:
         """Send `call`, for a thread that takes its future."""
-        self.push(call)
-
-    def open(self, call: Call) -> None:
-        """Send `call`, a stream: a thread will take its pieces as they come."""
-        call.take_pieces()
-        self.post(call)
-
-    def open_async(self, call: Call) -> None:
-        """Send `call`, a stream: a task of the running loop will take its pieces as they come."""
-        call.take_pieces()
-        call.waits_at = get_running_loop()
-        call.waiter = Bell()
         self.push(call)
 
     def collect(self, call: Call) -> None:
@@ -258,19 +244,12 @@ class RemoteDriver(Driver):
 
     def withdraw(self, calls: list[Call], error: BaseException) -> None:
         """Answer those of `calls` that have no answer yet with `error`: they are not wanted any more."""
-        done: list[Call] = []
-        streams: list[Call] = []
-        for call in calls:
-            if not call.missing:
-                continue
+        unanswered = [call for call in calls if call.missing]
+        for call in unanswered:
             self.cancel(call)
             call.waiting = 0
             call.fail(error)
-            (streams if call.results.__class__ is deque else done).append(call)
-        if streams:
-            tell(streams)
-        if done and (futures := wake(done)):
-            settle(futures, self.name)
+        wake_callers(unanswered, self.name)
 
     async def aclose(self) -> None:
         """Take no more calls here, and wait for the answers of those that were sent."""

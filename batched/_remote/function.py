@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 from batched._api.lists import BatchedFunction
 from batched._api.option_types import CallChanges
-from batched._clock import monotonic
-from batched._core.call import Call
 from batched._core.options import CallOptions, Options, options_told
 from batched._remote.advice import sentences
 from batched._remote.driver import RemoteDriver
@@ -64,15 +62,6 @@ class RemoteFunction(BatchedFunction[Any, Any, Any]):
         driver: Any = self._driver
         found: RemoteDriver = driver
         return found
-
-    def _ask_one(self, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
-        driver = self._remote
-        if driver.is_known and not driver.streams:
-            raise TypeError(f"{self._name} does not stream: only a batch function that is a generator does")
-        call: Call = self._shared.collator.one(self, args, named, monotonic())
-        self._shared.effective.apply_to(call)
-        call.keep_errors = False
-        return call
 
     def _check_request_cache(self) -> NoReturn:
         name = self._name

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from batched._clock import monotonic
 from batched._core.call import Call
@@ -33,7 +33,7 @@ from batched._remote.frames import (
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
 from batched._remote.requests import NO_VALUE, Request, too_long
 from batched._remote.values import Codec, Unreadable, apart
-from batched.errors import DisconnectedError, SlowConsumerError
+from batched.errors import DisconnectedError, too_slow
 
 FIRST_PAUSE_S = 0.01
 LAST_PAUSE_S = 0.25
@@ -99,23 +99,14 @@ class WireTimes:
 class _Sent:
     """A call that has no answer yet."""
 
-    __slots__ = ("began", "call", "caller", "is_stream", "request")
+    __slots__ = ("began", "call", "caller", "request")
 
     def __init__(self, call: Call, caller: Caller, began: float, request: Request) -> None:
         self.call = call
         self.caller = caller
         self.began = began
-        self.is_stream: bool = bool(request.flags & Flag.STREAM)  # an answer may be a deque, too
         self.request: Request | None = request
         """None once it has been sent."""
-
-
-class Told(NamedTuple):
-    """Calls of which the callers are to be woken."""
-
-    done: list[Call]
-    streams: list[Call]
-    """These have a new piece, or an end."""
 
 
 class Link(ABC):
@@ -227,7 +218,7 @@ class Link(ABC):
     def flush_soon(self) -> None:
         """Have sent what waits, if there is room."""
 
-    def frames(self, refused: Told) -> list[Bytes]:
+    def frames(self, refused: list[Call]) -> list[Bytes]:
         """Return the frames of what waits, for one thread at a time.
 
         `refused` gets the calls that cannot be sent, with their errors.
@@ -252,7 +243,7 @@ class Link(ABC):
                     found += self._frame(number, sent.caller, request, now)
                 except (FrameError, LookupError) as error:
                     if self._sent.pop(number, None) is not None:
-                        _failed([sent], error, refused)
+                        refused += _failed([sent], error)
         for name, calls in together.items():
             for at in range(0, len(calls), MOST_ROWS):
                 found += self._frame_of_several(name, calls[at : at + MOST_ROWS], refused, now)
@@ -265,7 +256,7 @@ class Link(ABC):
         self._fresh.clear()
 
     def _frame_of_several(
-        self, name: str, calls: list[tuple[int, Request]], refused: Told, now: float
+        self, name: str, calls: list[tuple[int, Request]], refused: list[Call], now: float
     ) -> list[Bytes]:
         """Return the frame of calls of one function, each with one plain argument."""
         place = self._places.get(name)
@@ -279,7 +270,7 @@ class Link(ABC):
                     found += self._frame(number, sent.caller, request, now)
                 except (FrameError, LookupError) as error:
                     if self._sent.pop(number, None) is not None:
-                        _failed([sent], error, refused)
+                        refused += _failed([sent], error)
             return found
         rows = [
             CALL_ROW.pack(
@@ -312,15 +303,14 @@ class Link(ABC):
 
     # -- frames -------------------------------------------------------------------------------------------
 
-    def filled(self, count: int) -> Told:
-        """Take `count` bytes; return the calls that are done, and the streams that have a new piece.
+    def filled(self, count: int) -> list[Call]:
+        """Take `count` bytes; return the calls of which the callers are to be woken.
 
         Raises:
             FrameError: What came is no frame.
             DisconnectedError: The server refuses this client.
 
         """
-        done: list[Call] = []
         told: list[Call] = []
         for each in self._reader.filled(count):
             if not self.has_greeted:
@@ -328,15 +318,15 @@ class Link(ABC):
             elif each.kind == Kind.LEAVE:
                 self.takes_calls = False
             elif each.kind == Kind.RESULTS:
-                self._answered_several(each, done, told)
+                self._answered_several(each, told)
             elif each.kind == Kind.PIECE:
                 self._piece(each, told)
             elif (sent := self._sent.pop(each.number, None)) is not None:
                 self._answered(each, sent)
-                (told if sent.is_stream else done).append(sent.call)
+                told.append(sent.call)
             elif each.kind == Kind.HELLO:
                 self.terms.told(ServerGreeting.read(each))
-        return Told(done, told)
+        return told
 
     def _greeted(self, found: Frame) -> None:
         said = ServerGreeting.read(found)
@@ -379,7 +369,7 @@ class Link(ABC):
                 told = codec.load(found.payload, found.buffers)
                 call.error = decoded_error(codec, told)
                 call.left = told.get("left")
-            elif not sent.is_stream:
+            elif not call.takes_pieces:
                 answer = codec.load(found.payload, found.buffers)
                 if found.flags & Flag.KEEP_ERRORS:
                     call.owns_error = True
@@ -413,27 +403,26 @@ class Link(ABC):
             return None
         return answers
 
-    def _answered_several(self, found: Frame, done: list[Call], told: list[Call]) -> None:
+    def _answered_several(self, found: Frame, told: list[Call]) -> None:
         """Take answers that are plain; that of a stream is its end."""
         read, payload = rows(RESULT_ROW, found)
         try:
             answers = self.terms.codec.load_plain(payload)
         except Exception:  # noqa: BLE001  a library of some is missing here
-            read, answers = self._readable(read, payload, done)
+            read, answers = self._readable(read, payload, told)
         now = monotonic()
         for (number, spent_us), answer in zip(read, answers, strict=True):
             sent = self._sent.pop(number, None)
             if sent is not None:
                 call = sent.call
-                streams = call.results.__class__ is deque
-                if not streams:
+                if not call.takes_pieces:
                     call.results = answer
                 sent.caller.wire.add(now - sent.began, spent_us / 1e6)
                 call.waiting = call.missing = 0
-                (told if streams else done).append(call)
+                told.append(call)
 
     def _readable(
-        self, read: list[tuple[Any, ...]], payload: Bytes, done: list[Call]
+        self, read: list[tuple[Any, ...]], payload: Bytes, told: list[Call]
     ) -> tuple[list[tuple[Any, ...]], list[Any]]:
         """Fail the calls of answers that cannot be read here; return the others."""
         answers = self.terms.codec.load_apart(payload)
@@ -442,7 +431,7 @@ class Link(ABC):
         found = [*zip(read, answers, strict=True)]
         for row, answer in found:
             if isinstance(answer, Unreadable) and (sent := self._sent.pop(row[0], None)) is not None:
-                done += _failed([sent], answer.error).done
+                told += _failed([sent], answer.error)
         kept = [each for each in found if not isinstance(each[1], Unreadable)]
         return [row for row, _ in kept], [answer for _, answer in kept]
 
@@ -452,14 +441,9 @@ class Link(ABC):
             return
         call, codec = sent.call, self.terms.codec
         try:
+            if len(call.results) >= sent.caller.max_pieces:
+                raise too_slow(sent.caller.name, sent.caller.max_pieces, " in the server")  # noqa: TRY301
             call.results.append(codec.load(found.payload, found.buffers))
-            most = sent.caller.max_pieces
-            if len(call.results) > most:
-                call.results.pop()
-                raise SlowConsumerError(  # noqa: TRY301
-                    f"{sent.caller.name}: the consumer of this stream fell max_pieces={most} pieces behind, "
-                    f"so the stream has ended; consume faster, or raise max_pieces in the server"
-                )
         except (Exception, SystemExit) as error:  # noqa: BLE001
             call.owns_error = True
             call.fail(error)
@@ -468,7 +452,7 @@ class Link(ABC):
 
     # -- the end ------------------------------------------------------------------------------------------
 
-    def give_up(self, error: Exception) -> tuple[Told, float | None]:
+    def give_up(self, error: Exception) -> tuple[list[Call], float | None]:
         """Answer the calls that have waited for `wait_s`, after an attempt to connect that has failed.
 
         Return the seconds until the next one has; None if no call waits any more.
@@ -509,7 +493,7 @@ class Link(ABC):
         error.__cause__ = why if isinstance(why, Exception) else None
         return error
 
-    def end(self, error: Exception, *, again: bool) -> Told:
+    def end(self, error: Exception, *, again: bool) -> list[Call]:
         """Answer all calls with `error`.
 
         Those of which nothing was sent are sent elsewhere, if calls may be sent `again`.
@@ -534,14 +518,12 @@ class Link(ABC):
         return _failed(failed, error)
 
 
-def _failed(found: list[_Sent], error: BaseException, told: Told | None = None) -> Told:
-    """Answer calls with `error`, unless they have one; return them, and those `told` of before."""
-    told = Told([], []) if told is None else told
-    for each in found:
-        call = each.call
+def _failed(found: list[_Sent], error: BaseException) -> list[Call]:
+    """Answer calls with `error`, unless they have one; return them."""
+    calls = [each.call for each in found]
+    for call in calls:
         if call.error is None:
             call.owns_error = False
             call.waiting = 0
             call.fail(error)
-        (told.streams if each.is_stream else told.done).append(call)
-    return told
+    return calls

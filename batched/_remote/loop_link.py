@@ -14,7 +14,7 @@ from batched._drivers.stream_wakeups import tell
 from batched._drivers.timers import call_later
 from batched._drivers.wakeups import ask, resolve_on_loop
 from batched._remote.frames import joined
-from batched._remote.link import FIRST_PAUSE_S, LAST_PAUSE_S, Caller, Link, Terms, Told
+from batched._remote.link import FIRST_PAUSE_S, LAST_PAUSE_S, Caller, Link, Terms
 from batched._remote.requests import Request
 from batched.errors import DisconnectedError
 
@@ -136,15 +136,13 @@ class LoopLink(Link):
             raise
 
     def _come(self, count: int) -> None:
-        told = self.filled(count)
+        done = tell(self.filled(count))
         if self._waiting:
             self.flush_soon()
-        if told.streams:
-            tell(told.streams)
         if not self.takes_calls and not self.has_sent:  # those that have not been sent go to another server
             self._lost(DisconnectedError(f"the server at {self.terms.address} has ended"), again=True)
-        if told.done:
-            resolve_on_loop(told.done)
+        if done:
+            resolve_on_loop(done)
 
     def say(self, greeting: bytes) -> None:
         """Send a greeting."""
@@ -163,7 +161,7 @@ class LoopLink(Link):
         if peer is None:
             return
         rest = self._rest
-        refused = Told([], [])
+        refused: list[Call] = []
         try:
             while rest or (self.is_open and self._fill(rest, refused)):
                 count = peer.send(rest[0])
@@ -187,18 +185,17 @@ class LoopLink(Link):
                 self._lost(DisconnectedError(f"the server at {self.terms.address} has ended"), again=True)
         self._wake(refused)
 
-    def _fill(self, rest: list[memoryview], refused: Told) -> bool:
+    def _fill(self, rest: list[memoryview], refused: list[Call]) -> bool:
         """Add to `rest` what waits; return whether there is something."""
         rest += map(memoryview, joined(self.frames(refused))) if self._waiting else ()
         return bool(rest)
 
-    def _wake(self, told: Told) -> None:
+    def _wake(self, told: list[Call]) -> None:
         """Wake callers in a turn of their own: this may be in the middle of a call."""
         loop = self.loop()
-        if told.streams:
-            tell(told.streams)
-        if told.done and loop is not None:
-            loop.call_soon(resolve_on_loop, told.done)
+        done = tell(told)
+        if done and loop is not None:
+            loop.call_soon(resolve_on_loop, done)
 
     # -- the end ------------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias
 from weakref import WeakSet
 
 from batched._api.function import DecoratedFunction, answer_with_cache
-from batched._api.streams import AsyncStream
 from batched._clock import monotonic
 from batched._core.call import Call, MapFlow
 from batched._core.options import DEFAULT_MAX_PIECES, Options
@@ -201,11 +200,6 @@ class Served:
             except TimeoutError as late:
                 return late.with_traceback(None)
         return None if call.error is None else own_error(call, self.driver.name)
-
-    def open(self, call: Call) -> AsyncStream[Any]:
-        """Queue a stream, and return its pieces."""
-        self.driver.open_async(call)
-        return AsyncStream(self.driver, call)
 
     async def with_cache(self, call: Call) -> None:
         """Answer `call`, where the callers ask an asynchronous cache; raise its error."""

@@ -13,6 +13,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
+from batched._api.streams import open_async_stream
 from batched._core.call import Call
 from batched._drivers.wakeups import ask
 from batched._remote.failures import encoded_error, encoded_rows, unsent
@@ -340,8 +341,9 @@ class Session(asyncio.BufferedProtocol):
                 self._one_by_one(number, began, served, want)
                 return
             if want.flags & Flag.STREAM or (served.callers_ask and call.size):
-                work = self._stream if want.flags & Flag.STREAM else self._with_cache
-                task = self._loop.create_task(work(number, began, served, call))
+                streams = bool(want.flags & Flag.STREAM)
+                work = self._answer_in_task(number, began, served, call, streams=streams)
+                task = self._loop.create_task(work)
                 self._running[number] = drop_task, task
                 return
             if not call.missing:
@@ -456,27 +458,26 @@ class Session(asyncio.BufferedProtocol):
         payload, buffers = encoded_error(codec, error, left)
         self._write(frame(Kind.ERROR, 0, number, _us_since(began), payload, buffers))
 
-    async def _with_cache(self, number: int, began: float, served: Served, call: Call) -> None:
+    async def _answer_in_task(
+        self, number: int, began: float, served: Served, call: Call, *, streams: bool
+    ) -> None:
+        """Answer a call that awaits something here: a cache, or room for each of its pieces."""
         try:
-            await served.with_cache(call)
+            if streams:
+                await self._send_pieces(number, served, call)
+            else:
+                await served.with_cache(call)
         except BaseException as error:  # noqa: BLE001
-            self._fail_unless_left(number, began, error, call)
+            if self._running.pop(number, None) is not None:  # else its caller has left
+                self._fail(number, began, error, call.left)
         else:
             if self._running.pop(number, None) is not None:
-                self._answer(number, began, served.answer(call), many=_many(call))
-
-    async def _stream(self, number: int, began: float, served: Served, call: Call) -> None:
-        try:
-            await self._send_pieces(number, served, call)
-        except BaseException as error:  # noqa: BLE001
-            self._fail_unless_left(number, began, error, call)
-        else:
-            if self._running.pop(number, None) is not None:
-                self._answer(number, began, None)
+                answer = None if streams else served.answer(call)
+                self._answer(number, began, answer, many=None if streams else _many(call))
 
     async def _send_pieces(self, number: int, served: Served, call: Call) -> None:
         codec: Codec = self._codec  # type: ignore[assignment]
-        pieces = served.open(call)
+        pieces = open_async_stream(served.driver, call)
         try:
             async for piece in pieces:
                 try:
@@ -489,11 +490,6 @@ class Session(asyncio.BufferedProtocol):
                 await self._has_room.wait()
         finally:
             pieces.close()
-
-    def _fail_unless_left(self, number: int, began: float, error: BaseException, call: Call) -> None:
-        """Send the error of a call, unless its caller has left."""
-        if self._running.pop(number, None) is not None:
-            self._fail(number, began, error, call.left)
 
     def _check_size(self, parts: list[Bytes]) -> None:
         """Raise if the client would not take such a frame."""

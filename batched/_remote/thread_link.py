@@ -12,10 +12,10 @@ from functools import partial
 
 from batched._core.call import Call
 from batched._drivers.private_python import HAS_DAEMONS
-from batched._drivers.stream_wakeups import tell
-from batched._drivers.wakeups import FUTURE, settle, wake
+from batched._drivers.stream_wakeups import wake_callers
+from batched._drivers.wakeups import FUTURE
 from batched._remote.frames import Bytes, FrameError, joined
-from batched._remote.link import FIRST_PAUSE_S, LAST_PAUSE_S, Caller, Link, Terms, Told
+from batched._remote.link import FIRST_PAUSE_S, LAST_PAUSE_S, Caller, Link, Terms
 from batched._remote.requests import Request
 from batched.errors import DisconnectedError
 
@@ -61,7 +61,8 @@ class ThreadLink(Link):
             try:
                 _start(self._run, f"batched: {self.terms.address}")
             except BaseException as error:  # there are too many threads
-                _wake(self.end(DisconnectedError(f"no thread for the connection: {error}"), again=False))
+                refusal = DisconnectedError(f"no thread for the connection: {error}")
+                wake_callers(self.end(refusal, again=False), "")
                 raise
         self.flush_soon()
         return True
@@ -69,7 +70,7 @@ class ThreadLink(Link):
     def flush_soon(self) -> None:
         """Send what waits, unless another thread sends just now, which does it then."""
         while self._waiting and self.is_open and self._sends.acquire(False):  # noqa: FBT003
-            refused = Told([], [])
+            refused: list[Call] = []
             is_mine = True
             try:
                 is_mine = self._send(refused)
@@ -79,13 +80,13 @@ class ThreadLink(Link):
             finally:
                 if is_mine:
                     self._sends.release()
-                _wake(refused)  # without the lock: a callback of a future may call
+                wake_callers(refused, "")  # without the lock: a callback of a future may call
             if not is_mine:
                 return  # the thread that writes goes on
         if not self.takes_calls:
             self._leave()
 
-    def _send(self, refused: Told) -> bool:
+    def _send(self, refused: list[Call]) -> bool:
         """Send what waits, with the lock; return False if the lock is now that of the thread that writes."""
         peer = self.socket
         if not self.is_open or peer is None:
@@ -196,7 +197,7 @@ class ThreadLink(Link):
                 self._has_rest.release()
         if peer is not None:
             peer.close()
-        _wake(told)
+        wake_callers(told, "")
 
     def _converse(self) -> None:
         """Connect and read until the connection ends; again, if it does before the server has greeted."""
@@ -236,7 +237,7 @@ class ThreadLink(Link):
         error = DisconnectedError(f"{self.terms.address} cannot be reached: {broken}")
         error.__cause__ = broken
         told, left = self.give_up(error)
-        _wake(told)
+        wake_callers(told, "")
         if left is None:
             self.takes_calls = False
             raise broken  # no call waits
@@ -248,7 +249,7 @@ class ThreadLink(Link):
             told = self.filled(count)
             if self.is_open and not was_open:
                 self.flush_soon()
-            _wake(told)
+            wake_callers(told, "")
             del told  # while this waits for more, it would keep the calls, and with them the client
             if not self.takes_calls:
                 self._leave()
@@ -270,10 +271,3 @@ class ThreadLink(Link):
 
 def _start(work: Callable[[], None], name: str) -> None:
     threading.Thread(target=work, name=name, daemon=HAS_DAEMONS).start()
-
-
-def _wake(told: Told) -> None:
-    if told.streams:
-        tell(told.streams)
-    if told.done and (futures := wake(told.done)):
-        settle(futures, "")

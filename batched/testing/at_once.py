@@ -5,19 +5,18 @@ from __future__ import annotations
 import _thread
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
-from inspect import isasyncgen, iscoroutine
-from typing import Any, TypeAlias, cast
+from inspect import iscoroutine
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from batched._clock import monotonic
 from batched._core.batch import Batch
 from batched._core.batcher import Batcher
 from batched._core.call import Call
-from batched._core.change import Change
 from batched._core.lessons import NOTHING, Lessons
 from batched._core.options import Options
 from batched._core.stats import Stats
@@ -27,8 +26,8 @@ from batched._drivers.current_worker import OF_THREAD, Worker
 from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.event_loop import LoopDriver
-from batched._drivers.generators import run_steps, walk_steps
-from batched._drivers.stream_wakeups import Bell
+from batched._drivers.generators import run_steps
+from batched._drivers.stream_wakeups import Bell, ring
 from batched._drivers.thread import ThreadDriver
 from batched._drivers.wakeups import FUTURE, ask, resolve_on_loop, set_unless_done, settle
 from batched._drivers.worker_pool import WorkerPool
@@ -321,7 +320,8 @@ class _Inline(Dispatcher):
             if isinstance(self.driver, ThreadDriver):
                 self._worker = OF_THREAD[_thread.get_ident()] = stand_in_of(self.driver.options)
             if self.streams:
-                yield from self._run_stream(batch)
+                step = partial(self.step, batch)
+                yield from _known(run_steps(batch.run(self.collator), step, self.name))
             else:
                 outputs = yield from outputs_of(batch.run(self.collator))
                 parts = batch.split(outputs, self.collator)
@@ -342,22 +342,12 @@ class _Inline(Dispatcher):
         failure = None
         batch.clear()
 
-    def _run_stream(self, batch: Batch) -> Work:
-        step = partial(self.step, batch)
-        steps = batch.run(self.collator)
-        if isasyncgen(steps):
-            yield from _known(walk_steps(cast("AsyncGenerator[Any, Change[Any]]", steps), step, self.name))
-        else:
-            run_steps(steps, step, self.name)
-
     def _wake_callers(self, calls: list[Call]) -> None:
         tasks = []
         for call in calls:
             waiter = getattr(call, "waiter", None)
-            if isinstance(waiter, asyncio.Event):
-                waiter.set()
-                if isinstance(waiter, Bell):
-                    waiter.is_told = False
+            if isinstance(waiter, Bell):
+                ring([call])
             elif call.waits_at is FUTURE:
                 settle([call], self.name)
             elif call.waits_at is not None:

@@ -14,9 +14,9 @@ from batched._collate.columns import ColumnCollator
 from batched._collate.copies import CopyingCollator
 from batched._core.batch import Batch
 from batched._core.call import DONE, Call
-from batched._core.change import NO_CHANGE, NOT_TOLD, Change
+from batched._core.change import NO_CHANGE, OVER, Change
 from batched._core.options import ArrayOptions, Options
-from batched._drivers.generators import run_steps, walk_steps
+from batched._drivers.generators import run_steps
 from batched._drivers.thread import ThreadDriver
 from batched._parts.layers import Grouping, LayeredCollator
 from batched._policy.size_choice import SizeChoice
@@ -101,24 +101,20 @@ class Trial:
                 batch.copies = copies, ((last, 0) if has_copy else None)
             outputs = run_at_once(batch, self._collator, self._wait, self._worker)
             if self._streams:
-                self._exhaust(outputs)
+                work = run_steps(outputs, self._goes_on, self.name)
+                if work is not None:
+                    self._wait(work)
                 continue
             for at, part in zip(places, batch.split(outputs, self._collator), strict=True):
                 found[at] = part
         return found
 
-    def _exhaust(self, steps: Any) -> None:
-        if hasattr(steps, "__anext__"):
-            self._wait(walk_steps(steps, self._goes_on, self.name))
-        else:
-            run_steps(steps, self._goes_on, self.name)
-
     def _goes_on(self, pieces: Any) -> Change[Any] | None:
         if not self.options.continuous:
-            return NOT_TOLD
+            return None
         gone = [at for at, piece in enumerate(pieces) if piece is DONE or is_error(piece)]
         if len(gone) == len(pieces):  # else the function goes on for ever
-            return None
+            return OVER
         return Change(tuple(gone)) if gone else NO_CHANGE
 
 

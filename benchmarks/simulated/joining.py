@@ -132,13 +132,13 @@ def serve(scenario: Scenario, rule: Room | None, rate: float, items: int) -> tup
         joining = min(can, room(len(live), scenario.places, len(waiting))) if live and can else can
         seconds = scenario.seconds(len(live) + joining, joining)
         now += seconds
-        learned.joining.stepped(len(live) + joining, joining, seconds)
+        there = len(live) + joining
         firsts += [now - came for came in waiting[:joining]]
         del waiting[:joining]
         live = [left - 1 for left in [*live, *(next(lengths) for _ in range(joining))]]
         ended = sum(left <= 0 for left in live)
         live = [left for left in live if left > 0]
-        learned.joining.ended(ended)
+        learned.joining.stepped(there, joining, seconds, ended)
         if not rate:
             for _ in range(ended):
                 rest = 0.0 if scenario.callers > 1 else rng.expovariate(1 / (10 * _FIXED_S))

@@ -744,3 +744,33 @@ def test_a_ctrl_c_within_a_step_on_a_loop_loses_no_call(monkeypatch: pytest.Monk
         check_sums(fn)
     finally:
         loop.close()
+
+
+def test_a_ctrl_c_within_a_step_on_a_loop_tells_no_call_that_has_not_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A task that awaits all pieces has the Ctrl-C as its error, though the function waits as it closes."""
+    name = "_hand_out"
+    right = getattr(StreamBatcher, name)
+
+    def interrupted(self: StreamBatcher, *args: Any) -> None:
+        right(self, *args)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    async def waits_to_close(items: list[int]) -> AsyncIterator[list[Any]]:
+        try:
+            yield items
+            yield items
+        finally:
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        fn: Any = aio.dynamically(waits_to_close, timeout_ms=0)
+        monkeypatch.setattr(StreamBatcher, name, interrupted)
+        with pytest.raises(batched.BatchError) as raised:
+            await asyncio.wait_for(fn(3), PATIENCE_S)
+        assert isinstance(raised.value.__cause__, KeyboardInterrupt)
+        await fn.aclose()
+
+    asyncio.run(main())

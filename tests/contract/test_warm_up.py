@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -143,6 +145,28 @@ def test_a_stream_runs_to_its_end(kind: type[Flavour]) -> None:
         warm(flavour, fn, 7)
         assert seen == [1, 1, 1, 2, 2, 2]
         assert fn.stats.total_batches == 0
+
+
+class Piece:
+    """What can be referred to weakly."""
+
+
+@pytest.mark.parametrize("kind", STREAMING)
+def test_no_piece_of_a_warm_up_is_kept(kind: type[Flavour]) -> None:
+    """But the last one, until the next has come."""
+    there: weakref.WeakSet[Piece] = weakref.WeakSet()
+
+    def make(_: list[int]) -> Any:
+        for _ in range(3):
+            yield [piece := Piece()]
+            there.add(piece)
+            del piece
+        gc.collect()
+        assert len(there) == 1
+
+    flavour = kind()
+    with flavour.running():
+        warm(flavour, flavour.decorate(make, batch_sizes=(1,)), 7)
 
 
 def test_arrays_are_cut_and_repeated_to_each_length(flavour: Flavour) -> None:

@@ -77,7 +77,7 @@ def test_small_calls_that_come_may_join_a_batch_up_to_its_size() -> None:
     later = [single() for _ in range(5)]
     driver.push(*later)
     assert driver.batcher.may_join(batch) == 2
-    driver.batcher.join(batch, 2)
+    driver.batcher.join(batch, 2, driver.batcher.queue, 0.0)
     assert batch.size == len(batch.slices) == 4
     assert batch.calls[2:] == later[:2]
     assert driver.batcher.may_join(batch) == 0

@@ -60,7 +60,8 @@ def test_figures_since_options_were_changed_are_those_of_batches_that_started_la
     assert stats().since_configured() == stats()
     end(run(64, 1.0), 1.0)
     running = run(64, 1.0)
-    counters.configured({running: 0.2}, lambda *_: 2.0)
+    running.calls[0].began = 2.0
+    counters.configured({running: 0.2})
     assert stats().since_configured().total_batches == 0
     end(running, 2.0, 0.2)
     assert stats().since_configured().total_batches == 0
@@ -88,7 +89,7 @@ def test_a_batch_that_started_later_counts_though_it_ends_before_one_with_the_op
     """Where several run at once."""
     counters = Counters()
     older, newer = batch_of(64), batch_of(4)
-    counters.configured({older: 1.0}, lambda *_: 1.0)
+    counters.configured({older: 1.0})
     counters.ran(newer, 2.0, 3.0)
     assert (counted(counters).total_batches, counted(counters).batch_size.max) == (1, 4)
     counters.ran(older, 1.0, 4.0)
@@ -101,7 +102,7 @@ def test_a_batch_that_runs_while_options_change_twice_is_left_out_once() -> None
         counters = Counters()
         older = batch_of(64)
         for _ in range(2):
-            counters.configured({older: 1.0}, lambda *_: 1.0)
+            counters.configured({older: 1.0})
         if ends:
             counters.ran(older, 1.0, 2.0)
         counters.ran(batch_of(4), 3.0, 4.0)
@@ -112,7 +113,7 @@ def test_a_batch_that_passes_stages_while_options_change_is_left_out_though_its_
     """It is said to have begun so long before its end as its stages took."""
     counters = Counters()
     older = batch_of(64)
-    counters.configured({older: 1.0}, lambda *_: 1.0)
+    counters.configured({older: 1.0})
     counters.passed((0.5, 0.5, 0.5), 1.0, 2.0)
     counters.ran(older, 2.0, 3.5)
     assert counted(counters).total_batches == 0

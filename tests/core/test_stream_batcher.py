@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from batched._collate.lists import ListCollator
 from batched._core.batch import Batch
 from batched._core.call import DONE, Call
-from batched._core.change import NO_CHANGE
+from batched._core.change import OVER, Change
 from batched._core.counters import Counters
 from batched._core.effects import Effects
 from batched._core.keyed_queues import KeyedQueues
@@ -47,10 +46,9 @@ class RefilledRules(RuleBasedStateMachine):
         self.counters = Counters()
         options = Options(batch_size=batch_size, continuous=True, max_joining=max_joining, max_pieces=6)
         self.batcher = StreamBatcher(
-            options, self.queue, ListCollator("f"), "f", self.counters, features=features("f", streams=True)
+            options, self.queue, ListCollator("f"), "f", self.counters, features=features("f")
         )
         self.others = False
-        self.batcher.others_wait = lambda: self.others
         self.calls: list[Call] = []
         self.live: dict[Batch, list[Any]] = {}
         """By batch, what the function believes to have."""
@@ -64,7 +62,7 @@ class RefilledRules(RuleBasedStateMachine):
         """A caller comes."""
         deadline = None if allowed_s is None else self.now + allowed_s
         call = Call().begin(echo, len(self.calls), 1, False, self.now, deadline)
-        call.results = deque()
+        call.take_pieces()
         if self.keys > 1:
             call.key = key % self.keys
         self.calls.append(call)
@@ -130,10 +128,9 @@ class RefilledRules(RuleBasedStateMachine):
         waited = self.waiting()
         self.now += 0.01
         split = batch.split(pieces, ListCollator("f"))
-        told, change = self.batcher.step(batch, split, self.now)
-        assert set(told) <= set(self.calls)
+        change = self.batcher.step(batch, split, self.now, lets_join=not self.others)
         self.carry_out()
-        if change is None:
+        if change is OVER:
             self.batcher.finish(batch, [], self.now)
             self.carry_out()
             assert not batch.slices
@@ -239,9 +236,9 @@ class RefilledRules(RuleBasedStateMachine):
 
     def end_step(self, batch: Batch) -> None:
         """End each item of `batch`."""
-        _, change = self.batcher.step(batch, [DONE] * batch.size, self.now)
+        change = self.batcher.step(batch, [DONE] * batch.size, self.now, lets_join=not self.others)
         self.carry_out()
-        if change is None:
+        if change is OVER:
             self.batcher.finish(batch, [], self.now)
             self.carry_out()
             del self.live[batch]
@@ -268,6 +265,13 @@ def alone(**options: Any) -> StreamBatcher:
     return StreamBatcher(Options(timeout_ms=0, **options), Queue, ListCollator("f"), "f", Counters())
 
 
+def step(batcher: StreamBatcher, batch: Batch, pieces: list[Any], now: float) -> tuple[list[Call], Any]:
+    """Return the calls that are told of a step, and what the function is told, or "over"."""
+    batcher.effects = Effects()
+    change = batcher.step(batch, pieces, now)
+    return batcher.effects.answered, "over" if change is OVER else change
+
+
 def test_of_a_stream_the_pieces_come_one_after_another_until_it_ends() -> None:
     """It leaves no batch: its place stays, and nothing joins."""
     batcher = alone(batch_size=2)
@@ -277,9 +281,10 @@ def test_of_a_stream_the_pieces_come_one_after_another_until_it_ends() -> None:
         batcher.arrive(call)
     batch = batcher.next(1.0)
     assert isinstance(batch, Batch)
-    assert batcher.step(batch, ["a", "b"], 1.1) == ([first, other], NO_CHANGE)
-    assert batcher.step(batch, [DONE, "b"], 1.2) == ([first, other], NO_CHANGE)
+    assert step(batcher, batch, ["a", "b"], 1.1) == ([first, other], None)
+    assert step(batcher, batch, [DONE, "b"], 1.2) == ([first, other], None)
     assert (batch.calls, [*first.results], [*other.results]) == ([first, other], ["a"], ["b", "b"])
+    batcher.effects = Effects()
     batcher.finish(batch, [], 2.0)
     assert (first.missing, other.missing) == (0, 0)
     assert batcher.effects.answered == [first, other]
@@ -293,10 +298,25 @@ def test_a_call_that_takes_no_pieces_is_told_of_its_end_only() -> None:
     batcher.arrive(call)
     batch = batcher.next(1.0)
     assert isinstance(batch, Batch)
-    assert batcher.step(batch, [1], 1.1) == ([], NO_CHANGE)
-    assert batcher.step(batch, [2], 1.2) == ([], NO_CHANGE)
-    assert batcher.step(batch, [DONE], 1.3) == ([call], None)
+    assert step(batcher, batch, [1], 1.1) == ([], None)
+    assert step(batcher, batch, [2], 1.2) == ([], None)
+    assert step(batcher, batch, [DONE], 1.3) == ([call], "over")
     assert call.results == [1, 2]
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_a_consumer_that_is_late_keeps_what_came_in_time_and_has_its_error(continuous: bool) -> None:
+    """It may not look at its deadline, as it does not read; the function ends."""
+    batcher = alone(continuous=continuous)
+    call = Call().begin(echo, "a", 1, False, 0.0, 5.0)
+    call.take_pieces()
+    batcher.arrive(call)
+    batch = batcher.next(1.0)
+    assert isinstance(batch, Batch)
+    assert step(batcher, batch, ["in time"], 4.0)[0] == [call]
+    assert step(batcher, batch, ["late"], 6.0) == ([call, call], "over")
+    assert [*call.results] == ["in time", "late"]
+    assert (call.missing, type(call.error)) == (0, TimeoutError)
 
 
 def test_waits_since_options_changed_are_of_items_that_have_begun_since() -> None:
@@ -312,7 +332,7 @@ def test_waits_since_options_changed_are_of_items_that_have_begun_since() -> Non
     batcher.configure(replace(batcher.options, batch_size=3))
     batcher.arrive(calls[1])
     batcher.step(batch, [2], 6.5)
-    assert batcher.step(batch, [DONE, DONE], 7.0) == (calls, None)
+    assert step(batcher, batch, [DONE, DONE], 7.0) == (calls, "over")
     batcher.finish(batch, [], 7.0)
     since = snapshot(batcher.counters, [batcher], 7.0).since_configured()
     assert (since.wait.count, since.wait.sum) == (1, 0.5)
@@ -348,8 +368,9 @@ def test_no_item_waits_for_more_than_may_join_at_one_step(limit: dict[str, Any])
         pieces = [DONE if steps[call] == call.inputs else 0 for call in batch.calls]
         for _ in range(pieces.count(DONE)):
             come()
-        _, change = batcher.step(batch, pieces, now)
-        assert change is not None
+        change = batcher.step(batch, pieces, now)
+        assert isinstance(change, Change)
+        assert change is not OVER
         fresh = len(change.joined)
         waited += batcher.queue.items >= 2 and not fresh
         steps = {call: steps.get(call, -1) + 1 for call in batch.calls}

@@ -10,7 +10,7 @@ from batched._core.halves import Aside
 from batched._core.options import Options
 from batched._core.queue import Queue
 from batched._drivers.manual_clock import ManualDriver
-from batched._drivers.warm_up import NoPieces, Round, WarmUp
+from batched._drivers.warm_up import Round, WarmUp
 from tests.kit.batcher_rules import COLLATOR, echo
 from tests.kit.calls import single
 from tests.kit.gate import PATIENCE_S
@@ -118,9 +118,3 @@ def test_a_warm_up_does_not_wait_for_calls_that_wait_for_others() -> None:
     for aside in asides:
         assert driver.delay(0.0) == 0.0
         assert driver.pop(0.0) is aside
-
-
-def test_pieces_are_dropped() -> None:
-    pieces = NoPieces()
-    pieces.append("piece")
-    assert not pieces

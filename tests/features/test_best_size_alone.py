@@ -65,9 +65,10 @@ class Alone:
         self.lengths = Lengths()
         self.lengths.is_used = is_used
         self.river = StandInRiver()
+        self.river.streams = streams
         self.memory: Any = SimpleNamespace(limit=None)
         self.deadlines = Deadlines()
-        self.feature = BestSizes(self.lengths, self.memory, self.deadlines, FixedSizes(), streams=streams)
+        self.feature = BestSizes(self.lengths, self.memory, self.deadlines, FixedSizes())
         self.feature.begin(self.river, options)
 
     def with_rule(self) -> Sizes:

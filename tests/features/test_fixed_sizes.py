@@ -23,7 +23,8 @@ class Alone:
 
     def __init__(self, *sizes: int, streams: bool = False, lengths: Any = None) -> None:
         self.river: Any = StandInRiver(lengths)
-        self.feature = FixedSizes(streams=streams)
+        self.river.streams = streams
+        self.feature = FixedSizes()
         self.feature.begin(self.river, Options(batch_sizes=sizes or None, batch_size=max(sizes, default=8)))
 
     def take(self, batch: Batch) -> Any:

@@ -25,7 +25,8 @@ class Alone:
 
     def __init__(self, most: int = MOST, *, streams: bool = False) -> None:
         self.river: Any = StandInRiver()
-        self.feature = FitsMemory(FixedSizes(), streams=streams)
+        self.river.streams = streams
+        self.feature = FitsMemory(FixedSizes())
         self.feature.begin(self.river, Options(batch_size=most))
 
     def fail(self, batch: Batch, error: BaseException | None = None) -> bool:

@@ -45,6 +45,7 @@ class StandInRiver:
         self.ended: list[tuple[Batch, BaseException]] = []
         """The batches that are not to run, and what their calls get."""
         self.reported: list[BaseException] = []
+        self.streams = False
 
     def _follow_rule(self) -> bool:
         self.followed += 1

@@ -26,11 +26,9 @@ def saturated(
         room = places - len(live)
         joined = joining.room(len(live), places, 10 * places) if room and live else room
         live += [rng.randint(1, 2 * length - 1) for _ in range(joined)]
-        joining.stepped(len(live), joined, STEP_S + (fixed_s + each_s * joined if joined else 0.0))
-        live = [left - 1 for left in live]
-        ended = live.count(0)
-        live = [left for left in live if left]
-        joining.ended(ended)
+        ended = live.count(1)
+        joining.stepped(len(live), joined, STEP_S + (fixed_s + each_s * joined if joined else 0.0), ended)
+        live = [left - 1 for left in live if left > 1]
         done += ended
         steps += 1
     return joining, items / steps
@@ -48,8 +46,7 @@ def test_all_that_fit_join_or_none(
     """Whatever steps have taken, also nothing at all."""
     joining = Joining()
     for there, joined, seconds, ended in steps:
-        joining.stepped(there, joined, seconds)
-        joining.ended(ended)
+        joining.stepped(there, joined, seconds, ended)
     assert joining.room(live, live + more, waiting) in {0, min(more, waiting)}
 
 
@@ -96,8 +93,7 @@ def test_it_is_found_out_what_a_step_takes_where_items_join_at_each() -> None:
     for _ in range(12):
         joined = joining.room(4, 8, 4)
         joins.append(joined)
-        joining.stepped(8, joined, STEP_S)
-        joining.ended(4)
+        joining.stepped(8, joined, STEP_S, 4)
     assert 0 in joins[:6]
     assert joins[6:].count(0) == 0
 
@@ -115,6 +111,5 @@ def test_a_batch_that_never_ends_lets_items_join() -> None:
     """As nothing ends, no place is worth a wait for others."""
     joining, _ = saturated(10 * STEP_S, 0.0, 8, 20)
     for _ in range(500):
-        joining.stepped(4, 0, STEP_S)
-        joining.ended(0)
+        joining.stepped(4, 0, STEP_S, 0)
     assert joining.room(4, 8, 1) == 1

@@ -176,12 +176,12 @@ class Batch:
                 self.returned = None
             raise
         if self.has_lists:
-            for piece, part in zip(self.slices, parts, strict=True):
-                call, start, stop = piece
+            for at, (call, start, stop) in enumerate(self.slices):
+                part = parts[at]
                 # Else the part itself is an error, an earlier part failed, or the caller has left.
                 if stop - start < call.size and call.missing and not issubclass(type(part), BaseException):
                     if call.results is None:
-                        collator.place(piece, part)
+                        collator.place((call, start, stop), part)
                     else:
                         call.results[start:stop] = part
         return parts
@@ -199,7 +199,8 @@ class Batch:
         """Hand each call its part, as `split` has returned them; return the calls that are now done."""
         done: list[Call] = []
         owners: dict[int, Call | None] | None = None
-        for piece, part in zip(self.slices, parts, strict=True):
+        for at, piece in enumerate(self.slices):  # `zip` takes three times as long, if it is strict
+            part = parts[at]
             call, start, stop = piece
             items = stop - start
             is_failed = issubclass(type(part), BaseException)  # as `is_error`, without a call

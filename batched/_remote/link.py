@@ -312,31 +312,31 @@ class Link(ABC):
 
     # -- frames -------------------------------------------------------------------------------------------
 
-    def filled(self, count: int) -> Told:
-        """Take `count` bytes; return the calls that are done, and the streams that have a new piece.
+    def filled(self, count: int, told: Told) -> None:
+        """Take `count` bytes; `told` gets the calls that are done, and the streams that have a new piece.
+
+        A call is in `told`, or has no answer yet, at any moment: a Ctrl-C may come in between.
 
         Raises:
             FrameError: What came is no frame.
             DisconnectedError: The server refuses this client.
 
         """
-        done: list[Call] = []
-        told: list[Call] = []
         for each in self._reader.filled(count):
             if not self.has_greeted:
                 self._greeted(each)
             elif each.kind == Kind.LEAVE:
                 self.takes_calls = False
             elif each.kind == Kind.RESULTS:
-                self._answered_several(each, done, told)
+                self._answered_several(each, told)
             elif each.kind == Kind.PIECE:
-                self._piece(each, told)
-            elif (sent := self._sent.pop(each.number, None)) is not None:
+                self._piece(each, told.streams)
+            elif (sent := self._sent.get(each.number)) is not None:
                 self._answered(each, sent)
-                (told if sent.is_stream else done).append(sent.call)
+                (told.streams if sent.is_stream else told.done).append(sent.call)
+                self._sent.pop(each.number, None)
             elif each.kind == Kind.HELLO:
                 self.terms.told(ServerGreeting.read(each))
-        return Told(done, told)
 
     def _greeted(self, found: Frame) -> None:
         said = ServerGreeting.read(found)
@@ -413,16 +413,16 @@ class Link(ABC):
             return None
         return answers
 
-    def _answered_several(self, found: Frame, done: list[Call], told: list[Call]) -> None:
+    def _answered_several(self, found: Frame, told: Told) -> None:
         """Take answers that are plain; that of a stream is its end."""
         read, payload = rows(RESULT_ROW, found)
         try:
             answers = self.terms.codec.load_plain(payload)
         except Exception:  # noqa: BLE001  a library of some is missing here
-            read, answers = self._readable(read, payload, done)
+            read, answers = self._readable(read, payload, told)
         now = monotonic()
         for (number, spent_us), answer in zip(read, answers, strict=True):
-            sent = self._sent.pop(number, None)
+            sent = self._sent.get(number)
             if sent is not None:
                 call = sent.call
                 streams = call.results.__class__ is deque
@@ -430,10 +430,11 @@ class Link(ABC):
                     call.results = answer
                 sent.caller.wire.add(now - sent.began, spent_us / 1e6)
                 call.waiting = call.missing = 0
-                (told if streams else done).append(call)
+                (told.streams if streams else told.done).append(call)
+                self._sent.pop(number, None)
 
     def _readable(
-        self, read: list[tuple[Any, ...]], payload: Bytes, done: list[Call]
+        self, read: list[tuple[Any, ...]], payload: Bytes, told: Told
     ) -> tuple[list[tuple[Any, ...]], list[Any]]:
         """Fail the calls of answers that cannot be read here; return the others."""
         answers = self.terms.codec.load_apart(payload)
@@ -441,8 +442,9 @@ class Link(ABC):
             answers = [answers] * len(read)
         found = [*zip(read, answers, strict=True)]
         for row, answer in found:
-            if isinstance(answer, Unreadable) and (sent := self._sent.pop(row[0], None)) is not None:
-                done += _failed([sent], answer.error).done
+            if isinstance(answer, Unreadable) and (sent := self._sent.get(row[0])) is not None:
+                _failed([sent], answer.error, told)
+                self._sent.pop(row[0], None)
         kept = [each for each in found if not isinstance(each[1], Unreadable)]
         return [row for row, _ in kept], [answer for _, answer in kept]
 

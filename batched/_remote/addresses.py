@@ -50,7 +50,7 @@ def parsed(text: str) -> Address:
     if not isinstance(text, str):
         raise TypeError(f"an address must be a str, such as unix:PATH or tcp:127.0.0.1:PORT, got {text!r}")
     kind, colon, rest = text.partition(":")
-    if kind == "unix" and rest:
+    if kind == "unix" and rest and "\0" not in rest:
         if not UNIX:
             raise ValueError(f"this system has no unix sockets, got {text!r}: use tcp:127.0.0.1:PORT")
         path = os.path.abspath(os.path.expanduser(rest))  # noqa: PTH100, PTH111  of a link, not where it leads
@@ -72,15 +72,18 @@ def parsed(text: str) -> Address:
     raise ValueError(f"an address is unix:PATH, tcp:127.0.0.1:PORT or fd:NUMBER, got {text!r}")
 
 
-class _Listener(socket.socket):
+class Listener(socket.socket):
     """A socket with a long queue of connections, however few of them are accepted in a turn."""
+
+    own: tuple[int, int] | None = None
+    """Of one at a path, its `identity`. Not asked of the path: another server may have taken that over."""
 
     def listen(self, backlog: int = _BACKLOG, /) -> None:
         """Listen: asyncio asks for a queue as long as the number that it accepts in a turn."""
         super().listen(max(backlog, _BACKLOG))
 
 
-def listen(address: Address, mode: int, group: int | None = None) -> socket.socket:
+def listen(address: Address, mode: int, group: int | None = None) -> Listener:
     """Return a socket that listens there; a unix socket has this mode, and this group, from the start.
 
     The path may be another server's: it is taken over in one step, and no client finds it missing. A port of
@@ -90,7 +93,7 @@ def listen(address: Address, mode: int, group: int | None = None) -> socket.sock
         listener = _inherited(address.where)
     elif isinstance(address.where, tuple):
         family = socket.AF_INET6 if ":" in address.where[0] else socket.AF_INET
-        listener = _Listener(family, socket.SOCK_STREAM)
+        listener = Listener(family, socket.SOCK_STREAM)
         try:
             if os.name == "posix":  # elsewhere processes of other users could listen there too
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -107,7 +110,7 @@ def listen(address: Address, mode: int, group: int | None = None) -> socket.sock
     return listener
 
 
-def _inherited(number: int) -> socket.socket:
+def _inherited(number: int) -> Listener:
     """Return a socket that the parent of this process has opened; `ValueError` if there is none."""
     meant_for, count = os.environ.get("LISTEN_PID"), os.environ.get("LISTEN_FDS")
     if meant_for == str(os.getpid()) and count is not None and count.isdecimal():
@@ -115,7 +118,7 @@ def _inherited(number: int) -> socket.socket:
         if not _FIRST_FD <= number <= last:
             raise ValueError(f"systemd has opened the sockets fd:{_FIRST_FD} to fd:{last}, got fd:{number}")
     try:
-        listener = _Listener(fileno=os.dup(number))
+        listener = Listener(fileno=os.dup(number))
     except OSError as error:
         why = f"fd:{number} is no socket that the parent of this process has opened"
         raise ValueError(f"{why}: {error}") from error
@@ -133,9 +136,9 @@ def check_replaceable(path: str) -> None:
             raise FileExistsError(f"{path} is no socket, so it is not replaced by one: choose another path")
 
 
-def _listen_at(path: str, mode: int, group: int | None) -> socket.socket:
+def _listen_at(path: str, mode: int, group: int | None) -> Listener:
     check_replaceable(path)
-    listener = _Listener(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = Listener(socket.AF_UNIX, socket.SOCK_STREAM)
     # Not by the number of the process: in containers that share a folder, both servers may have the same one.
     name = f"{path}.{secrets.token_hex(4)}"
     if len(os.fsencode(name)) > LONGEST_PATH:
@@ -150,6 +153,7 @@ def _listen_at(path: str, mode: int, group: int | None) -> socket.socket:
             os.chown(name, -1, group)
         Path(name).chmod(mode)
         listener.listen()
+        listener.own = identity(name)
         with _alone_in(Path(path).parent):
             Path(name).rename(path)
     except BaseException:

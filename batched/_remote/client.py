@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from batched._core.option_checks import a_function_of_no_item
 from batched._drivers.fork_and_exit import live, register
 from batched._drivers.private_python import HAS_DAEMONS, call_before_threads_are_joined
 from batched._drivers.wakeups import FUTURE
+from batched._locks import Freed, InterruptedLock
 from batched._remote.addresses import Address, connected, parsed
 from batched._remote.driver import RemoteDriver
 from batched._remote.frames import MAX_FRAME_BYTES
@@ -214,7 +214,7 @@ class Connections:
 
     def _begin(self) -> None:
         # Reentrant: the garbage collector may run a finalizer that calls.
-        self._lock = threading.RLock()
+        self._lock = InterruptedLock()
         self._by_loop: dict[int, LoopLink] = {}
         self._of_threads: ThreadLink | None = None
         self._links: weakref.WeakValueDictionary[int, Link] = weakref.WeakValueDictionary()
@@ -251,7 +251,7 @@ class Connections:
 
     def driver(self, name: str) -> RemoteDriver:
         """Return the driver of a function."""
-        with self._lock:
+        with Freed(self._lock), self._lock:
             made = self._drivers.get(name)
             if made is None:
                 made = self._drivers[name] = RemoteDriver(name, self)
@@ -293,7 +293,7 @@ class Connections:
         return link
 
     def _new_of_threads(self, last: ThreadLink | None) -> ThreadLink:
-        with self._lock:
+        with Freed(self._lock), self._lock:
             self._check()
             if self._of_threads is last or self._of_threads is None:
                 self._of_threads = fresh = ThreadLink(self._terms)

@@ -140,7 +140,7 @@ CALL_ROW = struct.Struct("<QBdd")
 RESULT_ROW = struct.Struct("<QI")
 """Of each of several answers: the number of its call, and the microseconds that it spent in the server."""
 MOST_ROWS = 256
-LEAST_TOGETHER = 1 << 21
+LEAST_TOGETHER = 1 << 23
 """Where frames may have fewer bytes, there are none of several calls or answers: these are never longer."""
 
 

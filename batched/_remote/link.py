@@ -303,15 +303,16 @@ class Link(ABC):
 
     # -- frames -------------------------------------------------------------------------------------------
 
-    def filled(self, count: int) -> list[Call]:
-        """Take `count` bytes; return the calls of which the callers are to be woken.
+    def filled(self, count: int, told: list[Call]) -> None:
+        """Take `count` bytes; `told` gets the calls of which the callers are to be woken.
+
+        A call is in `told`, or has no answer yet, at any moment: a Ctrl-C may come in between.
 
         Raises:
             FrameError: What came is no frame.
             DisconnectedError: The server refuses this client.
 
         """
-        told: list[Call] = []
         for each in self._reader.filled(count):
             if not self.has_greeted:
                 self._greeted(each)
@@ -321,12 +322,12 @@ class Link(ABC):
                 self._answered_several(each, told)
             elif each.kind == Kind.PIECE:
                 self._piece(each, told)
-            elif (sent := self._sent.pop(each.number, None)) is not None:
+            elif (sent := self._sent.get(each.number)) is not None:
                 self._answered(each, sent)
                 told.append(sent.call)
+                self._sent.pop(each.number, None)
             elif each.kind == Kind.HELLO:
                 self.terms.told(ServerGreeting.read(each))
-        return told
 
     def _greeted(self, found: Frame) -> None:
         said = ServerGreeting.read(found)
@@ -412,7 +413,7 @@ class Link(ABC):
             read, answers = self._readable(read, payload, told)
         now = monotonic()
         for (number, spent_us), answer in zip(read, answers, strict=True):
-            sent = self._sent.pop(number, None)
+            sent = self._sent.get(number)
             if sent is not None:
                 call = sent.call
                 if not call.takes_pieces:
@@ -420,6 +421,7 @@ class Link(ABC):
                 sent.caller.wire.add(now - sent.began, spent_us / 1e6)
                 call.waiting = call.missing = 0
                 told.append(call)
+                self._sent.pop(number, None)
 
     def _readable(
         self, read: list[tuple[Any, ...]], payload: Bytes, told: list[Call]
@@ -430,8 +432,9 @@ class Link(ABC):
             answers = [answers] * len(read)
         found = [*zip(read, answers, strict=True)]
         for row, answer in found:
-            if isinstance(answer, Unreadable) and (sent := self._sent.pop(row[0], None)) is not None:
+            if isinstance(answer, Unreadable) and (sent := self._sent.get(row[0])) is not None:
                 told += _failed([sent], answer.error)
+                self._sent.pop(row[0], None)
         kept = [each for each in found if not isinstance(each[1], Unreadable)]
         return [row for row, _ in kept], [answer for _, answer in kept]
 

@@ -47,8 +47,6 @@ class LoopLink(Link):
         if self.is_open:
             self.flush_soon()
         elif not self._has_begun:
-            self._has_begun = True  # first: a finalizer may call meanwhile
-            self._connect = self.terms.dial()
             self._dial()
         return True
 
@@ -59,7 +57,11 @@ class LoopLink(Link):
             return
         if running_loop_or_none() is loop:
             self._is_told = True
-            loop.call_soon(self._flush)
+            try:
+                loop.call_soon(self._flush)
+            except BaseException:  # Ctrl-C
+                self._is_told = False
+                raise
         else:
             ask(loop, self._flush)  # of one that is closed nothing need be sent
 
@@ -67,9 +69,19 @@ class LoopLink(Link):
 
     def _dial(self) -> None:
         """Connect, or try again later; a local socket connects at once."""
+        try:
+            self._try()
+        except BaseException:
+            self._interrupted([])
+            raise
+
+    def _try(self) -> None:
+        self._has_begun = True  # first: a finalizer may call meanwhile
         loop = self.loop()
-        if loop is None or loop.is_closed() or self.has_ended or self._connect is None:
+        if loop is None or loop.is_closed() or self.has_ended:
             return
+        if self._connect is None:
+            self._connect = self.terms.dial()
         try:
             self.socket = peer = self._connect()
             # Not `__del__`: of a cycle of garbage the socket may go first, with a warning that it is open.
@@ -112,6 +124,15 @@ class LoopLink(Link):
     # -- reading and writing ------------------------------------------------------------------------------
 
     def _read(self) -> None:
+        """Take what has come, as far as there is room for it."""
+        told: list[Call] = []
+        try:
+            self._receive(told)
+        except BaseException:
+            self._interrupted(told)
+            raise
+
+    def _receive(self, told: list[Call]) -> None:
         peer = self.socket
         if peer is None:
             return
@@ -126,19 +147,17 @@ class LoopLink(Link):
             self._broken(ConnectionResetError("the server ended before it answered"))
             return
         try:
-            self._come(count)
+            self._come(count, told)
         except DisconnectedError as error:
             self._lost(error)
         except Exception as error:  # noqa: BLE001  no frame, or no greeting
             self._lost(self.lost(error))
-        except BaseException:  # Ctrl-C: what has come may be lost
-            self._lost(self.lost("it was interrupted"))
-            raise
 
-    def _come(self, count: int) -> None:
-        done = tell(self.filled(count))
+    def _come(self, count: int, told: list[Call]) -> None:
+        self.filled(count, told)
         if self._waiting:
             self.flush_soon()
+        done = tell(told)
         if not self.takes_calls and not self.has_sent:  # those that have not been sent go to another server
             self._lost(DisconnectedError(f"the server at {self.terms.address} has ended"), again=True)
         if done:
@@ -157,11 +176,18 @@ class LoopLink(Link):
 
     def _send(self) -> None:
         """Send what waits, as far as there is room."""
+        refused: list[Call] = []
+        try:
+            self._send_all(refused)
+        except BaseException:
+            self._interrupted(refused)
+            raise
+
+    def _send_all(self, refused: list[Call]) -> None:
         peer = self.socket
         if peer is None:
             return
         rest = self._rest
-        refused: list[Call] = []
         try:
             while rest or (self.is_open and self._fill(rest, refused)):
                 count = peer.send(rest[0])
@@ -206,6 +232,11 @@ class LoopLink(Link):
                 self._retry(loop, error)
             return
         self._lost(self.lost(error), again=not self.is_closed)
+
+    def _interrupted(self, told: list[Call]) -> None:
+        """End the connection after a Ctrl-C: what has come may be lost, and a frame sent in part."""
+        self._wake(told)
+        self._lost(self.lost("it was interrupted"))
 
     def _lost(self, error: DisconnectedError, *, again: bool = False) -> None:
         loop = self.loop()

@@ -15,7 +15,7 @@ from typing import Any
 from batched._api.function import DecoratedFunction
 from batched._drivers.fork_and_exit import register
 from batched._drivers.wakeups import ask
-from batched._remote.addresses import Address, groups_of, identity, listen, parsed, unlink, user_of
+from batched._remote.addresses import Address, groups_of, listen, parsed, unlink, user_of
 from batched._remote.clients import Clients
 from batched._remote.frames import MAX_FRAME_BYTES, VERSION
 from batched._remote.greeting import ClientGreeting, ServerGreeting, is_same, proof
@@ -77,7 +77,7 @@ class Server:
         listener = listen(self.address, 0o600 if self._group is None else 0o660, self._group)
         if self.address.kind == "tcp" and not self.address.where[1]:  # type: ignore[index]
             self.address = Address("tcp", listener.getsockname()[:2])
-        own = identity(self.address.where) if isinstance(self.address.where, str) else None
+        own = listener.own
         # One in each turn: out of file descriptors, asyncio has as many failures as it may accept, logs each
         # of them, and tries again after each, at once.
         accepting = await loop.create_server(lambda: self._session(loop), sock=listener, backlog=1)

@@ -61,6 +61,9 @@ def serve(  # noqa: PLR0913
     and returns. A second signal ends the process at once. In a thread other than the main one it is `stop`
     that ends it: Python tells signals to the main thread only.
 
+    Calls that this process makes of a function itself share no batch with those of clients, and such batches
+    may run at the same time, in two threads. To have one queue for all, connect in this process too.
+
         stop = threading.Event()
         options = {"bind": "unix:/tmp/embed.sock", "stop": stop}
         threading.Thread(target=batched.serve, args=(embed,), kwargs=options).start()

@@ -12,6 +12,7 @@ from functools import partial
 
 from batched._core.call import Call
 from batched._drivers.private_python import HAS_DAEMONS
+from batched._drivers.step_lock import new_step_lock
 from batched._drivers.stream_wakeups import wake_callers
 from batched._drivers.wakeups import FUTURE
 from batched._remote.frames import Bytes, FrameError, joined
@@ -31,9 +32,10 @@ class ThreadLink(Link):
         super().__init__(terms)
         self.socket: socket.socket | None = None
         self._is_unused = _thread.allocate_lock()  # held from the first call on
-        self._sends = _thread.allocate_lock()  # held by the thread that sends; the last one releases it
+        self._is_unread = _thread.allocate_lock()  # held by the thread that reads, to its end
+        self._sends = new_step_lock()  # held by the thread that sends
         self._rest: list[Bytes] = []
-        """What the socket had no room for: then the thread that writes holds `_sends`."""
+        """What the socket had no room for: while there is something, only the thread that writes sends."""
         self._has_rest: _thread.LockType | None = None
         self._closes = _thread.allocate_lock()  # binary semaphores, which finalizers may release at any time
         self._closes.acquire()
@@ -57,57 +59,64 @@ class ThreadLink(Link):
             request = request._replace(buffers=[bytes(each) for each in request.buffers])
         if not self.begin(call, caller, request):
             return False
-        if self._is_unused.acquire(False):  # noqa: FBT003
-            try:
+        try:
+            if self._is_unused.acquire(False):  # noqa: FBT003
                 _start(self._run, f"batched: {self.terms.address}")
-            except BaseException as error:  # there are too many threads
-                refusal = DisconnectedError(f"no thread for the connection: {error}")
-                wake_callers(self.end(refusal, again=False), "")
-                raise
+        except Exception as error:  # there are too many threads
+            refusal = DisconnectedError(f"no thread for the connection: {error}")
+            wake_callers(self.end(refusal, again=False), "")
+            raise
+        except BaseException:  # Ctrl-C, perhaps before the thread was started: of two, one ends at once
+            _start(self._run, f"batched: {self.terms.address}")
+            raise
         self.flush_soon()
         return True
 
     def flush_soon(self) -> None:
         """Send what waits, unless another thread sends just now, which does it then."""
-        while self._waiting and self.is_open and self._sends.acquire(False):  # noqa: FBT003
-            refused: list[Call] = []
-            is_mine = True
+        if self._sends.is_mine():  # a finalizer, in the middle of sending: that goes on with what waits
+            return
+        refused: list[Call] = []
+        try:
+            self._flush(refused)
+        except BaseException:  # Ctrl-C, at any bytecode: the lock may still be held
+            self._sends.free()
+            self._flush(refused)  # what other threads have left to this one
+            raise
+
+    def _flush(self, refused: list[Call]) -> None:
+        while self._waiting and self.is_open and not self._rest and self._sends.acquire(False):  # noqa: FBT003
             try:
-                is_mine = self._send(refused)
+                self._send(refused)
             except BaseException:  # Ctrl-C: a frame may have been sent in part
                 self._shut()
                 raise
             finally:
-                if is_mine:
-                    self._sends.release()
-                wake_callers(refused, "")  # without the lock: a callback of a future may call
-            if not is_mine:
-                return  # the thread that writes goes on
+                self._sends.release()
+        if refused:
+            wake_callers(refused, "")  # without the lock: a callback of a future may call
         if not self.takes_calls:
             self._leave()
 
-    def _send(self, refused: list[Call]) -> bool:
-        """Send what waits, with the lock; return False if the lock is now that of the thread that writes."""
+    def _send(self, refused: list[Call]) -> None:
+        """Send what waits, with the lock; what there is no room for is left to the thread that writes."""
         peer = self.socket
-        if not self.is_open or peer is None:
-            return True
+        if not self.is_open or self._rest or peer is None:
+            return
         parts = self.frames(refused)
         rest = self._unsent(peer, joined(parts)) if parts else []
         if not rest:
-            return True
+            return
         self._rest = rest
-        if self._has_rest is None:
-            self._has_rest = (
-                _thread.allocate_lock()
-            )  # first: the thread hands the lock on when it has sent all
-            try:
-                _start(partial(self._write, peer, self._has_rest), "batched sends")
-            except BaseException:  # there are too many threads
-                self._has_rest = None
-                raise
-        else:
+        if self._has_rest is not None:
             self._has_rest.release()
-        return False
+            return
+        self._has_rest = _thread.allocate_lock()
+        try:
+            _start(partial(self._write, peer, self._has_rest), "batched sends")
+        except Exception:  # there are too many threads
+            self._has_rest = None
+            raise
 
     def _unsent(self, peer: socket.socket, parts: list[Bytes]) -> list[Bytes]:
         """Send what there is room for; return the rest."""
@@ -129,19 +138,18 @@ class ThreadLink(Link):
         """Send what is left, as the server makes room."""
         has_rest.acquire()  # to wait for the next time there
         while not self.has_ended:
-            rest, self._rest = self._rest, []
-            self._fresh.clear()
-            with contextlib.suppress(OSError):  # the thread that reads finds out
-                for each in rest:
-                    peer.sendall(each)
-            rest.clear()
-            self._sends.release()
+            with self._sends:
+                self._fresh.clear()
+                with contextlib.suppress(OSError):  # the thread that reads finds out
+                    for each in self._rest:
+                        peer.sendall(each)
+                self._rest = []
             self.flush_soon()
             has_rest.acquire()
 
     def _leave(self) -> None:
         """Close, after a server said that it ends, when nothing is to come any more."""
-        if self.is_open and not self.has_sent and self._sends.acquire(False):  # noqa: FBT003
+        if self.is_open and not self.has_sent and not self._rest and self._sends.acquire(False):  # noqa: FBT003
             if not self.has_sent:
                 self.is_open = False  # the calls that have not been sent go to another server
                 self._shut()
@@ -171,6 +179,8 @@ class ThreadLink(Link):
     # -- the thread that reads ----------------------------------------------------------------------------
 
     def _run(self) -> None:
+        if not self._is_unread.acquire(False):  # noqa: FBT003
+            return
         self._reads_in = _thread.get_ident()
         error: Exception
         again = False
@@ -246,7 +256,8 @@ class ThreadLink(Link):
     def _read(self, peer: socket.socket) -> None:
         while count := self._receive(peer):
             was_open = self.is_open
-            told = self.filled(count)
+            told: list[Call] = []
+            self.filled(count, told)
             if self.is_open and not was_open:
                 self.flush_soon()
             wake_callers(told, "")

@@ -105,7 +105,8 @@ class Pickles:
         Arrays that are alike become one array, as the pickle of an array takes as long as that of 20 texts.
         """
         first = values[0]
-        # Of others, a row is not what was given: a number for an array of no dimension, native numbers.
+        # Of others, a row is not what was given: a number for an array of no dimension, native numbers, rows
+        # where columns lay one after the other.
         if (
             hasattr(first, "dtype")
             and 0 < first.ndim < _MOST_DIMENSIONS
@@ -113,6 +114,7 @@ class Pickles:
             and [*map(type, values)].count(type(first)) == len(values)
             and [each.shape for each in values].count(first.shape) == len(values)
             and [each.dtype for each in values].count(first.dtype) == len(values)
+            and (first.ndim == 1 or not any(each.flags.fnc for each in values))
         ):
             # Not `stack`, which makes a view of each.
             rows = sys.modules["numpy"].concatenate(values)

@@ -104,6 +104,17 @@ STAGES = [
         {"stages": {"prepare": times(0.02), "function": times(0.01)}},
         {"prepare": list},
     ),
+    Example(
+        "The stages of a batch take prepare 1 ms, function 3 ms on average, one after the other in the "
+        "worker that has it.",
+        {"stages": {"prepare": times(0.001), "function": times(0.003)}},
+        {"workers": Workers(2)},
+    ),
+    Example(
+        "A worker is in the function for 75% of that: another worker on the same device can use the rest.",
+        {"stages": {"prepare": times(0.001), "function": times(0.003)}},
+        {"workers": Workers(2)},
+    ),
 ]
 LENGTH = [
     Example(
@@ -386,5 +397,5 @@ def test_no_part_of_a_sentence_is_without_an_example(string: ast.Constant) -> No
         string.value = said
     blanked: dict[str, Any] = {"__name__": explanation.__name__}
     exec(code, blanked)
-    with pytest.raises((AssertionError, ValueError)):
+    with pytest.raises((AssertionError, LookupError, ValueError)):
         check(blanked["explain"])

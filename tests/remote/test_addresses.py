@@ -75,6 +75,7 @@ def test_many_connections_wait_however_few_are_accepted_in_a_turn(tmp_path: Path
     [
         ("", "an address is unix:PATH"),
         ("unix:", "an address is unix:PATH"),
+        ("unix:\0embed", "an address is unix:PATH"),
         ("/run/embed.sock", "an address is unix:PATH"),
         ("fd:x", "an address is unix:PATH"),
         ("tcp:127.0.0.1", "an address is unix:PATH"),

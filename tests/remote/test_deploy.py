@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import batched
+from batched._remote.addresses import identity, listen
 from batched._remote.greeting import ServerGreeting
 from batched._remote.served import Served
 from tests.kit.effort import times
@@ -175,6 +176,26 @@ def test_a_successor_keeps_its_path(bind: str) -> None:
         assert client.double(1) == 1
     assert not path.exists()
     assert list(path.parent.iterdir()) == []
+
+
+def test_a_successor_keeps_its_path_however_soon_it_takes_it(
+    bind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come before the first server has begun to serve."""
+    path = bind.removeprefix("unix:")
+    successors: list[Any] = []
+
+    def then_taken(*where: Any) -> Any:
+        found = listen(*where)
+        successors.extend((listen(*where), identity(path)))
+        return found
+
+    monkeypatch.setattr("batched._remote.server.listen", then_taken)
+    with serving(bind, functions={"double": batched.dynamically(list, timeout_ms=0)}):
+        pass
+    successor, own = successors
+    with successor:
+        assert identity(path) == own
 
 
 def test_clients_that_have_connected_are_served_by_a_server_that_ends(bind: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import batched
-from batched._remote.frames import RESULT_ROW, FrameReader, Kind, frame, rows
+from batched._remote.frames import LEAST_TOGETHER, RESULT_ROW, FrameReader, Kind, frame, rows
 from batched._remote.greeting import ClientGreeting, ServerGreeting, proof
 from batched._remote.link import Link
 from batched._remote.values import Pickles
@@ -385,6 +385,22 @@ def test_a_call_longer_than_the_limit_is_refused_at_the_door(bind: str) -> None:
 
         asyncio.run(main())
         assert client.double("x") == "xx"
+
+
+def test_calls_that_share_a_frame_are_no_longer_than_the_limit(bind: str) -> None:
+    """Also where each character has four bytes."""
+    texts = ["\U0001f600" * 4092 + f"{at:04}" for at in range(300)]
+
+    async def main() -> list[int]:
+        await client.count.acall("")
+        return await asyncio.gather(*map(client.count.acall, texts))
+
+    def count(items: list[str]) -> list[int]:
+        return [*map(len, items)]
+
+    functions = {"count": batched.dynamically(count, timeout_ms=0)}
+    with serving(bind, functions=functions, max_frame_bytes=LEAST_TOGETHER), batched.connect(bind) as client:
+        assert asyncio.run(main()) == [4096] * 300
 
 
 def test_an_answer_longer_than_the_limit_fails_alone(bind: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -423,18 +423,27 @@ def test_objects_of_ones_own_classes(echo: Any) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [np.array(1.5), np.zeros((1,) * 30), np.arange(3, dtype=">i4")],
-    ids=["no dimension", "many", "big endian"],
+    [np.array(1.5), np.zeros((1,) * 30), np.arange(3, dtype=">i4"), np.asfortranarray(np.ones((2, 3)))],
+    ids=["no dimension", "many", "big endian", "by columns"],
 )
 def test_what_arrives_does_not_depend_on_other_calls(value: Any) -> None:
     """Alone and together an array is the same: also without a dimension, with many, of other numbers."""
-    with served(batched.dynamically(list, timeout_ms=0)) as server, server.connect() as client:
+    orders = set()
+
+    @batched.dynamically(timeout_ms=0)
+    def layout(items: list[Any]) -> list[int]:
+        orders.update((item.flags.c_contiguous, item.flags.f_contiguous) for item in items)
+        return [0] * len(items)
+
+    with served(batched.dynamically(list, timeout_ms=0), layout) as server, server.connect() as client:
 
         async def main() -> list[Any]:
             together = await asyncio.gather(*(client.list.acall(value) for _ in range(4)))
+            await asyncio.gather(*(client.layout.acall(value) for _ in range(4)))
             return [await client.list.acall(value), *together]
 
         for found in asyncio.run(main()):
             assert type(found) is type(value)
             assert (found.dtype, found.shape) == (value.dtype, value.shape)
             assert np.array_equal(found, value)
+    assert orders == {(value.flags.c_contiguous, value.flags.f_contiguous)}

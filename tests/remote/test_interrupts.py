@@ -1,0 +1,107 @@
+"""Ctrl-C at each bytecode of a client: its other calls are answered, or fail; none waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import batched
+from tests.kit.effort import is_thorough
+from tests.kit.gate import PATIENCE_S
+from tests.kit.interrupts import Interrupt
+from tests.kit.remote_server import serving
+
+pytestmark = [
+    pytest.mark.thread_unsafe(reason="it traces its thread"),
+    pytest.mark.usefixtures("untraced"),
+    # Where a Ctrl-C comes as a finalizer runs, Python can only show it.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+STRIDE = 1 if is_thorough() else 17
+"""One in so many bytecodes is interrupted."""
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "call": lambda fn: fn(1),
+    "submit": lambda fn: fn.submit(1).result(PATIENCE_S),
+    "cancel": lambda fn: fn.submit(1).cancel(),
+}
+
+
+@batched.dynamically(timeout_ms=0)
+def double(items: list[int]) -> list[int]:
+    return [2 * item for item in items]
+
+
+@pytest.fixture
+def bind(tmp_path: Path) -> Iterator[str]:
+    address = f"unix:{tmp_path}/s"
+    with serving(address, functions={"double": double}):
+        yield address
+
+
+def clients(bind: str, *, has_called: bool) -> Iterator[tuple[Any, Interrupt]]:
+    """Yield clients, and for each the interrupt of one bytecode more, until there are no more bytecodes."""
+    at = 1
+    while True:
+        with batched.connect(bind, wait_s=PATIENCE_S) as client:
+            assert not has_called or client.double(1) == 2
+            interrupt = Interrupt(at)
+            yield client, interrupt
+            if not interrupt.came:
+                return
+        at += STRIDE
+
+
+def answer_in_thread(fn: Any) -> list[int]:
+    """Return the answer of a call in another thread; of a second one, if the connection was lost."""
+    answers: list[int] = []
+
+    def call() -> None:
+        try:
+            answers.append(fn(2))
+        except batched.DisconnectedError:
+            answers.append(fn(2))
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    return answers
+
+
+@pytest.mark.parametrize("has_called", [True, False], ids=["connected", "first call"])
+@pytest.mark.parametrize("way", WAYS)
+def test_threads_go_on_after_an_interrupt(bind: str, way: str, has_called: bool) -> None:
+    """They wait neither for a lock nor for a thread that was to be started."""
+    for client, interrupt in clients(bind, has_called=has_called):
+        fn = client.double
+        interrupt.during(lambda fn=fn: WAYS[way](fn))
+        assert answer_in_thread(fn) == [4], interrupt.place
+
+
+@pytest.mark.parametrize("has_called", [True, False], ids=["connected", "first call"])
+def test_tasks_go_on_after_an_interrupt(bind: str, has_called: bool) -> None:
+    """Calls that were sent in part, or of which the answer was being read, fail; later ones connect again."""
+    for client, interrupt in clients(bind, has_called=False):
+        fn = client.double
+        loop = asyncio.new_event_loop()
+        if has_called:
+            loop.run_until_complete(fn.acall(1))
+        tasks = [loop.create_task(fn.acall(item)) for item in range(3)]
+        interrupt.during(lambda loop=loop, tasks=tasks: loop.run_until_complete(asyncio.wait(tasks)))
+        if interrupt.place.startswith(("LoopLink._flush,", "LoopLink._send,")):
+            loop.close()  # as a callback of the loop begins: that is lost
+            continue
+        _, pending = loop.run_until_complete(asyncio.wait(tasks, timeout=PATIENCE_S))
+        assert not pending, interrupt.place
+        for task in tasks:
+            with suppress(KeyboardInterrupt, batched.DisconnectedError):
+                task.result()
+        assert loop.run_until_complete(fn.acall(2)) == 4, interrupt.place
+        loop.close()

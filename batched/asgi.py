@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from batched._api.deadline import Block, Request, request
-from batched._core.option_checks import a_time
+from batched._core.option_checks import LONGEST_MS, a_time
 from batched.problems import KINDS, Problem, problem
 
 __all__ = ["Batching"]
@@ -49,12 +49,12 @@ class Batching:
     Args:
         app: The application.
         deadline_ms: The milliseconds that the calls of a request have; None for no deadline.
-        deadline_header: The name of a header with which a request may ask for a sooner one, in milliseconds.
-            One that cannot be read is answered with 400.
+        deadline_header: The name of a header with which a request may ask for a sooner one, in milliseconds;
+            of several the soonest counts. One that cannot be read is answered with 400.
         cancel: Whether handlers are cancelled when their clients leave.
 
     Raises:
-        ValueError: `deadline_ms` is not above 0.
+        ValueError: `deadline_ms` is not above 0, or more than a week.
 
     """
 
@@ -75,6 +75,8 @@ class Batching:
             own = quart.error_handler_spec[None][None]
             for kind in set(KINDS).difference(own):
                 quart.register_error_handler(kind, problem)
+            if ExceptionGroup not in own:
+                quart.register_error_handler(ExceptionGroup, _of_group(quart, own))
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Run the application for one connection."""
@@ -108,14 +110,25 @@ class Batching:
 
     def _allowed_ms(self, scope: MutableMapping[str, Any]) -> float | None:
         """Return the milliseconds that a request has; `ValueError` if its header holds no such number."""
-        asked = next((value for name, value in scope["headers"] if name == self._header), None)
-        if asked is None:
-            return self._deadline_ms
-        asked_ms = float(asked)
-        if not asked_ms > 0 or math.isinf(asked_ms):
+        asked = [float(value) for name, value in scope["headers"] if name == self._header]
+        if not all(0 < ms < math.inf for ms in asked):
             raise ValueError(asked)
-        allowed_ms = asked_ms if self._deadline_ms is None else min(asked_ms, self._deadline_ms)
-        return float(_check("deadline", allowed_ms))
+        most = LONGEST_MS if self._deadline_ms is None else self._deadline_ms
+        return min(*asked, most) if asked else self._deadline_ms
+
+
+def _of_group(quart: Any, own: dict[type[Exception], Any]) -> Callable[[ExceptionGroup], Awaitable[Any]]:
+    """Return a handler of Quart for groups of errors. Those without an answer end as they would have."""
+
+    async def handle(group: ExceptionGroup) -> Any:
+        found = problem(group)
+        if found is not None:
+            return found
+        if Exception not in own:
+            raise group
+        return await quart.ensure_async(own[Exception])(group)
+
+    return handle
 
 
 def _log(scope: MutableMapping[str, Any], found: Problem, error: BaseException) -> None:

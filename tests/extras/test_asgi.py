@@ -184,9 +184,42 @@ def test_quart_gets_a_handler_for_each_such_error() -> None:
 
     app = App()
     Batching(app.asgi_app)
-    assert set(app.handlers) == set(KINDS)
+    assert set(app.handlers) == {*KINDS, ExceptionGroup}
     assert app.handlers[TimeoutError] is str
     assert app.handlers[batched.OverloadError](batched.OverloadError()).status == 503
+
+
+@pytest.mark.libraries
+@pytest.mark.parametrize("has_own", [False, True])
+def test_quart_answers_a_group_of_such_errors(has_own: bool) -> None:
+    """As of a task group; what the application does with other groups is as without the middleware."""
+    import quart
+
+    app = quart.Quart("app")
+
+    @app.get("/<kind>")
+    async def handler(kind: str) -> str:
+        raise ExceptionGroup(
+            "of a task group", [batched.OverloadError(), {"late": TimeoutError}.get(kind, KeyError)()]
+        )
+
+    app.asgi_app = Batching(app.asgi_app)  # type: ignore[method-assign]
+    if has_own:
+
+        @app.errorhandler(Exception)
+        def answer(error: Exception) -> tuple[str, int]:
+            return type(error).__name__, 418
+
+    async def main() -> list[Any]:
+        client = app.test_client()
+        app.config["PROPAGATE_EXCEPTIONS"] = False
+        return [await client.get(f"/{kind}") for kind in ("late", "other")]
+
+    late, other = asyncio.run(main())
+    assert late.status_code == 504
+    assert other.status_code == (418 if has_own else 500)
+    if has_own:
+        assert asyncio.run(other.get_data()) == b"ExceptionGroup"
 
 
 def test_a_path_with_a_line_of_its_own_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -264,6 +297,30 @@ def test_a_deadline_that_cannot_be_read_is_the_clients_fault(asked: str) -> None
     """It is 400, and the handler does not run."""
     client = ask(Batching(answering(lambda: pytest.fail("it ran"))), Client({"x-deadline-ms": asked}))
     assert client.status == 400
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [
+        (["1e-3", "60000"], {}),
+        (["60000", "1e-3"], {}),
+        (["1e12"], {"deadline_ms": 1e-3}),
+    ],
+)
+def test_the_soonest_deadline_counts(asked: list[str], options: dict[str, Any]) -> None:
+    """Of several in headers, as where a gateway adds its own, and of that of the service."""
+    fn = batched.dynamically(list)
+    client = Client()
+    client.scope["headers"] = [(b"x-deadline-ms", each.encode()) for each in asked]
+    assert ask(Batching(answering(lambda: fn.acall(1)), **options), client).status in {503, 504}
+    fn.shutdown()
+
+
+def test_a_request_may_have_time_for_ever() -> None:
+    """No deadline is longer than a week, and a client need not know that."""
+    fn = batched.dynamically(list)
+    assert ask(Batching(answering(lambda: fn.acall(1))), Client({"x-deadline-ms": "1e12"})).status == 200
+    fn.shutdown()
 
 
 WAYS: dict[str, Callable[[Any], Any]] = {

@@ -154,6 +154,8 @@ _FAILED = 500
 _GRACE_S = 1.0
 """What an application has to end by itself if it waits for the message that its client has left. Quart and
 Django do, to cancel a task of theirs: they would lose that task if they were cancelled meanwhile."""
+_TURNS = 5
+"""How many turns of the loop an application has to ask for that message: a client may leave as it begins."""
 
 
 class _Answer:
@@ -208,22 +210,22 @@ async def _while_client_stays(
         await app(scope, messages.receive, answer.send)
 
     work = asyncio.ensure_future(run() if anyio is None else _in_scope(anyio_scope, run, anyio))
-    watching = asyncio.ensure_future(messages.watch())
 
-    loop = asyncio.get_running_loop()
-    timers: list[asyncio.TimerHandle] = []
-
-    def leave(_: object) -> None:
+    async def leave() -> None:
+        await messages.watch()
+        for _ in range(_TURNS):
+            if not messages.is_told:
+                await asyncio.sleep(0)
         if not messages.has_left or answer.has_ended:  # it has work to do in the background
             return
         cancel = (work if anyio_scope is None else anyio_scope).cancel
         if messages.is_told:
-            timers.append(loop.call_later(_GRACE_S, cancel))
-        else:
-            cancel()
+            block.withdraw()
+            await asyncio.sleep(_GRACE_S)
+        cancel()
         block.withdraw()
 
-    watching.add_done_callback(leave)
+    watching = asyncio.ensure_future(leave())
     try:
         await work
     except (asyncio.CancelledError, CancelledError):  # the second of a thread
@@ -233,8 +235,6 @@ async def _while_client_stays(
         work.cancel()  # if this task is cancelled
         watching.cancel()
         await asyncio.wait([work, watching])
-        for timer in timers:
-            timer.cancel()
         work = watching  # an error of the work, its traceback and this frame would keep each other alive
     if messages.has_left and not answer.has_begun:  # middleware around this one asks for an answer
         await answer.problem(_LEFT)
@@ -295,7 +295,7 @@ class _Messages:
         self._changed = asyncio.Event()
         self._waiting = 0
         self.has_left = False
-        self.is_told = False  # whether the application waits for that
+        self.is_told = False  # whether the application waits for that, or knows
 
     async def watch(self) -> None:
         """Read, until the client has left."""
@@ -330,6 +330,7 @@ class _Messages:
             if self._error is not None:
                 raise self._error
             if self._last is not None:
+                self.is_told = True
                 return self._last
             self._changed.clear()
             self._waiting += 1

@@ -697,6 +697,41 @@ def test_an_application_that_waits_for_its_client_to_leave_ends_by_itself() -> N
     assert ended == ["task", "told", "goes on"]
 
 
+@pytest.mark.parametrize("turns", range(4))
+def test_such_an_application_ends_by_itself_though_its_client_left_at_once(turns: int) -> None:
+    """All has come before it could ask, as from Hypercorn while its loop is busy: its handler is not lost."""
+    ended: list[str] = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("task")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+        async def read() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        tasks = [asyncio.ensure_future(read()), asyncio.ensure_future(wait())]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        tasks[1].cancel()
+        await asyncio.wait(tasks)
+        ended.append("told")
+
+    async def main() -> None:
+        client = Client()
+        client.leave()
+        async with asyncio.timeout(PATIENCE_S):
+            await Batching(app)(client.scope, client.receive, client.send)
+        assert ended == ["task", "told"]
+
+    asyncio.run(main())
+
+
 def test_work_after_the_answer_has_no_deadline() -> None:
     """Also if middleware sends the answer from another task, as that of Starlette for functions does."""
     gate = Gate(shut=True)

@@ -144,7 +144,7 @@ def _lines(file: Path) -> list[tuple[int, Any]]:
         if line.strip():
             try:
                 lines.append((at, json.loads(line)))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{file}:{at} is no JSON ({error}): a text is written in quotes") from error
     return lines
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from batched._api.deadline import Block, Request, request
-from batched._core.option_checks import a_time
+from batched._core.option_checks import LONGEST_MS, a_time
 from batched.problems import KINDS, Problem, problem
 
 __all__ = ["Batching"]
@@ -49,12 +49,12 @@ class Batching:
     Args:
         app: The application.
         deadline_ms: The milliseconds that the calls of a request have; None for no deadline.
-        deadline_header: The name of a header with which a request may ask for a sooner one, in milliseconds.
-            One that cannot be read is answered with 400.
+        deadline_header: The name of a header with which a request may ask for a sooner one, in milliseconds;
+            of several the soonest counts. One that cannot be read is answered with 400.
         cancel: Whether handlers are cancelled when their clients leave.
 
     Raises:
-        ValueError: `deadline_ms` is not above 0.
+        ValueError: `deadline_ms` is not above 0, or more than a week.
 
     """
 
@@ -75,6 +75,8 @@ class Batching:
             own = quart.error_handler_spec[None][None]
             for kind in set(KINDS).difference(own):
                 quart.register_error_handler(kind, problem)
+            if ExceptionGroup not in own:
+                quart.register_error_handler(ExceptionGroup, _of_group(quart, own))
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Run the application for one connection."""
@@ -108,14 +110,25 @@ class Batching:
 
     def _allowed_ms(self, scope: MutableMapping[str, Any]) -> float | None:
         """Return the milliseconds that a request has; `ValueError` if its header holds no such number."""
-        asked = next((value for name, value in scope["headers"] if name == self._header), None)
-        if asked is None:
-            return self._deadline_ms
-        asked_ms = float(asked)
-        if not asked_ms > 0 or math.isinf(asked_ms):
+        asked = [float(value) for name, value in scope["headers"] if name == self._header]
+        if not all(0 < ms < math.inf for ms in asked):
             raise ValueError(asked)
-        allowed_ms = asked_ms if self._deadline_ms is None else min(asked_ms, self._deadline_ms)
-        return float(_check("deadline", allowed_ms))
+        most = LONGEST_MS if self._deadline_ms is None else self._deadline_ms
+        return min(*asked, most) if asked else self._deadline_ms
+
+
+def _of_group(quart: Any, own: dict[type[Exception], Any]) -> Callable[[ExceptionGroup], Awaitable[Any]]:
+    """Return a handler of Quart for groups of errors. Those without an answer end as they would have."""
+
+    async def handle(group: ExceptionGroup) -> Any:
+        found = problem(group)
+        if found is not None:
+            return found
+        if Exception not in own:
+            raise group
+        return await quart.ensure_async(own[Exception])(group)
+
+    return handle
 
 
 def _log(scope: MutableMapping[str, Any], found: Problem, error: BaseException) -> None:
@@ -141,6 +154,8 @@ _FAILED = 500
 _GRACE_S = 1.0
 """What an application has to end by itself if it waits for the message that its client has left. Quart and
 Django do, to cancel a task of theirs: they would lose that task if they were cancelled meanwhile."""
+_TURNS = 5
+"""How many turns of the loop an application has to ask for that message: a client may leave as it begins."""
 
 
 class _Answer:
@@ -195,22 +210,22 @@ async def _while_client_stays(
         await app(scope, messages.receive, answer.send)
 
     work = asyncio.ensure_future(run() if anyio is None else _in_scope(anyio_scope, run, anyio))
-    watching = asyncio.ensure_future(messages.watch())
 
-    loop = asyncio.get_running_loop()
-    timers: list[asyncio.TimerHandle] = []
-
-    def leave(_: object) -> None:
+    async def leave() -> None:
+        await messages.watch()
+        for _ in range(_TURNS):
+            if not messages.is_told:
+                await asyncio.sleep(0)
         if not messages.has_left or answer.has_ended:  # it has work to do in the background
             return
         cancel = (work if anyio_scope is None else anyio_scope).cancel
         if messages.is_told:
-            timers.append(loop.call_later(_GRACE_S, cancel))
-        else:
-            cancel()
+            block.withdraw()
+            await asyncio.sleep(_GRACE_S)
+        cancel()
         block.withdraw()
 
-    watching.add_done_callback(leave)
+    watching = asyncio.ensure_future(leave())
     try:
         await work
     except (asyncio.CancelledError, CancelledError):  # the second of a thread
@@ -220,8 +235,6 @@ async def _while_client_stays(
         work.cancel()  # if this task is cancelled
         watching.cancel()
         await asyncio.wait([work, watching])
-        for timer in timers:
-            timer.cancel()
         work = watching  # an error of the work, its traceback and this frame would keep each other alive
     if messages.has_left and not answer.has_begun:  # middleware around this one asks for an answer
         await answer.problem(_LEFT)
@@ -282,7 +295,7 @@ class _Messages:
         self._changed = asyncio.Event()
         self._waiting = 0
         self.has_left = False
-        self.is_told = False  # whether the application waits for that
+        self.is_told = False  # whether the application waits for that, or knows
 
     async def watch(self) -> None:
         """Read, until the client has left."""
@@ -317,6 +330,7 @@ class _Messages:
             if self._error is not None:
                 raise self._error
             if self._last is not None:
+                self.is_told = True
                 return self._last
             self._changed.clear()
             self._waiting += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, overload
 
 from batched.errors import ClosedError, DisconnectedError, OverloadError, QueueFullError
 
@@ -28,6 +28,10 @@ KINDS: tuple[type[Exception], ...] = tuple(kind for kind, *_ in _KINDS)
 """The errors that have an answer, for frameworks that take a handler for each."""
 
 
+Known: TypeAlias = QueueFullError | OverloadError | ClosedError | DisconnectedError | TimeoutError
+"""The same errors, for type checkers: to Flask, a handler of errors returns an answer, and never None."""
+
+
 class Problem(NamedTuple):
     """An answer, in the order in which Flask takes it."""
 
@@ -39,6 +43,10 @@ class Problem(NamedTuple):
     """With the type of the body, and when to come back if that is known."""
 
 
+@overload
+def problem(error: Known) -> Problem: ...
+@overload
+def problem(error: BaseException | None) -> Problem | None: ...
 def problem(error: BaseException | None) -> Problem | None:
     """Return the answer for an error of a batched function, None if a client should not know of the error.
 

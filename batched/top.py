@@ -69,8 +69,15 @@ def read(page: str) -> Figures:
 def rows(before: Figures, now: Figures, seconds: float) -> list[Row]:
     """Return what each function has done in the `seconds` between two looks, the busiest first."""
     names = sorted({name for metric, name, _ in now if metric == "batched_batchers"})
-    found = [_row(name, before, now, seconds) for name in names]
+    # To have fallen, a counter must have begun anew: all of it has come since the last look.
+    anew = {key[1] for key, value in before.items() if _counts(key[0]) and now.get(key, value) < value}
+    found = [_row(name, {} if name in anew else before, now, seconds) for name in names]
     return sorted(found, key=lambda row: (-row.busy, row.name))
+
+
+def _counts(metric: str) -> bool:
+    """Whether a figure only grows."""
+    return metric.endswith(("_total", "_count", "_sum", "_bucket"))
 
 
 def _row(name: str, before: Figures, now: Figures, seconds: float) -> Row:

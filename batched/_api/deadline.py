@@ -99,7 +99,7 @@ def deadline(ms: float) -> Iterator[None]:
         ms: The milliseconds from now on.
 
     Raises:
-        ValueError: `ms` is not above 0.
+        ValueError: `ms` is not above 0, or more than a week.
 
     """
     with _entered(Block(monotonic() + _check("ms", ms) / 1000, _inmost.get())):

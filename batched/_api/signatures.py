@@ -1,4 +1,5 @@
 """Types of functions that are decorated, and of what the decorators make of them. Nothing here runs."""
+# pyright: reportRedeclaration=false
 
 from __future__ import annotations
 
@@ -157,10 +158,15 @@ if TYPE_CHECKING:
         U,
     ]
 
-    class Function(Protocol[P, R_co]):
-        """A function as it is, so that `__wrapped__` has its type."""
+    # A function as it is, so that `__wrapped__` has its type. Were it no class, mypy would lose the types of
+    # items and results; to pyright, an instance of a class fits no overload, so it could not be decorated.
+    MYPY = False  # as pyright reads it; to mypy it is true
+    if MYPY:
 
-        def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
+        class Function(Protocol[P, R_co]):
+            def __call__(self, *args: P.args, **named: P.kwargs) -> R_co: ...
+    else:
+        Function: TypeAlias = Callable[P, R]
 
     Pieces: TypeAlias = OneResultPerItem[U | Done]
     Steps: TypeAlias = Iterator[Pieces[U]] | AsyncIterator[Pieces[U]]  # of a function that streams

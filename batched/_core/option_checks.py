@@ -45,7 +45,7 @@ class SharedByFunctions(Protocol):
     weight: float | None
 
 
-_LONGEST_MS = 7 * 24 * 3600 * 1000.0
+LONGEST_MS = 7 * 24 * 3600 * 1000.0
 
 
 def or_none(check: Check) -> Check:
@@ -84,8 +84,8 @@ def a_time(*, or_zero: bool, or_none: bool = True) -> Check:
             least = "at least" if or_zero else "more than"
             why = " (None means no deadline)" * (or_none and not or_zero)
             raise ValueError(f"{name} must be {least} 0, got {number:g}{why}")
-        if number > _LONGEST_MS:
-            raise ValueError(f"{name} must be at most {_LONGEST_MS:.0f} (a week), got {number:.12g}")
+        if number > LONGEST_MS:
+            raise ValueError(f"{name} must be at most {LONGEST_MS:.0f} (a week), got {number:.12g}")
         return number
 
     return check

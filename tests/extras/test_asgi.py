@@ -184,9 +184,42 @@ def test_quart_gets_a_handler_for_each_such_error() -> None:
 
     app = App()
     Batching(app.asgi_app)
-    assert set(app.handlers) == set(KINDS)
+    assert set(app.handlers) == {*KINDS, ExceptionGroup}
     assert app.handlers[TimeoutError] is str
     assert app.handlers[batched.OverloadError](batched.OverloadError()).status == 503
+
+
+@pytest.mark.libraries
+@pytest.mark.parametrize("has_own", [False, True])
+def test_quart_answers_a_group_of_such_errors(has_own: bool) -> None:
+    """As of a task group; what the application does with other groups is as without the middleware."""
+    import quart
+
+    app = quart.Quart("app")
+
+    @app.get("/<kind>")
+    async def handler(kind: str) -> str:
+        raise ExceptionGroup(
+            "of a task group", [batched.OverloadError(), {"late": TimeoutError}.get(kind, KeyError)()]
+        )
+
+    app.asgi_app = Batching(app.asgi_app)  # type: ignore[method-assign]
+    if has_own:
+
+        @app.errorhandler(Exception)
+        def answer(error: Exception) -> tuple[str, int]:
+            return type(error).__name__, 418
+
+    async def main() -> list[Any]:
+        client = app.test_client()
+        app.config["PROPAGATE_EXCEPTIONS"] = False
+        return [await client.get(f"/{kind}") for kind in ("late", "other")]
+
+    late, other = asyncio.run(main())
+    assert late.status_code == 504
+    assert other.status_code == (418 if has_own else 500)
+    if has_own:
+        assert asyncio.run(other.get_data()) == b"ExceptionGroup"
 
 
 def test_a_path_with_a_line_of_its_own_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -264,6 +297,30 @@ def test_a_deadline_that_cannot_be_read_is_the_clients_fault(asked: str) -> None
     """It is 400, and the handler does not run."""
     client = ask(Batching(answering(lambda: pytest.fail("it ran"))), Client({"x-deadline-ms": asked}))
     assert client.status == 400
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [
+        (["1e-3", "60000"], {}),
+        (["60000", "1e-3"], {}),
+        (["1e12"], {"deadline_ms": 1e-3}),
+    ],
+)
+def test_the_soonest_deadline_counts(asked: list[str], options: dict[str, Any]) -> None:
+    """Of several in headers, as where a gateway adds its own, and of that of the service."""
+    fn = batched.dynamically(list)
+    client = Client()
+    client.scope["headers"] = [(b"x-deadline-ms", each.encode()) for each in asked]
+    assert ask(Batching(answering(lambda: fn.acall(1)), **options), client).status in {503, 504}
+    fn.shutdown()
+
+
+def test_a_request_may_have_time_for_ever() -> None:
+    """No deadline is longer than a week, and a client need not know that."""
+    fn = batched.dynamically(list)
+    assert ask(Batching(answering(lambda: fn.acall(1))), Client({"x-deadline-ms": "1e12"})).status == 200
+    fn.shutdown()
 
 
 WAYS: dict[str, Callable[[Any], Any]] = {
@@ -638,6 +695,41 @@ def test_an_application_that_waits_for_its_client_to_leave_ends_by_itself() -> N
 
     asyncio.run(main())
     assert ended == ["task", "told", "goes on"]
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_such_an_application_ends_by_itself_though_its_client_left_at_once(turns: int) -> None:
+    """All has come before it could ask, as from Hypercorn while its loop is busy: its handler is not lost."""
+    ended: list[str] = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("task")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+        async def read() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        tasks = [asyncio.ensure_future(read()), asyncio.ensure_future(wait())]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        tasks[1].cancel()
+        await asyncio.wait(tasks)
+        ended.append("told")
+
+    async def main() -> None:
+        client = Client()
+        client.leave()
+        async with asyncio.timeout(PATIENCE_S):
+            await Batching(app)(client.scope, client.receive, client.send)
+        assert ended == ["task", "told"]
+
+    asyncio.run(main())
 
 
 def test_work_after_the_answer_has_no_deadline() -> None:

@@ -181,6 +181,7 @@ def test_files_of_another_kind_are_named(items: Path, capsys: pytest.CaptureFixt
         ("module_of_commands:embd", '"a"', "has no embd"),
         ("module_of_commands:batched", '"a"', "is no function, but module"),
         ("module_of_commands:embed", "no json", "is no JSON"),
+        pytest.param("module_of_commands:embed", "[" * 100_000, "is no JSON", id="too deep"),
         ("module_of_commands:embed", "", "at least one"),
         ("module_of_commands:fail", '"a"', "module_of_commands.py:11: ValueError: the function's own"),
     ],

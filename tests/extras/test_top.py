@@ -140,15 +140,25 @@ def test_a_page_of_others_is_said_to_have_no_figures() -> None:
     assert "URL has no figures of batched functions: serve those of batched.prometheus" in out.getvalue()
 
 
-def test_a_service_that_has_restarted_is_shown_as_idle() -> None:
-    """Its counters are lower than at the last look."""
+@pytest.mark.parametrize("metric", ["processed_items_total", "batch_size_items_sum", "wait_seconds_bucket"])
+def test_a_service_that_has_restarted_shows_what_it_has_done_since(metric: str) -> None:
+    """One counter is lower than at the last look, so none goes on from there; other functions do."""
+    name = f"top-restarted-{metric}"
     registry = CollectorRegistry()
     Collector(registry=registry)
-    fn = batched.dynamically(list, timeout_ms=0, name="top-restarted")
+    fn = batched.dynamically(list, batch_size=4, timeout_ms=0, name=name)
+    other = batched.dynamically(list, timeout_ms=0, name=f"{name}-not")
     fn([1] * 8)
-    page = generate_latest(registry).decode()
-    before = {key: value + 100 for key, value in read(page).items()}
-    (row,) = [row for row in rows(before, read(page), 1.0) if row.name == "top-restarted"]
-    assert isnan(row.wait_p50_ms)
-    assert row.items_per_s == 0
+    other([1] * 8)
+    page = read(generate_latest(registry).decode())
+    before = {
+        key: value + 100 if key[:2] == (f"batched_{metric}", name) else value for key, value in page.items()
+    }
+    found = {row.name: row for row in rows(before, page, 2.0)}
+    row, goes_on = found[name], found[f"{name}-not"]
+    assert (row.items_per_s, row.batch) == (4, 4)
+    assert row.wait_p50_ms > 0
+    assert goes_on.items_per_s == 0
+    assert isnan(goes_on.batch)
     fn.shutdown()
+    other.shutdown()

@@ -145,6 +145,16 @@ async def functions(model: Model, numbers: list[int], texts: list[str], features
     assert_type(halves.options(deadline_ms=5).__wrapped__(numbers), list[float | ValueError])
 
 
+async def anew(model: Model) -> None:
+    """The function itself can be decorated once more, as with other options for a test."""
+    assert_type(batched.dynamically(halves.__wrapped__)(1), float)
+    assert_type(batched.dynamically(halves.__wrapped__, timeout_ms=5, adaptive=False)(1), float)
+    assert_type(batched.dynamically(batch_size=8)(model.halves.__wrapped__)(1), float)
+    assert_type(batched.dynamically(pair_error.__wrapped__)("a", 1), bytes)
+    assert_type(await aio.dynamically(looped_halves.__wrapped__)(1), float)
+    assert_type(await aio.dynamically(any_error.__wrapped__, timeout_ms=5)(1), float | None)
+
+
 def halve(numbers: list[int]) -> list[float]:
     return [number / 2 for number in numbers]
 

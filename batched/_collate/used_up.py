@@ -10,6 +10,7 @@ from logging import Logger
 from types import ModuleType
 from typing import Any
 
+_TAKING = ("read", "recv", "get_nowait")  # methods of files; of sockets and pipes; of queues
 _LEVELS = 4  # of containers: the file in `{"messages": [{"content": [file]}]}` is found
 _MOST = 4096  # parts of an item that are looked at
 _PLAIN = (str, bytes, bytearray, int, float, complex, type(None), type, Logger, ModuleType)
@@ -18,7 +19,7 @@ _CONTAINERS = (list, tuple, set, frozenset, deque, UserList)
 
 
 def is_used_up(item: Any) -> bool:
-    """Return whether `item` is an iterator, a coroutine or an open file, or contains one.
+    """Return whether `item` is an iterator, a coroutine, an open file, a socket or a queue, or contains one.
 
     It looks into containers, and into the attributes of objects. Code of the item's class may run; where that
     fails, the object is taken for an ordinary one.
@@ -38,7 +39,7 @@ def _is_consumed(part: Any) -> bool:
         return False
     try:
         is_iterator = isinstance(part, Iterator | AsyncIterator | Coroutine)
-        return is_iterator or callable(getattr(part, "read", None))
+        return is_iterator or any(callable(getattr(part, name, None)) for name in _TAKING)
     except Exception:  # noqa: BLE001  of the item's class
         return False
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import multiprocessing
+import queue
+import socket
 import tempfile
 from collections import UserList, deque, namedtuple
 from collections.abc import AsyncIterator
@@ -125,6 +129,12 @@ USED_UP = [
     tempfile.SpooledTemporaryFile(),  # noqa: SIM115
     AsyncFile(),
     Wrapper(),
+    socket.socket(),
+    multiprocessing.Pipe()[0],
+    queue.Queue(),
+    queue.SimpleQueue(),
+    asyncio.Queue(),
+    {"pieces": queue.Queue()},
     iter([1]),
     map(str, [1]),
     zip([1], [2], strict=True),

@@ -10,6 +10,8 @@ from logging import Logger
 from types import ModuleType
 from typing import Any
 
+from batched._collate.libraries import type_named
+
 _TAKING = ("read", "recv", "get_nowait")  # methods of files; of sockets and pipes; of queues
 _LEVELS = 4  # of containers: the file in `{"messages": [{"content": [file]}]}` is found
 _MOST = 4096  # parts of an item that are looked at
@@ -34,8 +36,19 @@ def is_used_up(item: Any) -> bool:
     return False
 
 
+def _is_plain(part: Any) -> bool:
+    """Return whether `part` is neither used up nor has parts."""
+    kind = type(part)  # a proxy may fail when asked for its class
+    mock = type_named("unittest.mock", "NonCallableMock")
+    if mock is not None and issubclass(
+        kind, mock
+    ):  # without a `spec` it has any method
+        return part.__class__ is kind
+    return issubclass(kind, _PLAIN)
+
+
 def _is_consumed(part: Any) -> bool:
-    if issubclass(type(part), _PLAIN):  # by its type: a proxy may fail when asked for its class
+    if _is_plain(part):
         return False
     try:
         is_iterator = isinstance(part, Iterator | AsyncIterator | Coroutine)
@@ -46,7 +59,7 @@ def _is_consumed(part: Any) -> bool:
 
 def _parts(item: Any) -> Iterable[Any]:
     """Return what `item` contains: its attributes, elements or values."""
-    if issubclass(type(item), _PLAIN):
+    if _is_plain(item):
         return ()
     try:
         own = () if type(item) in _WITHOUT_ATTRIBUTES else _attributes(item)

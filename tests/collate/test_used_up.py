@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import numpy as np
 import pytest
@@ -129,6 +130,7 @@ USED_UP = [
     tempfile.SpooledTemporaryFile(),  # noqa: SIM115
     AsyncFile(),
     Wrapper(),
+    Mock(spec=FILE),
     socket.socket(),
     multiprocessing.Pipe()[0],
     queue.Queue(),
@@ -199,6 +201,10 @@ LASTING = [
     Model(file="a"),
     np.array(["a", None], dtype=object),
     Plain,
+    Mock(),
+    MagicMock(),
+    {"image": Mock()},
+    Mock(spec=Plain),
     [[[[[[FILE]]]]]],  # it does not look so deep
 ]
 

@@ -40,9 +40,7 @@ def _is_plain(part: Any) -> bool:
     """Return whether `part` is neither used up nor has parts."""
     kind = type(part)  # a proxy may fail when asked for its class
     mock = type_named("unittest.mock", "NonCallableMock")
-    if mock is not None and issubclass(
-        kind, mock
-    ):  # without a `spec` it has any method
+    if mock is not None and issubclass(kind, mock):  # without a `spec` it has any method
         return part.__class__ is kind
     return issubclass(kind, _PLAIN)
 

@@ -222,6 +222,14 @@ def for_event_loop(error: BaseException) -> Exception:
     return _wrapped(error)
 
 
+def for_future(error: BaseException) -> BaseException:
+    """Return `error`, or a `BatchError` from it if a future would take it for none: it may ask `if error`."""
+    try:
+        return error if bool(error) else _wrapped(error)
+    except Exception:  # noqa: BLE001  of the error's class
+        return _wrapped(error)
+
+
 def for_iterator(error: BaseException) -> BaseException:
     """Return `error`, or a `BatchError` from it if an iterator that raised it would seem to have ended."""
     return _wrapped(error) if isinstance(error, StopIteration | StopAsyncIteration) else error

@@ -19,7 +19,7 @@ _STRINGS = frozenset({str})
 _NUMBERS = frozenset({int, float, bool})
 _ARRAYS = frozenset({"numpy", "torch"})  # the modules that their types are in
 _WITH_FIELDS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_validator__")
-_DEEPEST = 3  # so many containers in each other are looked into
+_DEEPEST = 5  # containers in each other: `{"messages": [{"content": [{"text": "a question"}]}]}`
 _LOOKED_AT = 8  # parts: of more, the first one tells whether they are numbers
 _MOST = 64  # parts that are looked at: those of a longer list stand for the others
 
@@ -97,11 +97,11 @@ def _fields(item: Any) -> list[Any]:
         return list(object.__getattribute__(item, "__dict__").values())
     except AttributeError:  # it has slots
         pass
-    names = getattr(type(item), "__slots__", ())
     found: list[Any] = []
-    for name in [names] if isinstance(names, str) else names:
-        try:
-            found.append(object.__getattribute__(item, name))
-        except AttributeError:  # it is not set, or private
-            continue
+    for names in [vars(cls).get("__slots__", ()) for cls in type(item).__mro__]:
+        for name in [names] if isinstance(names, str) else names:
+            try:
+                found.append(object.__getattribute__(item, name))
+            except AttributeError:  # it is not set, or private
+                continue
     return found

@@ -6,11 +6,13 @@ write to them; and the function may use its array again while callers still read
 
 from __future__ import annotations
 
+from collections import UserDict, UserList, deque
 from collections.abc import Callable, Sequence
 from copy import copy
 from operator import is_not
 from typing import Any, TypeAlias
 
+from batched._collate.item_length import has_fields
 from batched._collate.libraries import LIBRARIES, Library, library_of_type, type_named
 from batched._collate.nested import attributes, with_children
 from batched._collate.plain import PLAIN, are_plain
@@ -18,14 +20,14 @@ from batched._collate.plain import PLAIN, are_plain
 Copier: TypeAlias = Callable[[Any], Any]
 """Returns a row as it may be handed out: itself, or a copy."""
 
-_DEEPEST = 3  # lists, tuples, dicts and dataclasses, one in the other
+_DEEPEST = 3  # containers and models, one in the other
 
 
 def owned(rows: list[Any]) -> list[Any]:
     """Return `rows` with copies in the place of views; if no row is a view, the rows as they are.
 
-    Also where they lie in rows that are lists, tuples, dicts or dataclasses. An array that two rows have is
-    copied for the second one. (Rows that `are_plain` need not come here.)
+    Also where they lie in rows that are containers, dataclasses or models of attrs and pydantic. An array
+    that two rows have is copied for the second one. (Rows that `are_plain` need not come here.)
     """
     return _Rows(is_lone=len(rows) == 1).each(rows, _DEEPEST)  # type: ignore[return-value]
 
@@ -70,8 +72,13 @@ class _Rows:
             return self._of_arrays(is_view, library.copy, library.memory)
         if depth and issubclass(kind, list | tuple | dict):
             return lambda row: self._container(row, depth - 1)
-        if depth and hasattr(kind, "__dataclass_fields__"):
-            return lambda row: self._dataclass(row, depth - 1)
+        wraps = issubclass(
+            kind, UserDict | UserList
+        )  # `BatchEncoding`: in it is a dict or a list, which counts
+        if depth and (wraps or has_fields(kind)):
+            return lambda row: self._model(row, depth if wraps else depth - 1)
+        if depth and issubclass(kind, deque):
+            return lambda row: self._deque(row, depth - 1)
         if is_like_an_array(kind):
             return self._of_arrays(_has_base, _array_copy, id)
         return _memory if issubclass(kind, memoryview) else None
@@ -101,8 +108,22 @@ class _Rows:
         except Exception:  # noqa: BLE001  of the row's class: no row of another caller is to blame for it
             return row
 
-    def _dataclass(self, row: Any, depth: int) -> Any:
-        """Return an instance of a dataclass; a copy of it if some of what is in it is copied."""
+    def _deque(self, row: deque[Any], depth: int) -> deque[Any]:
+        """Return a deque; a copy of it if some of what is in it is copied."""
+        try:
+            children = list(row)
+            copied = self.each(children, depth)
+            if not any(map(is_not, copied, children)):
+                return row
+            made = copy(row)
+            for at, child in enumerate(copied):
+                made[at] = child
+        except Exception:  # noqa: BLE001
+            return row
+        return made
+
+    def _model(self, row: Any, depth: int) -> Any:
+        """Return an instance of a class with fields; a copy of it if some of what is in it is copied."""
         try:
             own = attributes(row)  # not what its class has: a `ClassVar` is one of the fields
             values = [*own.values()]

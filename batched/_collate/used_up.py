@@ -10,6 +10,9 @@ from logging import Logger
 from types import ModuleType
 from typing import Any
 
+from batched._collate.libraries import type_named
+
+_TAKING = ("read", "recv", "get_nowait")  # methods of files; of sockets and pipes; of queues
 _LEVELS = 4  # of containers: the file in `{"messages": [{"content": [file]}]}` is found
 _MOST = 4096  # parts of an item that are looked at
 _PLAIN = (str, bytes, bytearray, int, float, complex, type(None), type, Logger, ModuleType)
@@ -18,7 +21,7 @@ _CONTAINERS = (list, tuple, set, frozenset, deque, UserList)
 
 
 def is_used_up(item: Any) -> bool:
-    """Return whether `item` is an iterator, a coroutine or an open file, or contains one.
+    """Return whether `item` is an iterator, a coroutine, an open file, a socket or a queue, or contains one.
 
     It looks into containers, and into the attributes of objects. Code of the item's class may run; where that
     fails, the object is taken for an ordinary one.
@@ -33,19 +36,28 @@ def is_used_up(item: Any) -> bool:
     return False
 
 
+def _is_plain(part: Any) -> bool:
+    """Return whether `part` is neither used up nor has parts."""
+    kind = type(part)  # a proxy may fail when asked for its class
+    mock = type_named("unittest.mock", "NonCallableMock")
+    if mock is not None and issubclass(kind, mock):  # without a `spec` it has any method
+        return part.__class__ is kind
+    return issubclass(kind, _PLAIN)
+
+
 def _is_consumed(part: Any) -> bool:
-    if issubclass(type(part), _PLAIN):  # by its type: a proxy may fail when asked for its class
+    if _is_plain(part):
         return False
     try:
         is_iterator = isinstance(part, Iterator | AsyncIterator | Coroutine)
-        return is_iterator or callable(getattr(part, "read", None))
+        return is_iterator or any(callable(getattr(part, name, None)) for name in _TAKING)
     except Exception:  # noqa: BLE001  of the item's class
         return False
 
 
 def _parts(item: Any) -> Iterable[Any]:
     """Return what `item` contains: its attributes, elements or values."""
-    if issubclass(type(item), _PLAIN):
+    if _is_plain(item):
         return ()
     try:
         own = () if type(item) in _WITHOUT_ATTRIBUTES else _attributes(item)

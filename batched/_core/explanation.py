@@ -229,7 +229,7 @@ def _looked_at(stats: Stats) -> Iterator[str]:
             yield "Lengths are rarely measured: batches are too fast for that to pay off."
         else:
             yield (
-                "The items have no length that can be seen. If the function pads them, set length to a "
+                "Not all items have a length that can be seen. If the function pads them, set length to a "
                 "function that returns an item's length."
             )
     elif stats.padding.batches < _LOOKS:

@@ -15,7 +15,7 @@ from weakref import ref
 from batched._core.call import Call
 from batched._core.task_awaitable import TaskAwaitable, still_asleep, wake_all
 from batched._drivers.fork_and_exit import park_at_exit
-from batched.errors import BatchError, copied, for_event_loop, is_error
+from batched.errors import BatchError, copied, for_event_loop, for_future, is_error
 
 _MOST_OUTBOXES = 1024
 _logger = logging.getLogger("batched")
@@ -197,7 +197,7 @@ def settle(calls: list[Call], name: str) -> None:
             if call.left == "cancelled":
                 future.cancel()
             elif call.error is not None:
-                future.set_exception(own_error(call, name))
+                future.set_exception(for_future(own_error(call, name)))
             else:
                 future.set_result(own_errors(call) if call.keep_errors else call.results)
         except InvalidStateError:  # cancelled by its caller

@@ -246,8 +246,8 @@ def key_from(
 ) -> Hashable:
     """Return the key that a callback of the user's gives for an item."""
     key: Hashable = _answer_of(callback, what, args, named)
-    _answer_of(hash, what, (key,), {})
-    return key_of(key, what)
+    kept: Hashable = _answer_of(key_of, what, (key, what), {})  # it asks for the hash, which may fail
+    return kept
 
 
 def _answer_of(callback: Callable[..., Any], what: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:

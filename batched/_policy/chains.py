@@ -50,7 +50,12 @@ def names_of(error: BaseException) -> list[str]:
 
 def texts_of(error: BaseException) -> list[str]:
     """Return the texts that `error` stores: not `str(error)`, which runs code of its class."""
-    return [each for each in (*_args(error), *vars(error).values()) if issubclass(type(each), str)]
+    return texts_in_args(error) + [each for each in vars(error).values() if issubclass(type(each), str)]
+
+
+def texts_in_args(error: BaseException) -> list[str]:
+    """Return the texts among the arguments of `error`."""
+    return [each for each in _args(error) if issubclass(type(each), str)]
 
 
 def forget_variables(error: BaseException) -> None:

@@ -34,7 +34,8 @@ _DEVICE = re.compile(
     \bAvailable\ memory\ of\ \d+\ is\ smaller\ than\ requested\ bytes\b |
     \bOOM\ when\ allocating\b | \bOut\ of\ memory\ (while\ trying\ to\ allocate|allocating)\b |
     \bDefaultCPUAllocator:\ (can't\ allocate|not\ enough)\ memory\b | \bCannot\ allocate\ memory\ \(12\) |
-    \bstd::bad_alloc\b | \bbad\ allocation\b
+    \bstd::bad_alloc\b | \bbad\ allocation\b | \bNVRTC_ERROR_OUT_OF_MEMORY\b |
+    \bkIOGPUCommandBufferCallbackErrorOutOfMemory\b
     """,
     _FLAGS,
 )
@@ -58,6 +59,10 @@ _TABLE: list[tuple[str, re.Pattern[str]]] = [
     ("CUDAError|cudaError(_t)?|DriverError|LlamaError|TritonError|TVMError", _DEVICE),
     # ONNX Runtime; XGBoost
     ("Fail|EPFail|RuntimeException|XGBoostError", _DEVICE),
+    # OpenCV
+    ("error", re.compile(r"\(-4:Insufficient memory\)|\(-217:Gpu API call\) out of memory")),
+    # Triton's client
+    ("InferenceServerException", _DEVICE),
     # torch (older ones, other devices, libraries of CUDA), CuPy, CTranslate2, OpenVINO, whatever is in C++
     ("RuntimeError|SystemError", _DEVICE),
 ]

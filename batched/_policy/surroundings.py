@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from batched._policy.chains import chain_of, names_of, texts_of
+from batched._policy.chains import chain_of, names_of, texts_in_args
 from batched.errors import ClosedError, QueueFullError
 
 # By the names of classes, as a library may hide the system's error, and nothing is imported to know its own.
@@ -16,23 +16,39 @@ _NAMES = re.compile(
     \w*(Timeout|TimedOut|DeadlineExceeded)(Error|Exception|Expired|Failure)? | Again |
     # a connection
     \w*(Connect|Connections?|ConnectionReset)(Error|Exception|Failure|Lost) |
-    \w*ConnectionClosed(Error|Exception|OK)? | CannotConnectNowError | ConnectionDoesNotExistError |
+    \w*ConnectionClosed(Error|Exception|OK)? | CannotConnectNow(Error)? | ConnectionDoesNotExist(Error)? |
+    TooManyConnections(Error)? |
     \w*(Disconnected|Disconnection|Disconnect)(Error|Exception)? | NotConnected(Error)? |
     (API)?NetworkError | NameResolutionError | ProxyError | RemoteProtocolError | IncompleteRead(Error)? |
     (Stream|Comm)ClosedError | StreamLostError | (Broken|Closed)ResourceError | AutoReconnect |
     NoServersError | NoRespondersError | SessionExpired | \w*Socket(Open|Receive|Send)Error |
     # a server
     (Service|Server)?Unavailable(Error|Exception)? | NoHostAvailable | NoBrokersAvailable |
+    BadGateway(Error|Exception)? | (Cluster|Master)DownError | (Admin|Crash)Shutdown(Error)? |
+    Circuit(Breaker)?(Open)?(Error|Exception) | CircuitBreakerOpen | \w*Throttl(ed|ing)(Error|Exception)? |
     (TooManyRequests|RateLimit(ed|Exceeded)?|Overloaded)(Error|Exception)?
     """,
     re.VERBOSE,
 )
 # An answer of HTTP that would be the same for any item: too many requests, or a server that is away.
 _STATUSES = frozenset({408, 429, 502, 503, 504, 521, 522, 523, 524, 529})
+# What urllib3 says after the retries that it was told to do.
+_TOO_MANY = re.compile(r"too many (\d+) error responses")
+# AWS may refuse to be asked so often with status 400.
+_THROTTLED = re.compile(
+    r"\w*Throttl\w+|TooManyRequests\w*|ProvisionedThroughputExceeded\w*|(Request|Bandwidth)LimitExceeded|SlowDown"
+)
 _GRPC_CODES = frozenset({"DEADLINE_EXCEEDED", "UNAVAILABLE"})
 # Databases have one class for a server that is away and for some faults of a statement.
 _DATABASE_ERRORS = frozenset({"InterfaceError", "OperationalError"})
-_DATABASE_IS_AWAY = re.compile(r"connect|gone away|time(d out|out)|is locked", re.IGNORECASE)
+_DATABASE_IS_AWAY = re.compile(
+    r"connect|gone away|time(d out|out)|is locked|(translate|resolve) host|too many clients", re.IGNORECASE
+)
+# Such a text quotes the statement, which may be about connections: a user's search for "connection: lost".
+_OF_A_STATEMENT = re.compile(
+    r"no such \w+: |near \"|syntax error|(unknown|ambiguous|duplicate) (column|special query)|malformed",
+    re.IGNORECASE,
+)
 _MOST_GROUPS = 100
 
 
@@ -66,7 +82,11 @@ def _is_one(error: BaseException, groups: dict[int, bool]) -> bool:  # noqa: PLR
         if any(map(_NAMES.fullmatch, names)):
             return True
         if not _DATABASE_ERRORS.isdisjoint(names):
-            return any(map(_DATABASE_IS_AWAY.search, texts_of(error)))
+            texts = texts_in_args(error)  # not attributes: SQLAlchemy has the statement in one
+            return any(map(_DATABASE_IS_AWAY.search, texts)) and not any(map(_OF_A_STATEMENT.search, texts))
+        if "ResponseError" in names:
+            found = filter(None, map(_TOO_MANY.fullmatch, texts_in_args(error)))
+            return any(int(each[1]) in _STATUSES for each in found)
         if "RpcError" in names:
             return error.code().name in _GRPC_CODES  # type: ignore[attr-defined]
         return _status_of(error, names) in _STATUSES
@@ -84,5 +104,7 @@ def _status_of(error: BaseException, names: list[str]) -> Any:
                 return own[key]
     response = own.get("response")
     if isinstance(response, dict):  # of botocore
+        if _THROTTLED.fullmatch(response.get("Error", {}).get("Code", "")):
+            return 429
         return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     return getattr(response, "status_code", None)

@@ -53,6 +53,11 @@ class Slots:
     passage: str
 
 
+@dataclass(frozen=True, slots=True)
+class MoreSlots(Slots):
+    title: str
+
+
 class Request(BaseModel):
     query: str
     passages: list[str]
@@ -95,6 +100,8 @@ ITEMS: list[tuple[Any, int | None]] = [
     (Pair("ab", "cde"), 5),
     (Asked("ab", "cde"), 5),
     (Slots("ab", "cde"), 5),
+    (MoreSlots("ab", "cde", "f"), 6),
+    ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x" * 20}]}]}, 28),
     (Request(query="ab", passages=["c", "de"]), 5),
     (Mock(), None),
     ({}, None),

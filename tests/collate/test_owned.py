@@ -55,6 +55,16 @@ def test_one_view_among_many_values_is_found(row: list[Any]) -> None:
     assert not np.shares_memory(_last(answer), BUFFER)
 
 
+def test_the_fields_of_attrs_are_copied() -> None:
+    """Also where an instance cannot be changed, and has slots."""
+    attrs = pytest.importorskip("attrs")
+    boxes = attrs.make_class("Boxes", ["row"], frozen=True, slots=True)(BUFFER[0])
+    (answer,) = owned([boxes])
+    assert type(answer) is type(boxes)
+    assert not np.shares_memory(answer.row, BUFFER)
+    assert np.shares_memory(boxes.row, BUFFER)
+
+
 def _last(row: Any) -> Any:
     return _last(row[-1]) if isinstance(row, list) else row
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import multiprocessing
+import queue
+import socket
 import tempfile
 from collections import UserList, deque, namedtuple
 from collections.abc import AsyncIterator
@@ -11,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import numpy as np
 import pytest
@@ -125,6 +130,13 @@ USED_UP = [
     tempfile.SpooledTemporaryFile(),  # noqa: SIM115
     AsyncFile(),
     Wrapper(),
+    Mock(spec=FILE),
+    socket.socket(),
+    multiprocessing.Pipe()[0],
+    queue.Queue(),
+    queue.SimpleQueue(),
+    asyncio.Queue(),
+    {"pieces": queue.Queue()},
     iter([1]),
     map(str, [1]),
     zip([1], [2], strict=True),
@@ -189,6 +201,10 @@ LASTING = [
     Model(file="a"),
     np.array(["a", None], dtype=object),
     Plain,
+    Mock(),
+    MagicMock(),
+    {"image": Mock()},
+    Mock(spec=Plain),
     [[[[[[FILE]]]]]],  # it does not look so deep
 ]
 

@@ -178,3 +178,32 @@ def test_calls_of_which_the_keys_changed_may_leave_and_be_classed_anew(
     assert [future.result(PATIENCE_S) for future in others] == [["other"] * 2]
     assert flavour.call(fn, (Changing(9), "again")) == "again"
     check_sums(fn)
+
+
+class HashedOnce:
+    """A key that has a hash the first times that it is asked for, and fails then."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def __hash__(self) -> int:
+        self.times -= 1
+        if self.times < 0:
+            raise ZeroDivisionError("no hash")
+        return 7
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("times", [0, 1])
+def test_a_hash_that_fails_at_the_door_is_told_as_that_of_the_callback(
+    flavour: Flavour, option: str, times: int
+) -> None:
+    """Also if it fails the second time that it is asked for."""
+    fn = flavour.decorate(
+        Gate(lambda items: [item if isinstance(item, str) else item[1] for item in items]),
+        name="embed",
+        **options_of(option),
+    )
+    with pytest.raises(BatchError, match=f"embed: {option}.*no hash"):
+        flavour.call(fn, (HashedOnce(times), "fails"))
+    assert flavour.call(fn, "plain") == "plain"

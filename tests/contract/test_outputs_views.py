@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections import OrderedDict, deque
+from collections import OrderedDict, UserDict, UserList, deque
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from pydantic import BaseModel, ConfigDict
 
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate
@@ -78,10 +79,22 @@ class WithShort:
         self.short = self.row[:2]
 
 
+class Scored(BaseModel):
+    """A result of pydantic."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    score: float
+    row: Any
+
+
 def only(row: Any) -> Any:
     """Return the array that a nested result has."""
-    if isinstance(row, Pair | Found):
+    if isinstance(row, Pair | Found | Scored):
         return row.row
+    if isinstance(row, UserDict | UserList):
+        return only(row.data)
+    if isinstance(row, deque):
+        return only(list(row))
     if isinstance(row, dict):
         return only(next(iter(row.values())))
     return only(row[1]) if isinstance(row, list | tuple) else row
@@ -94,6 +107,10 @@ NESTS: dict[str, Any] = {
     "dict": lambda row: {"embedding": row, "score": 0.5},
     "named tuple": lambda row: Pair(0.5, row),
     "dataclass": lambda row: Found(0.5, row),
+    "pydantic": lambda row: Scored(score=0.5, row=row),
+    "user dict": lambda row: UserDict(embedding=row),
+    "user list": lambda row: UserList([0.5, row]),
+    "deque": lambda row: deque([0.5, row], maxlen=2),
     "ordered dict": lambda row: OrderedDict(embedding=row),
     "dict of lists": lambda row: {"layers": [None, row]},
 }

@@ -33,7 +33,7 @@ from tests.kit.figures import (
 
 USUAL = [
     "A batch costs 4 ms, and each item adds 0.5 ms.",
-    "The items have no length that can be seen. If the function pads them, set length to a function that returns an item's length.",  # noqa: E501  one sentence
+    "Not all items have a length that can be seen. If the function pads them, set length to a function that returns an item's length.",  # noqa: E501  one sentence
     "Batches have 20.0 items on average, out of a possible 64; 10% started full.",
     "Batches do not wait for more calls now: that would cost more than it saves.",
     "Items have waited 2 ms on average, and 1% of them 2 ms or longer.",

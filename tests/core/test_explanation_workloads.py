@@ -159,6 +159,16 @@ def items_without_length() -> Known:
 
 
 @known
+def some_items_without_length() -> Known:
+    """A batch of which one item has no length tells nothing."""
+    workload = Workload(line(10, 1), by_length())
+    random = Random(5)
+    for number in range(8):
+        workload.call("abc" if number % 2 else random.random(), lambda: random.uniform(0, 0.001))
+    return Known(workload, Truth(10, 1))
+
+
+@known
 def items_of_one_length() -> Known:
     """Lengths are there, and tell nothing."""
     workload = Workload(line(10, 1), by_length())

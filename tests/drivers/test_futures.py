@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, wait
-from typing import Any
+from typing import Any, NoReturn
+
+import pytest
 
 import batched
 from batched._core.call import Call
@@ -51,6 +53,39 @@ def test_a_callback_that_raises_harms_nobody() -> None:
     assert [future.result(PATIENCE_S) for future in futures] == [0, 1, 2]
     assert fn([1, 2, 3]) == [1, 2, 3]
     assert len(raised) == 1
+
+
+class NoErrors(Exception):
+    """An error that is false, as it has no parts."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Doubtful(Exception):
+    """An error that does not say whether it is true."""
+
+    def __bool__(self) -> NoReturn:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("error", [NoErrors, Doubtful])
+@pytest.mark.parametrize("is_returned", [False, True])
+def test_an_error_that_is_false_is_an_error(error: type[Exception], is_returned: bool) -> None:
+    """A future of Python asks `if error`, and would have the result None in its place."""
+
+    def function(items: list[int]) -> list[Any]:
+        if not is_returned:
+            raise error
+        return [error() for _ in items]
+
+    found = batched.dynamically(function).submit(1).exception(PATIENCE_S)
+    assert isinstance(found, batched.BatchError)
+    assert isinstance(found.__cause__, error)
+    with pytest.raises(batched.BatchError):
+        batched.dynamically(function).submit(1).result(PATIENCE_S)
+    with pytest.raises(error):
+        batched.dynamically(function)(1)
 
 
 def test_who_is_answered_twice_has_the_first_answer() -> None:

@@ -88,7 +88,7 @@ class _Checks:
             r"Lengths are rarely measured: batches are too fast for that to pay off\.": lambda: (
                 self.median_s() < 200e-6
             ),
-            r"The items have no length that can be seen\. .+": lambda: (
+            r"Not all items have a length that can be seen\. .+": lambda: (
                 self.looked()[0] == 0 and self.median_s() > 180e-6
             ),
             r"Lengths were measured in (\S+) batch(?:es)? of several items, too few to tell .+\.": (

@@ -43,6 +43,14 @@ JAX = "XlaRuntimeError"
         named("MemoryError", "clEnqueueNDRangeKernel failed"),
         named("ResourceExhaustedError", "OOM when allocating tensor with shape[8,512]"),
         named("InternalError", "Failed copying input tensor: Dst tensor is not initialized."),
+        named("error", "OpenCV(4.8.0) alloc.cpp:73: error: (-4:Insufficient memory) Failed to allocate"),
+        named("error", "OpenCV(4.5.5) error: (-217:Gpu API call) out of memory in function 'allocate'"),
+        named("InferenceServerException", "[StatusCode.INTERNAL] CUDA out of memory. Tried to allocate"),
+        RuntimeError("NVRTC_ERROR_OUT_OF_MEMORY"),
+        RuntimeError(
+            "[METAL] Command buffer execution failed: Insufficient Memory "
+            "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
+        ),
         named(JAX, "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12 bytes.", RuntimeError),
         named("CudaAPIError", "Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY"),
         named("Fail", ORT + "Failed to allocate memory for requested buffer of size 1073741824"),

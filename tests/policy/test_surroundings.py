@@ -79,6 +79,37 @@ def left_group() -> BaseException:
         *((named("APIStatusError", status_code=status), status != 400) for status in (400, 429, 503)),
         *((named("HTTPStatusError", response=Answer(status)), status != 422) for status in (422, 429)),
         (named("Exit", code=503), False),
+        *(
+            (named(name), True)
+            for name in (
+                "BadGateway",
+                "TooManyConnections",
+                "ConnectionDoesNotExist",
+                "ClusterDownError",
+                "AdminShutdown",
+                "CircuitBreakerError",
+                "ThrottlingException",
+            )
+        ),
+        (named("OperationalError", 'could not translate host name "db" to address: not known'), True),
+        (named("OperationalError", "FATAL:  sorry, too many clients already"), True),
+        # What a statement says is not what the server says: the words may be those of one item.
+        (named("OperationalError", "no such column: connection"), False),
+        (named("OperationalError", 'fts5: syntax error near "timeout"'), False),
+        (named("OperationalError", "unknown special query: timeout"), False),
+        (named("OperationalError", 1054, "Unknown column 'timeout' in 'field list'"), False),
+        (named("OperationalError", "disk is full", statement="insert into connections"), False),
+        *((named("ResponseError", f"too many {code} error responses"), code == 503) for code in (500, 503)),
+        (named("ResponseError", "too many redirects"), False),
+        *(
+            (named("ClientError", response={"Error": {"Code": code}, "ResponseMetadata": answer}), expected)
+            for code, answer, expected in (
+                ("ThrottlingException", {"HTTPStatusCode": 400}, True),
+                ("ProvisionedThroughputExceededException", {"HTTPStatusCode": 400}, True),
+                ("ValidationException", {"HTTPStatusCode": 400}, False),
+                ("ModelNotReadyException", {"HTTPStatusCode": 429}, True),
+            )
+        ),
         (ExceptionGroup("", [ConnectionError(), TimeoutError()]), True),
         (ExceptionGroup("", [ExceptionGroup("", [named("ReadTimeout")]), TimeoutError()]), True),
         (ExceptionGroup("", [raised_during(ConnectionError(), RuntimeError())] * 2), True),

@@ -93,11 +93,12 @@ class ReadAhead(ABC):
         except Exception as error:  # noqa: BLE001  of a callback, say, or of a mapping of the caller's own
             if len(elements) > 1:
                 return None
-            self.ended = not self._options.return_exceptions
             call = Call().begin(None, None, 1, False, 0.0)  # noqa: FBT003  it never runs
             call.waiter = call.waits_at = None
             call.waiting = call.missing = 0
             call.results = without_own_frames(error)
+            # Last: near the recursion limit each of these may raise, which would find the map ended.
+            self.ended = not self._options.return_exceptions
         return call
 
     def answers(self, call: Call, presentable: Callable[[BaseException], BaseException]) -> Iterator[Any]:

@@ -56,7 +56,7 @@ class ThroughClass:
     def __getattr__(self, name: str) -> Any:
         if name == "plain_function":  # for pickles
             return self.batched_function.plain_function
-        if name.startswith("_") or not hasattr(type(self.batched_function), name):
+        if name.startswith("_") or not hasattr(type(vars(self).get("batched_function")), name):
             raise AttributeError(f"a batched method has no attribute {name!r}")
         if name in self.batched_function.ways_to_call:
             way = partial(self._acall) if name == "acall" else partial(self._call, name)

@@ -62,6 +62,8 @@ def start_thread(thread: threading.Thread) -> None:
 
     After an interrupt (Ctrl-C) the thread may run or not.
     """
+    if sys.is_finalizing():  # Python raises so itself from 3.12 on; before, the thread would never run
+        raise RuntimeError("can't start new thread at interpreter shutdown")
     handled = sys.exception()
     held = holds_lock_of_starts()
     try:

@@ -253,6 +253,14 @@ def test_an_attribute_of_a_callable_object_hides_no_method() -> None:
     assert (fn(1), list(fn.map([2])), fn.options(priority="bulk")(3), fn.size) == (1, [2], 3, 5)
 
 
+@pytest.mark.parametrize("found", [Embedder(1).embed, Embedder.embed], ids=["instance", "class"])
+def test_an_object_of_its_class_without_a_state_has_no_attributes(found: Any) -> None:
+    """`torch.compile` makes one to look at it; no attribute is looked for endlessly."""
+    empty = object.__new__(type(found))
+    for name in ("_shared", "_key", "batched_function", "nothing"):
+        assert not hasattr(empty, name)
+
+
 def test_a_class_with_batched_methods_can_be_inspected_and_mocked() -> None:
     """By `inspect`, `mock.create_autospec` and abstract base classes."""
     assert "embed" in dict(inspect.getmembers(Embedder))

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+import batched
 from batched import BatchError, ClosedError
 from tests.kit.flavours import Flavour
 from tests.kit.gate import PATIENCE_S, Gate, until
 from tests.kit.maps import BAD, noted, picky, read, slowly
+from tests.kit.threads import together
 
 
 def test_an_element_that_is_late_fails_at_its_place(flavour: Flavour) -> None:
@@ -148,3 +150,20 @@ def test_an_error_that_would_seem_the_end_comes_as_another(
         assert isinstance(raised, BatchError)
         assert isinstance(raised.__cause__, kind)
         assert raised.__notes__[0].startswith("item 1 of a map of ")
+
+
+def test_a_map_near_the_recursion_limit_is_whole_or_raises() -> None:
+    """Wherever the error comes: it is not taken for the end of the source."""
+    fn = batched.dynamically(lambda items: items, timeout_ms=0)
+    list(fn.map(range(3)))
+    answered: list[list[int]] = []
+
+    def descend() -> None:
+        with contextlib.suppress(RecursionError):
+            descend()
+        with contextlib.suppress(RecursionError, BatchError):
+            answered.append(list(fn.map(range(3))))
+
+    together(1, lambda _: descend())
+    assert answered
+    assert all(answer == [0, 1, 2] for answer in answered)

@@ -68,3 +68,28 @@ def test_nothing_is_traced_anew_after_a_warm_up_and_without_fixed_sizes_nearly_e
 def test_nothing_is_compiled_anew_in_a_thousand_random_batches_after_a_warm_up() -> None:
     """By torch's own compiler, which needs one for C++."""
     assert recompilations(1000, fixed=True, backend="inductor") == 0
+
+
+@needs_torch
+@pytest.mark.model
+def test_a_method_may_be_called_by_what_torch_compiles() -> None:
+    """The call is not traced, and the answer is that of a plain call."""
+    run_script(
+        """
+        import logging, torch, warnings
+        logging.disable()  # torch says what it does not trace
+        warnings.simplefilter("ignore")
+
+        class Model:
+            @batched.dynamically(timeout_ms=0)
+            def embed(self, rows):
+                return [row * 2 for row in rows]
+
+        model, row = Model(), torch.ones(3)
+        for ask in (lambda: model.embed(row), lambda: model.embed([row])[0], lambda: Model.embed(model, row)):
+            model.embed(row)  # later views of an instance are made without its class's `__init__`
+            compiled = torch.compile(lambda: ask() + 1, backend="eager")
+            assert compiled().tolist() == [3.0, 3.0, 3.0]
+        """,
+        timeout=240.0,
+    )

@@ -116,6 +116,40 @@ def test_calls_after_the_exit_has_begun_are_refused() -> None:
     assert output == "double was shut down and takes no more calls\n"
 
 
+FINALIZERS = {
+    "a call": "call(1)",
+    "a future": "call.submit(1).result()",
+    "a map": "list(call.map([1, 2]))",
+    "a stream": "list(endless.stream(1))",
+    "stages": "staged(1)",
+    "shared workers": "shared(1)",
+}
+
+
+@pytest.mark.parametrize("asks", FINALIZERS)
+def test_a_first_call_from_a_finalizer_at_the_end_does_not_keep_the_interpreter(asks: str) -> None:
+    """No thread can start by then, so the call is refused, as each is once the exit has begun."""
+    output = run_script(
+        f"""
+        call = batched.dynamically(double.__wrapped__)
+        staged = batched.dynamically(double.__wrapped__, prepare=lambda items: items)
+        shared = batched.dynamically(double.__wrapped__, workers=batched.Workers(2))
+        @batched.dynamically
+        def endless(items):
+            yield items
+        class Last:
+            def __del__(self, call=call, staged=staged, shared=shared, endless=endless, print=print):
+                try:
+                    {FINALIZERS[asks]}
+                except Exception:
+                    print("refused", end="", flush=True)
+        last = Last()
+        """,
+        timeout=20,
+    )
+    assert output == "refused"
+
+
 SERVED = """
 entered = threading.Event()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -19,12 +18,11 @@ from batched._clock import monotonic
 from batched._core.call import Call
 from batched._core.lazy_heap import DeadlineHeap
 from batched._drivers.fork_and_exit import start_thread
+from batched._drivers.logs import log_error
 from batched._drivers.private_python import HAS_DAEMONS
 from batched._drivers.step_lock import is_outdated
 
 _MOST_ADDED = 1024
-
-_logger = logging.getLogger("batched")
 
 
 class DeadlineWatch:
@@ -116,8 +114,8 @@ class DeadlineWatch:
             if late:
                 try:
                     self._report(late)
-                except BaseException:  # a fault of this library: later deadlines are met all the same
-                    _logger.exception("%s: could not answer late calls", self._name)
+                except BaseException:  # noqa: BLE001  a fault of this library: later deadlines are met all the same
+                    log_error("%s: could not answer late calls", self._name)
                 late.clear()
             elif until == inf:
                 return

@@ -12,7 +12,6 @@ the lock held, so that after a fault each batch is answered, and once.
 from __future__ import annotations
 
 import _thread
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -25,14 +24,13 @@ from batched._drivers.current_batch import IN_THREAD
 from batched._drivers.current_worker import OF_THREAD
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import start_thread
+from batched._drivers.logs import log_error
 from batched._drivers.private_python import HAS_DAEMONS
 from batched._drivers.stages_in_turn import Passage, StagesInTurn, is_left
 from batched._drivers.worker_pool import WorkerPool
 from batched._drivers.workers import Workers
 from batched._features.overlap import Overlap
 from batched._policy.window import ANY_NUMBER
-
-_logger = logging.getLogger("batched")
 
 
 class _StageThread:
@@ -114,9 +112,9 @@ class _StageThread:
                 self._wake.acquire(True, left)  # noqa: FBT003
             try:
                 left = self._step()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  logged
                 # A fault of this library, or an exception thrown into this thread: answer and go on.
-                _logger.exception("%s: the thread of a stage failed", dispatcher.name)
+                log_error("%s: the thread of a stage failed", dispatcher.name)
                 dispatcher.give_up_stage(self, error)
                 left = None
             if self._has_ended:  # after a last step: it may have been woken for both at once
@@ -287,8 +285,8 @@ class StagedThreadDispatcher(StagesInTurn):
             if isinstance(found, Batch):
                 try:
                     found = self.run(found)
-                except BaseException as error:
-                    _logger.exception("%s: the worker failed", self.name)
+                except BaseException as error:  # noqa: BLE001  logged
+                    log_error("%s: the worker failed", self.name)
                     self.give_up(found if isinstance(found, Batch) else None, error)
                     found = 0.0
                 continue

@@ -22,6 +22,7 @@ from batched._drivers.dispatcher import Dispatcher
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import is_exiting
 from batched._drivers.generators import run_steps
+from batched._drivers.logs import log_error
 from batched._drivers.runners import new_runner
 from batched._drivers.step_lock import StepLock, new_step_lock
 from batched._drivers.stream_wakeups import tell
@@ -306,8 +307,8 @@ class ThreadDispatcher(Dispatcher):
         try:
             if futures := wake(calls):
                 settle(futures, self.name)
-        except Exception:  # a fault of this library: each caller is to be woken all the same
-            _logger.exception("%s: could not wake callers together", self.name)
+        except Exception:  # noqa: BLE001  a fault of this library: each caller is to be woken all the same
+            log_error("%s: could not wake callers together", self.name)
             for call in calls:
                 with contextlib.suppress(Exception):
                     settle(wake([call]), self.name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,10 +14,10 @@ from weakref import ref
 from batched._core.call import Call
 from batched._core.task_awaitable import TaskAwaitable, still_asleep, wake_all
 from batched._drivers.fork_and_exit import park_at_exit
+from batched._drivers.logs import log_error
 from batched.errors import BatchError, copied, for_event_loop, for_future, is_error
 
 _MOST_OUTBOXES = 1024
-_logger = logging.getLogger("batched")
 
 FUTURE = object()
 """The `waits_at` of a call that has a concurrent future as its waiter."""
@@ -205,5 +204,5 @@ def settle(calls: list[Call], name: str) -> None:
         except BaseException:  # a callback of the caller's; an Exception is logged by the future
             if not future.done():  # Ctrl-C in the lines above
                 raise
-            _logger.exception("exception in a callback of %r", future)
+            log_error("exception in a callback of %r", future)
         call.waiter = call.results = None  # a future keeps its callbacks, and one of them leads here

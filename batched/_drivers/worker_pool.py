@@ -32,6 +32,7 @@ from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.current_batch import DROP_DEPARTED, IN_THREAD
 from batched._drivers.current_worker import BROKEN, OF_THREAD, Worker
 from batched._drivers.fork_and_exit import register, start_thread
+from batched._drivers.logs import log_error
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
 from batched._drivers.runners import new_runner
 from batched._drivers.step_lock import StepLock, is_outdated, new_step_lock
@@ -429,9 +430,9 @@ class WorkerPool:
             seat, batch = found
             found = None
             self._run_batch(worker, seat, batch)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  logged
             # A fault of this library, or an exception thrown into this thread: answer and go on.
-            _logger.exception("%s: the worker failed", self.name)
+            log_error("%s: the worker failed", self.name)
             if seat is not None:
                 seat.dispatcher.give_up(batch, error)
                 self.asking[seat] = None

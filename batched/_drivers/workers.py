@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import logging
 import threading
 import traceback
 from collections.abc import Callable
@@ -16,10 +15,9 @@ from batched._core.batcher import Batcher
 from batched._drivers.circles import WORKERS, forget_worker
 from batched._drivers.driver import Driver
 from batched._drivers.fork_and_exit import start_thread
+from batched._drivers.logs import log_error
 from batched._drivers.private_python import HAS_DAEMONS, frames_of_threads
 from batched._drivers.step_lock import StepLock, is_outdated
-
-_logger = logging.getLogger("batched")
 
 _PAUSE_S = 0.0005
 
@@ -231,9 +229,9 @@ class Workers:
                 if batch is None:
                     break
                 found = self._work.run(batch)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  logged
                 # A fault of this library, or an exception thrown into this thread: answer and go on.
-                _logger.exception("%s: the worker failed", self._work.name)
+                log_error("%s: the worker failed", self._work.name)
                 self._work.give_up(batch, error)
                 found = 0.0
         self._end()

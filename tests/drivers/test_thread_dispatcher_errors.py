@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -40,4 +43,43 @@ def test_several_workers_that_run_out_of_memory_lose_nothing() -> None:
     fn = batched.dynamically(function, batch_size=16, timeout_ms=0, max_concurrent_batches=2)
     assert fn(list(range(64))) == list(range(64))
     assert fn.stats.fits_memory == 4
+    fn.shutdown()
+
+
+class _Fails(logging.Handler):
+    """A handler of the log that fails, as one does that calls a batched function in its own worker."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise ValueError(record)
+
+
+@pytest.fixture
+def _logs_fail() -> Iterator[None]:
+    handler = _Fails()
+    logging.getLogger().addHandler(handler)
+    yield
+    logging.getLogger().removeHandler(handler)
+
+
+@pytest.mark.usefixtures("_logs_fail")
+@pytest.mark.thread_unsafe(reason="the log is that of the process")
+@pytest.mark.parametrize(
+    "options",
+    [dict, lambda: {"workers": batched.Workers(1)}, lambda: {"finish": lambda items: items}],
+    ids=["own", "shared", "staged"],
+)
+def test_a_log_that_fails_ends_no_worker(options: Any) -> None:
+    """The log is asked as a callback fails; all other callers are answered, and later ones."""
+    gate = threading.Event()
+
+    def echo(items: list[int]) -> list[int]:
+        gate.wait(PATIENCE_S)
+        return items
+
+    fn = batched.dynamically(echo, timeout_ms=0, **options())
+    futures = [fn.submit(item) for item in range(4)]
+    futures[1].add_done_callback(lambda _: 1 // 0)
+    gate.set()
+    assert [future.result(PATIENCE_S) for future in futures] == [0, 1, 2, 3]
+    assert fn.submit(4).result(PATIENCE_S) == 4
     fn.shutdown()

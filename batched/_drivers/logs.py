@@ -1,0 +1,14 @@
+"""What workers say in the log."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+_logger = logging.getLogger("batched")
+
+
+def log_error(text: str, *args: object) -> None:
+    """Log the error that is handled. A handler of the log may fail too, which is not to end a worker."""
+    with contextlib.suppress(Exception):
+        _logger.error(text, *args, exc_info=True)  # noqa: LOG014  called while one is handled

@@ -7,25 +7,21 @@ batches of a size, the cost of handing the batch out included.
 *Learned for free.* Sizes fall into levels: up to 1, 2, 4, 8 ... items. Each level has two means: of batches
 as they come, and of those with as many items as the level allows, which is what a limit of this size would
 give. Both fade, and have a standard error. The first batch of a level may compile something and does not
-count: it tells only what a batch takes at most.
+count.
 
-*Tried.* Where a backlog fills batches, only one size is seen. So now and then a batch has fewer items, or
-more, up to the next power of two. Of the smaller sizes that one is tried which may be the best, by what is
-known of it, and how well; one that was never seen may be as good as the next larger one. So where full
-batches are far too large, as in a flood that they cannot keep up with, trials soon go down by several steps.
-There small batches take little time, and few of them tell, while two large sizes next to each other may long
-differ by less than the noise. If no size may be better, half the size is tried. Trials are frequent as long
-as it is not sure which size is better; then the gap to the next trial of a size doubles each time. A trial
-costs the time that it took beyond that of its items in other batches. Trials have 2 % of the worker's time,
-and none starts that is expected to cost more than is left of it, or to take a good part of the time that a
-call with a deadline has left.
+*Tried.* Where a backlog fills batches, only one size is seen. So now and then a batch has fewer items, down
+to the next power of two, or more, up to the next. At first trials take turns with other batches, so that both
+are judged in the same minute; once it is sure which size is better, the gap to the next trial doubles each
+time. A trial costs the time that it took beyond that of its items in other batches. Trials have 2 % of the
+worker's time, and none starts that is expected to cost more than is left of it, or to take a good part of the
+time that a call with a deadline has left.
 
 *Decided.* A smaller size is chosen if its items take less than those of all larger batches do, and a larger
 one if it is surely better. Two halves of a batch, one after the other, answer their items a quarter of a
 batch earlier on average, if they take no longer together; if they take a little longer, all later calls wait
 for that until the worker has time to spare. So of two sizes the larger one has to save about `idle / busy /
-5` of the time of an item, with the shares of the worker's time: nothing where calls always wait, as in a
-closed loop, 5 % where it is busy for 80 % of its time, and 10 % at most.
+8` of the time of an item, with the shares of the worker's time: nothing where calls always wait, as in a
+closed loop, and 8 % where it is busy for 60 % of its time.
 
 *Kept.* A decision needs more than the noise explains, so a good size is rarely left by chance, and the trials
 that follow correct a mistake. If batches become slower or faster than those of their level were, all is
@@ -47,7 +43,7 @@ SHORT_S = 500e-6  # a full batch that takes no longer costs little more than han
 _BUDGET = 0.02  # of the worker's time, for trials
 _OF_DEADLINE = 1 / 16  # of the time until the next deadline: a trial is never expected to take more
 _SAVED = 64  # batches: what is left of the budget never pays for more
-_SHORTER = 1 / 5  # of the share of idle time: what twice the size has to save
+_SHORTER = 1 / 8  # of the share of idle time: what twice the size has to save
 _DOUBLING = 0.1  # of the time of an item: twice the size never has to save more
 _LOAD = 256  # batches, of which is known how long the worker was idle between them
 _PAUSE = 4  # batches: a longer pause counts for no more
@@ -58,7 +54,7 @@ _SPARE = 4.0  # times the idle time, as long as the busy time: enough time to sp
 _SURE = 3.0  # ... to try ever more rarely
 _PRECISE = 0.01  # of what an item takes: with a lower standard error, more trials tell nothing
 _FAR = 1 / 4  # of the time of an item: sizes about half as large that are worse by that need no trial
-_FIRST = 24  # batches before the first trial
+_FIRST = 32  # batches before the first trial
 _GAP = 2  # batches from one trial to the next, at first
 _MOVED = 16  # ... at most, once the size has changed
 _RAREST = 1024
@@ -87,10 +83,10 @@ class BestSize:
         self._batches = 0
         self._sizes: set[int] = set()  # that batches have had
         self._ended = 0.0
-        self._usual_s = 1.5 * SHORT_S  # that a batch takes, where it is short
+        self._usual_s = 2 * SHORT_S  # that a batch takes, where it is short
         self._busy_s = self._idle_s = 0.0  # per batch
         self._credit = 0.0  # seconds that trials may take
-        self._trial: tuple[int, Seen] | None = None  # its size, and what is known of the batches in its place
+        self._trial: tuple[int, int, float] | None = None  # level, size, what an item is expected to take
         self._noise = 0.1  # the mean square of what batches took more or less than expected, relative to that
         self._forget()
 
@@ -122,41 +118,21 @@ class BestSize:
         So many `items` wait, so many fit into a batch, and the next deadline is in `spare_s` seconds.
         """
         size = min(items, self.size, fits)
-        usual = self._level_of(size)
-        level = self._promising(usual)
-        if level is None and usual and self._batches >= self._next[usual - 1]:
-            level = usual - 1
-            if self._is_known_worse(usual):
+        level = self._level_of(size)
+        if level and self._batches >= self._next[level]:
+            less = self._size_of(level - 1)
+            if self._is_known_worse(level):
                 self._postpone(level, is_sure=True)
-                level = None
-        if level is not None:
-            less = self._size_of(level)
-            # Else a trial of a larger size would spend what is saved for this one.
-            return less if self._may_try(less, self._larger[usual], self._seen(level), spare_s) else None
+            elif self._may_try(level, less, self._larger[level], self._full[level - 1], spare_s):
+                return less
+            else:
+                return None  # a trial of a larger size would spend what is saved for this one
         up = self._at + 1
         if items > size and up <= self._top and self._batches >= self._next[up]:
             more = min(items if self.fixed is None else self.most, self._size_of(up), fits)
-            if more > size and self._may_try(more, self._full[up - 1], self._larger[up], spare_s):
+            if more > size and self._may_try(up, more, self._full[up - 1], self._larger[up], spare_s):
                 return more
         return None
-
-    def _promising(self, usual: int) -> int | None:
-        """Return which level below the `usual` one is to be tried next, None if none may be better."""
-        best, least = None, self._larger[usual].each if self._larger[usual].batches >= 1 else 0.0
-        for level in range(usual - 1, -1, -1):
-            if self._batches < self._next[level]:
-                continue
-            seen = self._seen(level)
-            if not seen.size:  # it may be as good as the next larger one
-                seen = self._seen(level + 1)
-            if seen.size and (may_be := seen.each - _SMALLER * seen.error(self._noise)) < least:
-                best, least = level, may_be
-        return best
-
-    def _seen(self, level: int) -> Seen:
-        """Return what was seen of batches of at most the size of `level`, as exactly as it is known."""
-        full = self._full[level]
-        return full if full.batches >= 1 else self._larger[level]
 
     def _is_known_worse(self, level: int) -> bool:
         """Whether batches below `level` were so much worse as they came that no trial is needed."""
@@ -166,17 +142,18 @@ class BestSize:
         apart = small.each - large.each
         return apart > _SURE * self._error(small, large) and apart > _FAR * large.each
 
-    def _may_try(self, size: int, usual: Seen, tried: Seen, spare_s: float) -> bool:
+    def _may_try(self, level: int, size: int, usual: Seen, tried: Seen, spare_s: float) -> bool:
         """Begin with a trial unless it is expected to take too long."""
         if usual.batches < 1:
             return False
-        longer = size * (tried.each - usual.each) if tried.size else inf
-        if tried.batches < 1:  # a smaller batch takes no more, a larger one at most as the square of its size
+        if tried.batches >= 1:
+            longer = size * (tried.each - usual.each)
+        else:  # a smaller batch takes no less, and a larger one at most as the square of its size
             ratio = size / usual.size
-            longer = min(longer, usual.seconds * (1.0 - ratio if ratio < 1.0 else ratio * ratio - ratio))
+            longer = usual.seconds * (1.0 - ratio if ratio < 1.0 else ratio * ratio - ratio)
         if longer > self._credit or longer + usual.seconds > _OF_DEADLINE * spare_s:
             return False
-        self._trial = size, usual
+        self._trial = level, size, usual.each
         return True
 
     # -- what is learned --------------------------------------------------------------------------------
@@ -200,7 +177,7 @@ class BestSize:
         if level > self._top:  # `batch_size` has changed since it was taken
             return
         trial, self._trial = self._trial, None
-        if trial is not None and trial[0] != size:  # it has failed, or its callers have left
+        if trial is not None and trial[1] != size:  # it has failed, or its callers have left
             trial = None
         is_new = size not in self._sizes
         self._sizes.add(size)
@@ -212,16 +189,12 @@ class BestSize:
             if size == self._size_of(level):
                 self._full[level].add(size, seconds)
         if trial is not None:
-            self._credit -= seconds - size * trial[1].each
-            self._plan(level, trial[1])
+            self._credit -= seconds - size * trial[2]
+            self._plan(trial[0])
         if trial is not None or not self._batches % _EACH:
             self._decide()
-        up = self._at + 1
-        self.is_due = self._credit > 0.0 and (
-            (up <= self._top and self._batches >= self._next[up])
-            or (level > 0 and self._batches >= self._next[level - 1])
-            or self._promising(level) is not None
-        )
+        up = min(self._at + 1, self._top)
+        self.is_due = self._credit > 0.0 and self._batches >= min(self._next[level], self._next[up])
 
     def _note_drift(self, seen: Seen, size: int, seconds: float) -> None:
         """Forget what was learned if the function has become slower or faster."""
@@ -236,15 +209,14 @@ class BestSize:
         if abs(self._drift - 1.0) > max(_CHANGED, _CHANGED_SURE * sqrt(squared)):
             self._forget()
 
-    def _plan(self, level: int, usual: Seen) -> None:
-        """Set when `level` is tried next: as a limit if it is smaller, and else as batches come."""
-        usual_level = self._level_of(round(usual.size))
-        tried = (self._larger if level > usual_level else self._full)[level]
+    def _plan(self, level: int) -> None:
+        """Set when the next trial is, between `level` and the one below."""
+        small, large = self._full[level - 1], self._larger[level]
         is_sure = False
-        if tried.is_known and usual.is_known:
-            error = self._error(tried, usual)
-            price = self._price(level) / self._price(usual_level)
-            is_sure = abs(tried.each * price - usual.each) > _SURE * error or error < _PRECISE * usual.each
+        if small.is_known and large.is_known:
+            error = self._error(small, large)
+            apart = abs(small.each * self._price(level - 1) - large.each * self._price(level))
+            is_sure = apart > _SURE * error or error < _PRECISE * large.each
         self._postpone(level, is_sure=is_sure)
 
     def _postpone(self, level: int, *, is_sure: bool) -> None:

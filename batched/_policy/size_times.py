@@ -18,8 +18,8 @@ class Seen:
     __slots__ = ("batches", "seconds", "size", "variance")
 
     def __init__(self) -> None:
-        self.batches = -1  # the first does not count: it tells only what a batch takes at most
-        self.size = 0.0  # the mean; 0 if there was none
+        self.batches = -1  # the first does not count
+        self.size = 0.0  # the mean
         self.seconds = 0.0  # the mean time of a batch
         self.variance = 0.0  # of the time of a batch, around what its size explains
 
@@ -27,7 +27,6 @@ class Seen:
         """Learn from a batch."""
         self.batches += 1
         if not self.batches:
-            self.seconds, self.size = seconds, float(size)
             return
         if self.batches > LEAST_BATCHES:
             seconds = min(seconds, OUTLIER * self.each * size)
@@ -59,4 +58,4 @@ class Seen:
         """Return the standard error of `each`, where the squared `noise` of batches of any size is known."""
         own = self.variance / self.seconds**2 + _NOISE**2
         squared = (own * self.batches + noise * _PRIOR) / (self.batches + _PRIOR)
-        return self.each * sqrt(squared / min(max(self.batches, 1), 2 * _MEMORY))
+        return self.each * sqrt(squared / min(self.batches, 2 * _MEMORY))

@@ -258,37 +258,3 @@ def batches_until_found(seed: int) -> int:
         if driver.batcher.lessons.best == KNEE:
             return batch
     return 400
-
-
-def held_up(size: int, random: Random) -> float:
-    """Return what a batch takes if one item of twenty holds all up, twenty times as long."""
-    return 0.001 + size * (0.004 if random.random() > 0.95**size else 0.0002)
-
-
-def batches_until_small(seed: int) -> int:
-    """Return after how many batches of a flood 8 or less is the size: with 64, items take twice as long."""
-    sizes, random, now = BestSize(64), Random(seed), 0.0
-    for batch in range(1000):
-        size = min((sizes.try_size(1000, 1000) if sizes.is_due else None) or sizes.size, 2 << batch)
-        started, now = now, now + held_up(size, random)
-        sizes.ran(size, started, now)
-        if sizes.size <= 8:
-            return batch
-    return 1000
-
-
-def test_in_a_flood_a_far_better_size_is_found_soon() -> None:
-    """Though half the size is hardly better, and the time of its batches varies by half."""
-    found = sorted(batches_until_small(seed) for seed in range(times(100)))
-    assert found[int(0.9 * len(found))] <= 60
-
-
-def test_of_smaller_sizes_the_one_that_may_be_best_is_tried_first() -> None:
-    """By what was seen of it while the queue grew; what a first batch takes, a next one takes at most."""
-    sizes, now = BestSize(64), 0.0
-    for size in [1, 2, 4, 8, 16, 32] + [64] * 30:
-        sizes.ran(size, now, now + superlinear(size))
-        now += superlinear(size)
-    assert sizes.size == 64
-    assert sizes.is_due
-    assert sizes.try_size(1000, 1000) == KNEE

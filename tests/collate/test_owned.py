@@ -55,6 +55,7 @@ def test_one_view_among_many_values_is_found(row: list[Any]) -> None:
     assert not np.shares_memory(_last(answer), BUFFER)
 
 
+@pytest.mark.libraries
 def test_the_fields_of_attrs_are_copied() -> None:
     """Also where an instance cannot be changed, and has slots."""
     attrs = pytest.importorskip("attrs")

@@ -72,9 +72,7 @@ class _Rows:
             return self._of_arrays(is_view, library.copy, library.memory)
         if depth and issubclass(kind, list | tuple | dict):
             return lambda row: self._container(row, depth - 1)
-        wraps = issubclass(
-            kind, UserDict | UserList
-        )  # `BatchEncoding`: in it is a dict or a list, which counts
+        wraps = issubclass(kind, UserDict | UserList)  # around a dict or list, of which the level counts
         if depth and (wraps or has_fields(kind)):
             return lambda row: self._model(row, depth if wraps else depth - 1)
         if depth and issubclass(kind, deque):

@@ -172,7 +172,6 @@ class StagedLoopDispatcher(LoopDispatcher):
             spent = self._spent.pop(batch, [])
             with self as batcher:
                 if isinstance(error, _Left):
-                    batcher.take_in()
                     batcher.end_unwanted(batch, monotonic())
                 else:
                     batcher.spent(batch, tuple(spent), monotonic())

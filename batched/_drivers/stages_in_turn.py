@@ -113,7 +113,6 @@ class StagesInTurn(ThreadDispatcher):
     def _end_unwanted(self, passage: Passage) -> None:
         """Forget a batch of which all callers have left."""
         with self as batcher:
-            batcher.take_in()
             batcher.end_unwanted(passage.batch, monotonic())
         passage.clear()
         passage.batch.clear()

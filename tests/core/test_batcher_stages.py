@@ -38,6 +38,21 @@ def test_a_batch_of_which_all_callers_have_left_ends_and_its_items_are_counted()
     assert not batch.slices
 
 
+def test_items_count_though_their_callers_are_just_about_to_say_that_they_have_left() -> None:
+    """Between two steps of such a caller, another thread may find that it has left."""
+    one, several = single(), listed(2)
+    driver = driver_with(one, several)
+    batch = taken(driver)
+    one.left, several.left = "expired", "cancelled"
+    driver.batcher.end_unwanted(batch, 1.0)
+    for call in (one, several):
+        driver.batcher.leave(call)
+    driver.batcher.take_in()
+    stats = driver.stats(2.0)
+    assert (stats.total_accepted, stats.total_processed, stats.queue_size) == (3, 3, 0)
+    assert (stats.running_items, stats.total_expired, stats.total_cancelled) == (0, 0, 0)
+
+
 def test_a_batch_has_taken_the_time_that_it_was_in_its_stages() -> None:
     driver = driver_with(single())
     batch = taken(driver, now=1.0)

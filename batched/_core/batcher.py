@@ -760,7 +760,7 @@ class Batcher(Inbox):
     def end_unwanted(self, batch: Batch, now: float) -> None:
         """Forget `batch`, which has started, and of which all callers have left: it does not run on."""
         started = self.running.pop(batch, now)
-        self.drop_all([call for call in batch.calls if call.missing])  # of those that are about to say it, too
+        self.drop_all([call for call in batch.calls if call.missing])  # some are about to say it
         self._forget(batch.prune(), started)
         self.effects.has_moved = True  # a part may have waited for its end
 

@@ -31,7 +31,7 @@ _REFILLED_STEPS = (
 class StreamBatcher(Batcher):
     """Hands out the pieces of each step; with the option `continuous`, has items join."""
 
-    streams = True
+    streams: bool = True
 
     def __init__(self, *args: Any, **named: Any) -> None:
         self._joining = Joining()

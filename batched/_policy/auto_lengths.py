@@ -67,7 +67,7 @@ class _Explanation:
 class AutoLengths(Lengths):
     """Lengths that are looked at in samples, and all the time only where that pays."""
 
-    felt_s = 200e-6  # a batch that takes less has no padding that is worth a look
+    felt_s: float = 200e-6  # a batch that takes less has no padding that is worth a look
 
     def __init__(self, length_of: Callable[[Any, int], float | None]) -> None:
         """Take the function that returns the length of an item of a call, or None if it has none."""

@@ -64,7 +64,7 @@ def extent(call: Measured, start: int, stop: int) -> tuple[float, float]:
 class Lengths:
     """The rule that all queues of one batcher share: the cost of lengths, the budget, whether to reorder."""
 
-    felt_s = 0.0
+    felt_s: float = 0.0
     """Batches that take less tell nothing to a rule that neither looks at batches nor chooses them."""
 
     def __init__(self, *, reorders: bool, padded: bool) -> None:

@@ -88,7 +88,7 @@ class RemoteDriver(Driver):
     def describe(self, known: Described, most_bytes: int) -> None:
         """Note what the server says of the function, and how many bytes it takes at once."""
         self.is_known = True
-        self.streams = known.streams
+        self.streams: bool = known.streams
         collator: Any = self.collator
         collator.chunk_size = 1 if known.maps_singly else None
         collator.most_bytes = most_bytes

@@ -123,7 +123,7 @@ def test_counters_do_not_fall_with_a_closed_event_loop(
     assert before[name]["running_batches",] == 1
     assert before[name]["busy_seconds_total",] > 0
     after = page(registry)
-    check_nothing_falls(before, after)
+    check_nothing_falls({name: before[name]}, after)  # of other tests, workers may go with this garbage
     check_identities(after[name])
     assert after[name]["cancelled_items_total",] == 2
     assert after[name]["batchers",] == len(decorated)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,6 +20,10 @@ from tests.kit.remote_server import serving
 
 pytestmark = [
     pytest.mark.thread_unsafe(reason="it traces its thread"),
+    pytest.mark.skipif(
+        sys.version_info[:2] == (3, 12),
+        reason="CPython 3.12 may crash where one thread is traced and the server's runs the same code",
+    ),
     pytest.mark.usefixtures("untraced"),
     # Where a Ctrl-C comes as a finalizer runs, Python can only show it.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
